@@ -535,7 +535,8 @@ def test_where_no_sandbox_starts_the_one_run_is_not_used_up(
     ids=ascii,
 )
 def test_what_is_not_well_declared_is_no_request(vault: OpenVault, wrong: Any) -> None:
-    codes = ("bad-airlock", "bad-request", "unknown-column")
+    is_no_text = "\\ud800" in ascii(wrong)  # refused before its own reader, as over HTTP
+    codes = ("bad-request",) if is_no_text else ("bad-airlock", "unknown-column")
     assert code_of(lambda: submitted(vault, **wrong)) in codes
 
 
@@ -819,4 +820,6 @@ def test_more_reviewers_on_the_card_hold_what_has_its_votes_and_fewer_free_nothi
 )
 def test_a_name_that_plays_a_trick_is_no_file(vault: OpenVault, paths: tuple[str, ...]) -> None:
     files = [{"path": path} for path in paths]
-    assert code_of(lambda: submitted(vault, files=files)) in ("bad-airlock", "bad-request")
+    is_no_text = any("\0" in path for path in paths)  # refused before its own reader
+    code = "bad-request" if is_no_text else "bad-airlock"
+    assert code_of(lambda: submitted(vault, files=files)) == code

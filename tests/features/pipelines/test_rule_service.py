@@ -412,7 +412,8 @@ def test_owners_read_programs_without_letters_that_their_terminal_obeys(
         return
     with pytest.raises(Refused) as refused:
         of(vault, "ria").call("submit-pipeline", body)
-    assert refused.value.code in ("bad-pipeline", "bad-request")
+    # NUL is refused before the program's own reader, as over HTTP.
+    assert refused.value.code == ("bad-request" if "\0" in end else "bad-pipeline")
 
 
 def test_a_new_rule_approves_nothing_that_was_handed_in_before(vault: OpenVault) -> None:
