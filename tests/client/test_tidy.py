@@ -310,7 +310,7 @@ def test_a_finer_margin_and_one_with_other_keys_are_refused() -> None:
         answer(["sex"], [80, 100, 11]).tidy(CELLS)
     cut = answer(["sex"], [80, 100, 11])
     cut = replace(cut, rows=cut.rows[:2], std=cut.std[:2], interval=cut.interval[:2])
-    with pytest.raises(Refused, match="other keys"):
+    with pytest.raises(Refused, match="different keys"):
         CELLS.tidy(cut)
 
 

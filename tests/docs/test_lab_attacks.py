@@ -41,6 +41,6 @@ def test_the_python_of_the_page_says_what_the_page_says(
     assert said[2].startswith("Stopped by the budget: 0 questions were answered")
 
 
-@pytest.mark.parametrize("picture", re.findall(r"\]\((lab/\S+)\)", TEXT))
+@pytest.mark.parametrize("picture", re.findall(r"\]\((\.\./lab/\S+)\)", TEXT))
 def test_a_picture_of_the_page_is_there(picture: str) -> None:
     assert (PAGE.parent / picture).stat().st_size > 1000

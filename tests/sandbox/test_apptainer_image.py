@@ -152,6 +152,7 @@ def of_line(offset: int, shape: str, value: int) -> bytes:
 
 
 NO_IMAGE = "not an Apptainer image"
+OUTSIDE = "outside the file"
 
 
 @pytest.mark.parametrize(("text", "word"), [
@@ -162,10 +163,11 @@ NO_IMAGE = "not an Apptainer image"
     (put(96, struct.pack("<q", 2**63 - 1)), "table"), (put(96, struct.pack("<q", -585)), "table"),
     (of_line(0, "<i", 0x4010), "kind"), (of_line(0, "<i", 0x400A), "layout"),
     (of_line(0, "<i", DEFINITION), "one partition"), (of_line(4, "<B", 0), "one partition"),
-    (of_line(4, "<B", 2), "kind"), (of_line(17, "<q", 0), "lie"), (of_line(17, "<q", -1), "lie"),
-    (of_line(17, "<q", 2**63 - 1), "lie"), (of_line(25, "<q", -1), "lie"),
-    (of_line(25, "<q", 2**63 - 1), "lie"), (of_line(25, "<q", 10), "lie"),
-    (of_line(25, "<q", 8192), "lie"), (of_line(201, "<i", 5), "encrypted"),
+    (of_line(4, "<B", 2), "kind"), (of_line(17, "<q", 0), OUTSIDE),
+    (of_line(17, "<q", -1), OUTSIDE),
+    (of_line(17, "<q", 2**63 - 1), OUTSIDE), (of_line(25, "<q", -1), OUTSIDE),
+    (of_line(25, "<q", 2**63 - 1), OUTSIDE), (of_line(25, "<q", 10), OUTSIDE),
+    (of_line(25, "<q", 8192), OUTSIDE), (of_line(201, "<i", 5), "encrypted"),
     (of_line(201, "<i", 2), "squashfs"), (of_line(205, "<i", 3), "squashfs"),
     (put(4096 + 209, b"04"), "squashfs"),
     (sif(Object(b"hsqs".ljust(96, b"\0")), OVERLAY), "squashfs"),

@@ -63,9 +63,9 @@ def test_a_text_that_does_not_end_is_refused_at_once(text: bytes) -> None:
 
 
 def test_strings_hide_what_only_looks_deep() -> None:
-    assert read_json(b'{"a": "\\"' + b"[" * 50 + b'"}') == {"a": '"' + "[" * 50}
+    assert read_json(b'{"a": "\\"' + b"[" * 150 + b'"}') == {"a": '"' + "[" * 150}
     with pytest.raises(Refused, match="deep"):
-        read_json(b'{"a": ' + b"[" * 40 + b"]" * 40 + b"}")
+        read_json(b'{"a": ' + b"[" * 140 + b"]" * 140 + b"}")
 
 
 def test_who_has_not_said_who_they_are_sends_little(service: Service) -> None:

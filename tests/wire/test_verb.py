@@ -17,7 +17,7 @@ from sfumato.features.jobs.service import ADD, Job
 from sfumato.features.pipelines.schema import SetPipelineRule
 from sfumato.features.policy.schema import ChangeCap
 from sfumato.features.queries.schema import Ask
-from sfumato.features.synthetic.schema import DpTwinTerms
+from sfumato.features.synthetic.schema import DpTwinOrder
 from sfumato.query.model import query_json
 from sfumato.query.sql.select import read_sql
 from sfumato.wire.json_text import json_text
@@ -65,7 +65,7 @@ def test_null_is_a_field_that_was_left_out() -> None:
         ChangeCap, {"data_set": "d", "of": "people", "epsilon": 1, "name": None, "why": None}
     )
     assert (cap.name, cap.why) == ("", "")
-    twin = read_request(DpTwinTerms, {"data_set": "d", "epsilon": 1, "method": None, "op": "x"})
+    twin = read_request(DpTwinOrder, {"data_set": "d", "epsilon": 1, "method": None, "op": "x"})
     assert (twin.method, twin.op) == ("mst", "x")
 
 

@@ -112,7 +112,7 @@ def test_a_text_that_is_not_in_the_cards_encoding_is_refused(tmp_path: Path) -> 
     with pytest.raises(Refused, match="the file is UTF-8"):
         in_utf8(str(source), FileFormat("cp1252"), copy)
     source.write_bytes(b"gr\x81\n1\n")  # none of cp1252
-    with pytest.raises(Refused, match="it is not"):
+    with pytest.raises(Refused, match="declares the encoding cp1252, but the file has another"):
         in_utf8(str(source), FileFormat("cp1252"), copy)
     source.write_text("size\n1\n")
     assert in_utf8(str(source), FileFormat("cp1252"), copy) == str(source)

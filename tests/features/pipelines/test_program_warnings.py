@@ -64,7 +64,7 @@ USELESS = {
     "shell": (SHELL, "exit status 1", "SyntaxError", "there is no result"),
     "import": (IMPORT, "exit status 1", "No module named 'nibabel'", "there is no result"),
     "nothing": (NOTHING, "exit status 0", "read /work/in", "there is no result"),
-    "text": (TEXT, "exit status 0", "", "what stands in"),
+    "text": (TEXT, "exit status 0", "", "is not a number"),
 }
 
 

@@ -229,7 +229,7 @@ def test_a_price_for_no_number_of_people_is_refused(vault: OpenVault, people: ob
     for price, y in ((vault["t"].price_linear, "cost"), (vault["t"].price_logistic, "sick")):
         with pytest.raises(Refused) as refused:
             price(y, ["age"], **said)
-        assert "people is a whole number from 1" in refused.value.cause
+        assert "people has to be a whole number" in refused.value.cause
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from sfumato.features.synthetic.distance_to_rows import TwinSide, error_of
 from sfumato.features.synthetic.marginal_selection import METHODS
 from sfumato.features.synthetic.measurement_port import Integers
 from sfumato.features.synthetic.measurement_release import Price, PrivateDevice, look_op, price_of
-from sfumato.features.synthetic.schema import DpTwinTerms
+from sfumato.features.synthetic.schema import DpTwinOrder, DpTwinTerms
 from sfumato.features.synthetic.table_assembly import TableMeasurements, dealt, dp_tables
 from sfumato.features.synthetic.twin_files import Stamp, twin_json
 from sfumato.features.synthetic.twin_limits import check_rows, largest, seed_of
@@ -60,7 +60,7 @@ class PrivateTwins:
     catalogue: Catalogue
     dice: RandomSource
 
-    def make(self, caller: Caller, wanted: DpTwinTerms) -> Json:
+    def make(self, caller: Caller, wanted: DpTwinOrder) -> Json:
         """Create and pay for a twin; the same operation again is free and returns the same twin.
 
         The twin is of the data version at its first release, even if the owner has added rows

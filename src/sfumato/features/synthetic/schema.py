@@ -45,9 +45,14 @@ class DpTwinTerms(OfDataSet, frozen=True, kw_only=True):
     ] = None
     rows: Rows | None = None
     seed: Seed = None
+
+
+class DpTwinOrder(DpTwinTerms, frozen=True, kw_only=True):
+    """A DP twin that is made, and paid once."""
+
     op: Annotated[
         Annotated[str, letters(60)] | None,
-        Meta(description="Your id of this request: a retry with it pays once. A price ignores it."),
+        Meta(description="Your id of this request: a retry with it pays once."),
     ] = None
 
 

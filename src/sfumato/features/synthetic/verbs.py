@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sfumato.features.synthetic.schema import (
+    DpTwinOrder,
     DpTwinPrice,
     DpTwinTerms,
     SchemaTwinRequest,
@@ -62,7 +63,7 @@ def price_dp_twin(services: Services, caller: Caller, asked: DpTwinTerms) -> Jso
 
 
 @TWIN_VERBS.verb(
-    "dp-twin", "POST", "/v1/data-sets/{data_set}/dp-twin", "ask", DpTwinTerms, Twin,
+    "dp-twin", "POST", "/v1/data-sets/{data_set}/dp-twin", "ask", DpTwinOrder, Twin,
     refusals=(
         *_PAID, "anchor-missing", "budget-exceeded", "ledger-frozen", "op-reused",
         "question-failed", "question-frozen", "data-set-frozen", "noise-out-of-range",
@@ -70,7 +71,7 @@ def price_dp_twin(services: Services, caller: Caller, asked: DpTwinTerms) -> Jso
     ),
     is_long=True,
 )  # fmt: skip
-def make_dp_twin(services: Services, caller: Caller, asked: DpTwinTerms) -> Json:
+def make_dp_twin(services: Services, caller: Caller, asked: DpTwinOrder) -> Json:
     """Make synthetic data from privately measured marginals.
 
     Each measurement is charged before rows are read; a retry with the same op is free.
