@@ -7,7 +7,7 @@ UV_FLAGS := -q --require-hashes --no-deps
 # Where this is set, every process compiles what it imports, each time: half of what a service starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo help test ci-test check slow slow-some mutants lowest docs figures wheel sbom bench bench-large bench-peers image system lock clean doctor
+.PHONY: demo help test test-all check slow slow-some mutants lowest docs figures wheel sbom bench bench-large bench-peers image system lock clean doctor
 
 demo: .venv/core.done  ## Tell the story in under a minute, on synthetic data.
 	@$(BIN)/sfumato demo
@@ -20,13 +20,15 @@ help:  ## List the targets.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test: .venv/dev.done .venv/torch.done  ## Run the tests, but not the slow ones. ARGS=... goes to pytest.
-	@$(BIN)/python -m pytest $(TOGETHER) -m "not slow" -q $(ARGS)
+# Functions that take under a second, and the cheapest case of the others: tests/support/tiers.py.
+test: .venv/test.done  ## Run the quick tests, in minutes. ARGS=... goes to pytest.
+	@$(BIN)/python -m pytest $(TOGETHER) --quick -m "not slow" -q $(ARGS)
 
-# The same, and what failed once more alone: a flaky test is written to .ci/failed-once.tsv; a skip, a test
-# that fails twice, and one that stands there already are red.
-ci-test: .venv/dev.done .venv/torch.done  ## Run the tests as .ci/run does: what fails once is tried again and recorded.
-	@$(BIN)/python -m tools.ci_tests $(TOGETHER) -m "not slow" -q
+# In CI, what failed is run once more alone: a flaky test is written to .ci/failed-once.tsv; a skip, a test
+# that fails twice, and one that stands there already are red. ARGS=--costs writes tests/costs.tsv anew.
+RUNNER = $(if $(CI),tools.ci_tests,pytest)
+test-all: .venv/dev.done .venv/torch.done  ## Run all tests but the slow ones, with real services.
+	@$(BIN)/python -m $(RUNNER) $(TOGETHER) -m "not slow" -q $(ARGS)
 
 check: .venv/dev.done  ## Check format, lint, types and the house tests.
 	@$(BIN)/ruff format --check -q src tests bench tools
@@ -100,6 +102,8 @@ lock: .venv/bin/python  ## Make the locked lists in requirements/ anew.
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
 	@$(COMPILE) -o $(LOCK)/core.lock
 	@$(COMPILE) $(EXTRAS) --group dev -c $(LOCK)/core.lock -o $(LOCK)/dev.lock
+	@$(COMPILE) --extra frames --extra postgres --extra serve --group test -c $(LOCK)/dev.lock \
+		-o $(LOCK)/test.lock
 	@$(COMPILE) --extra serve --extra postgres --group build -c $(LOCK)/dev.lock -o $(LOCK)/serve.lock
 	@$(COMPILE_GROUP) --group build -o $(LOCK)/build.lock
 	@$(COMPILE_GROUP) --group docs -o $(LOCK)/docs.lock
@@ -143,6 +147,11 @@ INSTALL = install() { $(BIN)/uv pip install $(UV_FLAGS) --python $(BIN)/python -
 # The reference is read from the code, so the pages need what sfumato itself needs.
 .venv/docs.done: $(LOCK)/docs.lock .venv/core.done
 	@$(INSTALL) $(LOCK)/docs.lock
+	@touch $@
+
+.venv/test.done: $(LOCK)/test.lock .venv/core.done
+	@echo "sfumato: installing what the quick tests need (once) ..."
+	@$(INSTALL) $(LOCK)/test.lock
 	@touch $@
 
 .venv/dev.done: $(LOCK)/dev.lock .venv/core.done

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # it has no types
 
-from support import warm_workers
+from support import tiers, warm_workers
 
 ALLOWED = "shared/data"
 
@@ -58,8 +58,33 @@ def workers(request: pytest.FixtureRequest) -> None:
         warm_workers.warm()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first, then those of the most tests."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of `make test` and `make test-all` (support/tiers.py)."""
+    parser.addoption("--quick", action="store_true", help="run the tests of `make test` alone")
+    parser.addoption("--costs", action="store_true", help="write what tests take: tests/costs.tsv")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Time the tests, where that is asked for; a worker of pytest-xdist does not."""
+    if config.getoption("--costs") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(tiers.Timer(), "timer")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files that need what `make test` does not install."""
+    is_file = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    if config.getoption("--quick") and is_file and tiers.needs_more(collection_path):
+        return True
+    return None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not quick; put the longest files first, then those of the most tests."""
+    if config.getoption("--quick"):
+        costs = tiers.read_costs()
+        slow = [item for item in items if not tiers.is_quick(item.nodeid, costs)]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if tiers.is_quick(item.nodeid, costs)]
     home, many = Path(__file__).parent, Counter(item.path for item in items)
     first = {home / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: (first.get(item.path, len(first)), -many[item.path]))

@@ -50,7 +50,6 @@ TARGETS = (
             "dp/mechanisms/permute_and_flip": "dp/mechanisms/permute_and_flip query/aggregates/threshold_search",  # noqa: E501
             "dp/sampling/exponential_powers": "dp/sampling/exponential_powers dp/mechanisms/exponential",  # noqa: E501
             "dp/mechanisms/quantile": "dp/mechanisms/quantile",
-            "dp/confidence/price_for_error": "dp/confidence/sum_of_draws dp/mechanisms/averaged_noise dp/confidence/approximate_sum_of_draws query/error_targets",  # noqa: E501
             "dp/mechanisms/running_count": "dp/confidence/approximate_sum_of_draws query/running_axis query/running_sensitivity",  # noqa: E501
             "dp/mechanisms/partition_selection": "dp/mechanisms/partition_selection dp/mechanisms/gaussian_partition_selection client/partition_selection",  # noqa: E501
             "dp/mechanisms/skellam": "dp/mechanisms/skellam dp/secure_aggregation/distributed_noise dp/accounting/poisson_subsampling",  # noqa: E501

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Sequence
 from decimal import Decimal, getcontext, localcontext
 from fractions import Fraction
 from typing import Final
@@ -16,15 +14,12 @@ from hypothesis import strategies as st
 from sfumato.dp.accounting.composition import (
     delta_at,
     epsilon_at,
-    plain_total,
-    pld_epsilon,
-    pure_total,
     rho_within,
-    zcdp_epsilon,
 )
-from sfumato.dp.accounting.privacy_events import ApproximateEvent, Event, GaussianEvent, PureEvent
+from sfumato.dp.accounting.privacy_events import ApproximateEvent, GaussianEvent, PureEvent
 from sfumato.dp.budget import Budget
-from sfumato.dp.refusal import Bug, Refused
+from sfumato.dp.refusal import Bug
+from support.ledger_totals import plain_total, zcdp_epsilon
 
 SEEDED: Final = settings(derandomize=True, deadline=None, max_examples=150)
 STEP: Final = Fraction(1, 10**12)
@@ -204,16 +199,6 @@ def test_plain_sums_are_those_of_the_ledger() -> None:
     assert total == Budget(Fraction(14, 10), MILLIONTH + Fraction(1, 10**9))
 
 
-def test_pure_releases_have_a_pure_total() -> None:
-    assert pure_total([PURE] * 3) == Fraction(9, 10)
-
-
-@pytest.mark.parametrize("event", [GAUSSIAN, APPROXIMATE])
-def test_a_release_with_a_delta_has_no_pure_total(event: Event) -> None:
-    with pytest.raises(Bug):
-        pure_total([PURE, event])
-
-
 def test_many_small_releases_cost_less_by_rho_than_by_sum() -> None:
     batch = [PureEvent(Fraction(1, 10))] * 100
     assert zcdp_epsilon(batch, MILLIONTH) == epsilon_at(Fraction(1, 2), MILLIONTH) < 6
@@ -222,53 +207,3 @@ def test_many_small_releases_cost_less_by_rho_than_by_sum() -> None:
 def test_the_releases_own_deltas_leave_less_for_the_conversion() -> None:
     rest = MILLIONTH - 3 * Fraction(1, 10**9)
     assert zcdp_epsilon([APPROXIMATE] * 3, MILLIONTH) == epsilon_at(Fraction(3, 200), rest)
-
-
-@pytest.mark.parametrize("delta", [Fraction(0), Fraction(3, 10**9), Fraction(-1), Fraction(2)])
-def test_a_delta_that_the_releases_have_spent_is_refused(delta: Fraction) -> None:
-    with pytest.raises(Refused):
-        zcdp_epsilon([APPROXIMATE] * 3, delta)
-
-
-@pytest.mark.parametrize(
-    ("batch", "least", "most"),
-    [
-        ([PureEvent(Fraction(1, 10))] * 100, 4.693, 4.80),  # 100 continuous Laplace: 4.693
-        ([PURE], 0.2999, 0.3001),
-        ([PureEvent(Fraction(1, 1000))] * 3, 0.00299, 0.00301),
-        ([PURE, APPROXIMATE], 0.3999, 0.4001),
-        ([GAUSSIAN] * 10, 3.2205, 3.2207),  # by rho, at half the delta: 3.2205
-        ([PURE, APPROXIMATE, GAUSSIAN] * 3, 2.0, 3.0),
-    ],
-)
-def test_a_batch_fixed_in_advance_is_added_by_its_distributions(
-    batch: Sequence[Event], least: float, most: float
-) -> None:
-    assert least <= pld_epsilon(batch, MILLIONTH) <= most
-
-
-def test_an_empty_batch_costs_nothing() -> None:
-    assert pld_epsilon([], MILLIONTH) == 0
-
-
-@pytest.mark.parametrize("event", [APPROXIMATE, PureEvent(Fraction(501))])
-def test_a_batch_without_a_finite_epsilon_is_refused(event: Event) -> None:
-    with pytest.raises(Refused) as refused:
-        pld_epsilon([event] * 2, Fraction(1, 10**9))
-    assert refused.value.code == "bad-budget"
-
-
-def test_without_dp_accounting_the_distributions_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    monkeypatch.setitem(sys.modules, "dp_accounting.pld", None)
-    with pytest.raises(Refused) as refused:
-        pld_epsilon([PURE], MILLIONTH)
-    assert refused.value.code == "not-installed"
-
-
-@pytest.mark.parametrize("delta", [Fraction(0), Fraction(1), Fraction(3, 2)])
-def test_a_delta_that_promises_nothing_is_no_delta_of_a_batch(delta: Fraction) -> None:
-    with pytest.raises(Bug, match="delta"):
-        pld_epsilon([PURE], delta)

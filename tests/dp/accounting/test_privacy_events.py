@@ -16,9 +16,9 @@ from sfumato.dp.accounting.privacy_events import (
     PrivacyCost,
     PureEvent,
     privacy_cost,
-    total_privacy_cost,
 )
 from sfumato.dp.refusal import Bug
+from support.ledger_totals import total_privacy_cost
 
 SEEDED: Final = settings(derandomize=True, deadline=None, max_examples=300)
 LEAST: Final = Fraction(1, 10**20)

@@ -18,7 +18,6 @@ from sfumato.dp.accounting.privacy_events import (
     PrivacyCost,
     PureEvent,
     privacy_cost,
-    total_privacy_cost,
 )
 from sfumato.dp.accounting.privacy_filter import (
     SPLIT,
@@ -32,6 +31,7 @@ from sfumato.dp.accounting.privacy_filter import (
 )
 from sfumato.dp.budget import Budget
 from sfumato.vault.hash_chain import cap_list
+from support.ledger_totals import total_privacy_cost
 
 SEEDED: Final = settings(derandomize=True, deadline=None, max_examples=200)
 EPSILON_UNIT: Final = Fraction(1, 10**9)

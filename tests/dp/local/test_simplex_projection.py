@@ -217,16 +217,11 @@ def test_a_choice_of_numbers_is_within_its_epsilon() -> None:
     assert best_numbers(1000, Fraction(1, 2)).epsilon <= Fraction(1, 2)
 
 
-KNOWN = [(10**4, 1.0, 0.214, 0.053), (10**4, 3.0, 0.824, 0.321)]
+KNOWN = [(10**4, 1.0, 0.053), (10**4, 3.0, 0.321)]
 
 
-@pytest.mark.parametrize(("people", "local", "formula", "numeric"), KNOWN)
-def test_mixing_gives_the_known_values(
-    people: int, local: float, formula: float, numeric: float
-) -> None:
-    assert shuffle_amplification.closed_form(local, people, 1e-6) == pytest.approx(
-        formula, abs=6e-4
-    )
+@pytest.mark.parametrize(("people", "local", "numeric"), KNOWN)
+def test_mixing_gives_the_known_values(people: int, local: float, numeric: float) -> None:
     assert shuffle_amplification.amplified(local, people, 1e-6) == pytest.approx(numeric, abs=9e-4)
 
 
@@ -253,8 +248,6 @@ def test_mixing_never_claims_more_than_was_there_and_helps_the_more_people_there
     ]
     assert 0.99999 < found[0] <= 1.0  # a delta buys that little
     assert found == sorted(found, reverse=True)
-    assert shuffle_amplification.closed_form(8.0, 10_000, 1e-6) == 8.0  # outside of its range
-    assert shuffle_amplification.closed_form(1.0, 50, 1e-6) == 1.0
     with pytest.raises(Refused):
         shuffle_amplification.amplified(0.0, 10, 1e-6)
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sfumato.dp.mechanisms.bounds_search import bin_count, bins_of, edges, search_bounds, threshold
+from sfumato.dp.mechanisms.bounds_search import bin_count, edges, search_bounds, threshold
 from sfumato.dp.refusal import Bug
 from support.choice_laws import CHOOSING_ALARM, is_private, law_p_value
 from support.seeded_dice import CountingDice, SeededDice
+from support.value_bins import bins_of
 
 ONE = Fraction(1)
 FALSE_POSITIVE = Fraction(1, 20)

@@ -15,10 +15,8 @@ from scipy import stats
 from sfumato.dp.mechanisms import gaussian
 from sfumato.dp.mechanisms.gaussian import (
     COIN_MARGIN,
-    analytic_sigma,
     bits_below,
     interval,
-    rho_for,
     sample,
     std,
     variance_for,
@@ -26,6 +24,7 @@ from sfumato.dp.mechanisms.gaussian import (
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.sampling.certified_arithmetic import exp_minus
 from sfumato.dp.sampling.threshold_table import CHUNK, MAX_OUTCOME
+from support.continuous_gaussian import analytic_sigma
 from support.noise_probabilities import ALARM, gaussian_bins, gaussian_masses, p_value
 from support.seeded_dice import ColumnDice, ScriptedDice, SeededDice
 
@@ -325,19 +324,6 @@ def test_the_interval_of_the_widest_noise_is_that_of_the_continuous() -> None:
 
 def test_the_variance_is_the_exact_quotient() -> None:
     assert variance_for(3, Fraction(1, 10)) == 15
-
-
-@pytest.mark.parametrize("margin", [1, 3, 10, 50, 130, 1000, 10**6, 10**9])
-def test_the_rho_found_for_a_margin_is_the_smallest(margin: int) -> None:
-    rho = rho_for(4, Fraction(margin), CONFIDENCE)
-    less = rho - Fraction(1, 10**9)
-    assert interval(variance_for(4, rho), CONFIDENCE) <= margin
-    assert less == 0 or interval(variance_for(4, less), CONFIDENCE) > margin
-
-
-def test_an_error_out_of_reach_is_refused() -> None:
-    with pytest.raises(Refused, match="error-out-of-reach"):
-        rho_for(10**9, Fraction(1), CONFIDENCE)
 
 
 def test_noise_too_wide_for_64_bits_is_refused() -> None:

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.dp.mechanisms.laplace import epsilon_for, interval, sample, scale_for, std, tail
+from sfumato.dp.mechanisms.laplace import interval, sample, scale_for, std, tail
 from sfumato.dp.ports import RandomSource
-from sfumato.dp.refusal import Refused
 from sfumato.system.randomness import BulkRandomSource, SystemRandomSource
 from support.noise_probabilities import ALARM, decimal_exp, laplace_bins, p_value
 from support.seeded_dice import CountingDice, ScriptedDice, SeededDice
@@ -134,26 +133,6 @@ def test_the_tail_is_rounded_up_and_by_little(scale: Fraction, t: int) -> None:
 
 def test_beyond_minus_one_lies_everything() -> None:
     assert tail(Fraction(10), -1) == 1
-
-
-@given(
-    st.integers(1, 1000),
-    st.fractions(min_value=1, max_value=10**6, max_denominator=100),
-    SOME_CONFIDENCES,
-)
-def test_the_epsilon_found_for_a_margin_is_the_smallest(
-    sensitivity: int, margin: Fraction, confidence: Fraction
-) -> None:
-    epsilon = epsilon_for(sensitivity, margin * sensitivity, confidence)
-    less = epsilon - Fraction(1, 10**6)
-    assert interval(scale_for(sensitivity, epsilon), confidence) <= margin * sensitivity
-    assert less == 0 or interval(scale_for(sensitivity, less), confidence) > margin * sensitivity
-
-
-@pytest.mark.parametrize("margin", [Fraction(-1), Fraction(0)])
-def test_an_error_out_of_reach_is_refused(margin: Fraction) -> None:
-    with pytest.raises(Refused, match="error-out-of-reach"):
-        epsilon_for(10**6, margin, CONFIDENCE)
 
 
 def first_draws_of_a_fork(count: int, dice: RandomSource) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sfumato.dp.mechanisms.gaussian import analytic_sigma
 from sfumato.lab import dense_model
 from sfumato.lab.attacks import attack
 from sfumato.lab.attacks.gradient_inversion import (
@@ -24,6 +23,7 @@ from sfumato.lab.dense_model import (
     draw_pictures,
     private_sum,
 )
+from support.continuous_gaussian import analytic_sigma
 
 SEEDS = pytest.mark.parametrize("seed", range(3, 11))
 

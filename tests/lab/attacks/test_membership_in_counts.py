@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sfumato.dp.mechanisms.gaussian import analytic_sigma
 from sfumato.lab.attacks import attack
 from sfumato.lab.attacks.membership_in_counts import (
     Floats,
@@ -14,6 +13,7 @@ from sfumato.lab.attacks.membership_in_counts import (
     likeness,
     private_counts,
 )
+from support.continuous_gaussian import analytic_sigma
 
 TRAITS, STRANGERS = 300, 19
 

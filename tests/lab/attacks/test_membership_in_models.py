@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sfumato.dp.mechanisms.gaussian import analytic_sigma
 from sfumato.dp.refusal import Bug
 from sfumato.lab import logistic_models
 from sfumato.lab.attacks import attack
@@ -20,6 +19,7 @@ from sfumato.lab.attacks.membership_in_models import (
     stand_above,
 )
 from sfumato.lab.logistic_models import chance_of, noise_variance, private_twins, trained
+from support.continuous_gaussian import analytic_sigma
 
 
 def dice() -> np.random.Generator:

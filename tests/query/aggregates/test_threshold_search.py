@@ -11,7 +11,7 @@ import pytest
 
 from sfumato import Refused
 from sfumato.app.vault import OpenVault
-from sfumato.dp.mechanisms.bounds_search import bin_starts, bins_of, search_bounds
+from sfumato.dp.mechanisms.bounds_search import bin_starts, search_bounds
 from sfumato.dp.mechanisms.exponential import rate_for
 from sfumato.dp.mechanisms.permute_and_flip import permute_and_flip
 from sfumato.dp.mechanisms.private_choice import FALSE_POSITIVE, PrivateChoice
@@ -22,6 +22,7 @@ from sfumato.query.sql.select import read_sql
 from support.engine_rows import card_of, worth
 from support.seeded_dice import SeededDice
 from support.small_vaults import open_with, write_csv
+from support.value_bins import bins_of
 
 CARD = card_of(
     "who",

@@ -6,7 +6,6 @@ so the formula of a name never changes. A new formula gets a new name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -154,14 +153,6 @@ def _exact(event: SingleEvent) -> tuple[Fraction, Fraction, Fraction, Fraction]:
             return epsilon, delta, epsilon**2 / 2, delta
         case ThresholdEvent(rho=rho, tail=tail, epsilon=epsilon, delta=delta):
             return epsilon, delta, rho, tail
-
-
-def total_privacy_cost(events: Iterable[Event]) -> PrivacyCost:
-    """Return the sum of the privacy costs of all events."""
-    total = PrivacyCost()
-    for event in events:
-        total = total + privacy_cost(event)
-    return total
 
 
 def _check_loss(*losses: Fraction) -> None:

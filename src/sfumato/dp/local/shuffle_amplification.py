@@ -47,16 +47,6 @@ def amplified(local: float, people: int, delta: float) -> float:
     return high
 
 
-def closed_form(local: float, people: int, delta: float) -> float:
-    """Return epsilon by the closed formula of 2021; the local epsilon where it does not apply."""
-    _check(local, people, delta)
-    if people <= 16 * log(2 / delta) or local > log(people / (16 * log(2 / delta))):
-        return local
-    odds = exp(local)
-    more = 8 * sqrt(odds * log(4 / delta)) / sqrt(people) + 8 * odds / people
-    return min(local, log1p((odds - 1) / (odds + 1) * more))
-
-
 def delta_of(epsilon: float, local: float, people: int) -> float:
     """Return an upper bound of the delta of a shuffled batch at this epsilon."""
     if epsilon >= local:

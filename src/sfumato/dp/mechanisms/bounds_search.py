@@ -28,12 +28,6 @@ def bin_count(exponents: int) -> int:
     return 2 * exponents + 1
 
 
-def bins_of(values: Integers, exponents: int) -> Integers:
-    """Return the bin of each value, given in steps; values outside go to the outermost bins."""
-    places = np.searchsorted(_starts(exponents), values, side="right") - 1
-    return np.maximum(places, 0).astype(np.int64)
-
-
 def bin_starts(exponents: int) -> tuple[int, ...]:
     """Return the smallest integer of each bin, in rising order.
 

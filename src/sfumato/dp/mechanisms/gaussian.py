@@ -19,7 +19,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.confidence.price_for_error import smallest_step
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.sampling.certified_arithmetic import (
@@ -48,7 +47,6 @@ MAX_VARIANCE: Final = Fraction(1 << 100)
 NARROW: Final = 16  # below this sigma, one table holds the whole distribution
 NARROW_BITS: Final = 16  # up to this many low bits, plus 15 of the table, a draw fits in 32 bits
 SUMMED: Final = 64  # below this sigma, `interval` sums the probabilities
-RHO_GRID: Final = 10**9  # rho_for returns a multiple of 1 / RHO_GRID
 MAX_RHO: Final = 10**6 // 2  # epsilon**2 / 2 at MAX_EPSILON
 MANY: Final = 1 << 14  # from this many draws of one variance, a longer table is faster
 COIN_BITS: Final = 32
@@ -334,44 +332,3 @@ def _tail_above(variance: Fraction, t: int) -> float:
     sigma = math.sqrt(variance)
     from_where = t + 0.5 if t + 0.5 >= sigma else float(t)  # the density is convex from sigma on
     return math.erfc(from_where / (sigma * math.sqrt(2)))
-
-
-def rho_for(sensitivity_squared: int, margin: Fraction, confidence: Fraction) -> Fraction:
-    """Return the smallest rho whose `interval` is at most the margin, a multiple of 1e-9."""
-
-    def is_enough(steps: int) -> bool:
-        variance = variance_for(sensitivity_squared, Fraction(steps, RHO_GRID))
-        return margin >= 0 and interval(variance, confidence) <= margin
-
-    return Fraction(smallest_step(is_enough, MAX_RHO * RHO_GRID), RHO_GRID)
-
-
-def analytic_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
-    """Return the least sigma of the *continuous* Gaussian mechanism (Balle, Wang 2018).
-
-    It is for comparison only. Never calibrate a mechanism with it: the discrete noise has its own
-    proof.
-    """
-    low, high = 0.0, 1.0
-    while _analytic_delta(high, epsilon) > delta:
-        low, high = high, 2 * high
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _analytic_delta(middle, epsilon) > delta else (low, middle)
-    return high * sensitivity
-
-
-def _analytic_delta(sigma: float, epsilon: float) -> float:
-    """Return delta at sensitivity 1: Phi(1/2s - es) - exp(e) Phi(-1/2s - es), s being sigma."""
-    half, shift = 1 / (2 * sigma), epsilon * sigma
-    return _normal_below(half - shift) - math.exp(epsilon + _log_normal_below(-half - shift))
-
-
-def _normal_below(x: float) -> float:
-    return math.erfc(-x / math.sqrt(2)) / 2
-
-
-def _log_normal_below(x: float) -> float:
-    if x > -30:
-        return math.log(_normal_below(x))
-    return -x * x / 2 - math.log(-x * math.sqrt(2 * math.pi))

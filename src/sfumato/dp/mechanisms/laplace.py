@@ -10,10 +10,7 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final
 
-from sfumato.dp.budget import MAX_EPSILON
-from sfumato.dp.confidence.price_for_error import smallest_step
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.sampling.certified_arithmetic import (
     Interval,
@@ -33,8 +30,6 @@ from sfumato.dp.sampling.threshold_table import (
     signs,
     table_of,
 )
-
-EPSILON_GRID: Final = 10**6  # epsilon_for returns a multiple of 1 / EPSILON_GRID
 
 
 def scale_for(sensitivity: int, epsilon: Fraction) -> Fraction:
@@ -131,15 +126,3 @@ def interval(scale: Fraction, confidence: Fraction) -> int:
 
 def _is_tail_within(scale: Fraction, t: int, miss: Fraction) -> bool:
     return is_at_most(lambda bits: _tail_bounds(scale, t, bits), miss)
-
-
-def epsilon_for(sensitivity: int, margin: Fraction, confidence: Fraction) -> Fraction:
-    """Return the smallest epsilon whose `interval` is at most the margin, a multiple of 1e-6."""
-    t, miss = math.floor(margin), 1 - confidence
-
-    def is_enough(steps: int) -> bool:
-        scale = scale_for(sensitivity, Fraction(steps, EPSILON_GRID))
-        return t >= 0 and _is_tail_within(scale, t, miss)
-
-    most = int(MAX_EPSILON * EPSILON_GRID)
-    return Fraction(smallest_step(is_enough, most), EPSILON_GRID)

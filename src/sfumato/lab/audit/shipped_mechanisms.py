@@ -356,7 +356,6 @@ NO_MECHANISM: Final[Mapping[str, str]] = {
     "frequency_oracle": "the interface, and blocks of reports",
     "noise": "which noise, and how wide; every noise here is drawn through it",
     "exponential_powers": "arithmetic",
-    "price_for_error": "the search for a price",
     "sample_size": "errors and numbers of people, from no answer",
     "simultaneous": "a noise read at a stricter confidence",
     "shuffle_amplification": "what mixing adds, by arithmetic",
