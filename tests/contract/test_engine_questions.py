@@ -20,8 +20,9 @@ import pytest
 from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.query.expression import Expr
-from sfumato.query.model import Aggregate, Formula, Query, query_json, read_query
+from sfumato.query.model import Aggregate, Formula, Query, query_json
 from sfumato.query.plan import Plan, make_plan
+from sfumato.query.query_from_json import read_query
 from sfumato.query.sql.select import read_sql
 from sfumato.release.unseal import unseal
 from sfumato.vault.card.data_card import Card

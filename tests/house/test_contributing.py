@@ -14,11 +14,11 @@ PATH = re.compile(
 )
 # name that a step tells to edit -> the file that has it
 EDITED = {
-    "Verb": "src/sfumato/query/model.py",
-    "VERBS": "src/sfumato/query/model.py",
-    "NAMES": "src/sfumato/query/sql/aggregates.py",
+    "AGGREGATES": "src/sfumato/query/aggregates/registry.py",
+    "WORDS": "src/sfumato/features/queries/pages.py",
     "_READERS": "src/sfumato/query/sql/aggregates.py",
     "_OURS": "src/sfumato/query/sql/aggregates.py",
+    "Registered": "src/sfumato/query/aggregates/registry.py",
     "QUESTIONS": "src/sfumato/lab/audit/release_audit.py",
     "PAIRS": "tests/query/aggregates/test_sensitivity_attained.py",
     "CHARGED": "tests/release/test_charged_events.py",

@@ -13,9 +13,10 @@ import pytest
 from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.query.expression import Ref, columns_of
-from sfumato.query.model import Joined, query_json, read_query
+from sfumato.query.model import Joined, query_json
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.plan_text import plan_text
+from sfumato.query.query_from_json import read_query
 from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import Card
 from support.engine_rows import SALT, Numbers, card_of, numbers, prepare, write_source

@@ -31,10 +31,10 @@ from sfumato.query.model import (
     Query,
     Reduction,
     query_json,
-    read_query,
 )
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.plan_text import plan_text
+from sfumato.query.query_from_json import read_query
 from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import Card
 from support.query_oracle import LogicalRow, Person, Public, added_up, card, meaning, some_rows

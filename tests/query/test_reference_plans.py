@@ -18,9 +18,10 @@ from sfumato.dp.refusal import Refused
 from sfumato.query.expression import (
     canonical_json,
 )
-from sfumato.query.model import Aggregate, Order, Output, Query, query_json, read_query
+from sfumato.query.model import Aggregate, Order, Output, Query, query_json
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.postprocess.having_order_limit import Row, apply_having_order_limit
+from sfumato.query.query_from_json import read_query
 from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import Card
 from support.query_oracle import (

@@ -18,10 +18,11 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.mechanisms.running_count import Axis, TreeMechanism
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import DateTrunc, Ref
-from sfumato.query.model import Aggregate, Query, query_json, read_query
+from sfumato.query.model import Aggregate, Query, query_json
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.plan_text import plan_text, split_text
 from sfumato.query.price import Priced, price_at, price_for_errors
+from sfumato.query.query_from_json import read_query
 from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import Card, read_card
 

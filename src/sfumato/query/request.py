@@ -12,9 +12,10 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
 from sfumato.query.budget_split import LARGEST
 from sfumato.query.earlier_answer import Earlier
-from sfumato.query.model import Aggregate, Query, query_json, read_query
+from sfumato.query.model import Aggregate, Query, query_json
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.price import Priced, price_at, price_at_rho, price_for_errors
+from sfumato.query.query_from_json import read_query
 from sfumato.query.refusal_positions import with_position
 from sfumato.query.top_up import top_up_at
 from sfumato.vault.card.data_card import Card

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sfumato.dp.refusal import Refused
-from sfumato.query.model import Query, read_query
+from sfumato.query.model import Query
+from sfumato.query.query_from_json import read_query
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Catalogue, Listing
 from sfumato.vault.users import Caller

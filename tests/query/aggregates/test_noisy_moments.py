@@ -30,11 +30,11 @@ from sfumato.query.aggregates.noisy_moments import (
     product_of,
     second_of,
 )
-from sfumato.query.aggregates.registry import aggregate_of
+from sfumato.query.aggregates.registry import AGGREGATES, aggregate_of
 from sfumato.query.aggregates.result_ranges import Range
 from sfumato.query.expression import Arithmetic, Case, Expr, IsNull, LiteralValue, Not, Ref
 from sfumato.query.measure import Tally
-from sfumato.query.model import VERBS, Aggregate
+from sfumato.query.model import Aggregate
 from sfumato.query.number_types import LARGEST
 from sfumato.query.plan import MAX_TOTAL, Plan, make_plan
 from sfumato.query.price import price_for_errors
@@ -700,7 +700,7 @@ def test_a_moment_says_what_it_is() -> None:
 
 
 def test_every_verb_is_answered() -> None:
-    assert [verb for verb in VERBS if aggregate_of(verb) is None] == []
+    assert [verb for verb in AGGREGATES if aggregate_of(verb) is None] == []
 
 
 # --- through the door ----------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused
 from sfumato.query.contribution_bounds import bounds_text
 from sfumato.query.expression import Arithmetic, Case, Compare, Constant, Floor, LiteralValue, Ref
-from sfumato.query.model import Aggregate, Formula, Output, Query, query_json, read_query
+from sfumato.query.model import Aggregate, Formula, Output, Query, query_json
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.postprocess.formula_errors import FormulaErrors
 from sfumato.query.postprocess.formulas import evaluate_formula
@@ -23,6 +23,7 @@ from sfumato.query.postprocess.having_order_limit import is_selected_after_noise
 from sfumato.query.postprocess.linear_forms import Linear, Ratio, linear_form, units_of
 from sfumato.query.postprocess.released_conditions import evaluate_released
 from sfumato.query.price import price_at, price_for_errors
+from sfumato.query.query_from_json import read_query
 from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import Card, read_card
 from support.formula_answers import (

@@ -13,7 +13,7 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused
 from sfumato.query.aggregates.aggregate import NoisyPart
 from sfumato.query.expression import FunctionCall, Ref, Total, power
-from sfumato.query.model import Aggregate, Formula, Output, Query, query_json, read_query
+from sfumato.query.model import Aggregate, Formula, Output, Query, query_json
 from sfumato.query.number_types import absolute
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.postprocess.formula_errors import FormulaErrors
@@ -21,6 +21,7 @@ from sfumato.query.postprocess.formulas import evaluate_formula
 from sfumato.query.postprocess.released_conditions import evaluate_released
 from sfumato.query.postprocess.totals import rows_of_totals
 from sfumato.query.price import price_at
+from sfumato.query.query_from_json import read_query
 from sfumato.query.sql.select import read_sql
 from sfumato.query.typed_expression import ExpressionType
 from sfumato.vault.card.data_card import Card, read_card

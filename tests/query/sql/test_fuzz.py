@@ -19,11 +19,12 @@ import pytest
 from query.sql.test_hostile_queries import CLINIC, LONG, corpus
 from query.test_public_lookup_tables import CARD, REFUSED, D, P
 from sfumato.dp.refusal import Refused
-from sfumato.query.model import Query, query_json, read_query
+from sfumato.query.model import Query, query_json
 from sfumato.query.plan import make_plan
 from sfumato.query.plan_text import plan_text
 from sfumato.query.printing.expressions import Dialect
 from sfumato.query.printing.statements import lower
+from sfumato.query.query_from_json import read_query
 from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import Card
 

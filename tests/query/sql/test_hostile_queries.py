@@ -13,10 +13,11 @@ import pytest
 
 from sfumato.dp.refusal import CODES, Refused
 from sfumato.query.expression import Constant
-from sfumato.query.model import Aggregate, Output, Query, read_query
+from sfumato.query.model import Aggregate, Output, Query
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.price import price_at
 from sfumato.query.printing.statements import lower
+from sfumato.query.query_from_json import read_query
 from sfumato.query.sql.select import MAX_TEXT, read_sql
 from sfumato.vault.card.data_card import Card, read_card
 

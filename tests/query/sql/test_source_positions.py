@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sfumato.dp.refusal import Refused
-from sfumato.query.model import Query, query_json, read_query
+from sfumato.query.model import Query, query_json
+from sfumato.query.query_from_json import read_query
 from sfumato.query.request import Request, priced_request
 from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import Card, read_card

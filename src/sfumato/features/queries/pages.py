@@ -23,7 +23,9 @@ FIRST: Final = "0.1"  # the form's initial epsilon
 WORDS: Final = (
     "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "AND", "OR", "NOT", "IN",
     "BETWEEN", "AS", "COUNT(*)", "COUNT(DISTINCT ", "SUM(", "AVG(", "MEDIAN(", "MIN(", "MAX(",
-    "STDDEV(", "CASE WHEN", "THEN", "ELSE", "END",
+    "STDDEV(", "STDDEV_POP(", "VAR_SAMP(", "VAR_POP(", "CORR(", "COVAR_SAMP(", "COVAR_POP(",
+    "REGR_SLOPE(", "REGR_INTERCEPT(", "PERCENTILE_CONT(", "APPROX_TOP_K(", "RUNNING_COUNT(",
+    "BOUNDS(", "FIRST_ABOVE(", "CASE WHEN", "THEN", "ELSE", "END",
 )  # fmt: skip
 
 

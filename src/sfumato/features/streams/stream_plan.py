@@ -18,9 +18,10 @@ from sfumato.dp.mechanisms.running_count import Axis, TreeMechanism
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import All, Compare, Constant, DateTrunc, Expr, Predicate, Ref, Unit
 from sfumato.query.grouping_keys import LISTED
-from sfumato.query.model import Aggregate, Output, Query, query_json, read_query
+from sfumato.query.model import Aggregate, Output, Query, query_json
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.plan_text import plan_text
+from sfumato.query.query_from_json import read_query
 from sfumato.query.time_periods import day_of, first_of_period, period_of_day, period_of_text
 from sfumato.vault.card.columns import read_constant
 from sfumato.vault.card.data_card import NAME, NAMED, Card

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from sfumato.dp.refusal import Refused
@@ -26,41 +27,51 @@ from sfumato.query.aggregates.variance import (
     POPULATION_VARIANCE,
     VARIANCE,
 )
-from sfumato.query.model import Verb as VerbName
 
-VERBS: Final[Mapping[VerbName, AggregateKind]] = {
-    "count": COUNT,
-    "count_values": COUNT_VALUES,
-    "count_people": COUNT_PEOPLE,
-    "count_distinct": COUNT_DISTINCT,
-    "sum": SUM,
-    "mean": MEAN,
-    "variance": VARIANCE,
-    "deviation": DEVIATION,
-    "population_variance": POPULATION_VARIANCE,
-    "population_deviation": POPULATION_DEVIATION,
-    "covariance": COVARIANCE,
-    "population_covariance": POPULATION_COVARIANCE,
-    "correlation": CORRELATION,
-    "slope": SLOPE,
-    "intercept": INTERCEPT,
-    "quantile": QUANTILE,
-    "minimum": MINIMUM,
-    "maximum": MAXIMUM,
-    "top": TOP,
-    "bounds": BOUNDS,
-    "first_above": FIRST_ABOVE,
-    "running_count": RUNNING_COUNT,
+
+@dataclass(frozen=True)
+class Registered:
+    """An aggregate function: what computes it, and what it is called."""
+
+    kind: AggregateKind
+    sql: str  # its name in SQL
+    column: str  # the name of its column in an answer; {} stands for the columns it is of
+
+
+# The key is stored with every query, so it never changes.
+AGGREGATES: Final[Mapping[str, Registered]] = {
+    "count": Registered(COUNT, "COUNT", "count"),
+    "count_values": Registered(COUNT_VALUES, "COUNT", "count_{}"),
+    "count_people": Registered(COUNT_PEOPLE, "COUNT", "people"),
+    "count_distinct": Registered(COUNT_DISTINCT, "COUNT", "distinct_{}"),
+    "sum": Registered(SUM, "SUM", "sum_{}"),
+    "mean": Registered(MEAN, "AVG", "avg_{}"),
+    "variance": Registered(VARIANCE, "VAR_SAMP", "var_{}"),
+    "deviation": Registered(DEVIATION, "STDDEV", "stddev_{}"),
+    "population_variance": Registered(POPULATION_VARIANCE, "VAR_POP", "var_pop_{}"),
+    "population_deviation": Registered(POPULATION_DEVIATION, "STDDEV_POP", "stddev_pop_{}"),
+    "covariance": Registered(COVARIANCE, "COVAR_SAMP", "covar_{}"),
+    "population_covariance": Registered(POPULATION_COVARIANCE, "COVAR_POP", "covar_pop_{}"),
+    "correlation": Registered(CORRELATION, "CORR", "corr_{}"),
+    "slope": Registered(SLOPE, "REGR_SLOPE", "slope_{}"),
+    "intercept": Registered(INTERCEPT, "REGR_INTERCEPT", "intercept_{}"),
+    "quantile": Registered(QUANTILE, "PERCENTILE_CONT", "quantile_{}"),
+    "minimum": Registered(MINIMUM, "MIN", "min_{}"),
+    "maximum": Registered(MAXIMUM, "MAX", "max_{}"),
+    "top": Registered(TOP, "APPROX_TOP_K", "top_{}"),
+    "bounds": Registered(BOUNDS, "BOUNDS", "bounds_{}"),
+    "first_above": Registered(FIRST_ABOVE, "FIRST_ABOVE", "first_above_{}"),
+    "running_count": Registered(RUNNING_COUNT, "RUNNING_COUNT", "running_count"),
 }
 
 
-def aggregate_of(name: VerbName) -> AggregateKind:
+def aggregate_of(name: str) -> AggregateKind:
     """Return the aggregate function of that name, or refuse one that is not implemented."""
-    verb = VERBS.get(name)
-    if verb is None:
+    found = AGGREGATES.get(name)
+    if found is None:
         raise Refused(
             "not-in-language",
             f"{name} is not supported yet.",
             "Ask for COUNT, SUM, AVG, VAR_SAMP, STDDEV_SAMP, CORR or REGR_SLOPE.",
         )
-    return verb
+    return found.kind

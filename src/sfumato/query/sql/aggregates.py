@@ -9,6 +9,7 @@ from typing import Final
 from sqlglot import exp
 
 from sfumato.dp.refusal import Refused
+from sfumato.query.aggregates.registry import AGGREGATES
 from sfumato.query.expression import Case, Constant, Expr, Predicate, one_where
 from sfumato.query.model import Aggregate, PersonColumn, Reduction, Verb
 from sfumato.query.sql.columns_and_constants import (
@@ -26,30 +27,6 @@ from sfumato.query.sql.source_positions import recorded_positions
 _WHAT_IS: Final = "Ask for COUNT, SUM, AVG of columns, or a column that is in GROUP BY."
 _WITHIN: Final = "Write PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x)."
 _RUNNING: Final = "Write RUNNING_COUNT(*), or SUM(COUNT(*)) OVER (ORDER BY the period)."
-NAMES: Final[Mapping[Verb, str]] = {
-    "count": "count",
-    "count_values": "count_{}",
-    "count_people": "people",
-    "count_distinct": "distinct_{}",
-    "sum": "sum_{}",
-    "mean": "avg_{}",
-    "variance": "var_{}",
-    "deviation": "stddev_{}",
-    "covariance": "covar_{}",
-    "correlation": "corr_{}",
-    "population_variance": "var_pop_{}",
-    "population_deviation": "stddev_pop_{}",
-    "population_covariance": "covar_pop_{}",
-    "slope": "slope_{}",
-    "intercept": "intercept_{}",
-    "quantile": "quantile_{}",
-    "minimum": "min_{}",
-    "maximum": "max_{}",
-    "top": "top_{}",
-    "running_count": "running_count",
-    "bounds": "bounds_{}",
-    "first_above": "first_above_{}",
-}
 
 
 def is_aggregate(node: exp.Expr) -> bool:
@@ -252,7 +229,22 @@ def _var(node: exp.Expr) -> Aggregate:
     return Aggregate("variance", (expression(node.expressions[0]),))
 
 
+def _of_any(verb: Verb) -> Callable[[exp.Expr], Aggregate]:
+    """Return the reader of a function of expressions; the aggregate's `check` counts them."""
+
+    def read(node: exp.Expr) -> Aggregate:
+        return Aggregate(verb, tuple(expression(of) for of in node.expressions))
+
+    return read
+
+
+# Functions that the SQL parser does not know.
 _OURS: Final[Mapping[str, Callable[[exp.Expr], Aggregate]]] = {
+    **{
+        one.sql.casefold(): _of_any(verb)
+        for verb, one in AGGREGATES.items()
+        if one.sql not in exp.FUNCTION_BY_NAME
+    },
     "running_count": _running_count,
     "bounds": _bounds,
     "first_above": _first_above,

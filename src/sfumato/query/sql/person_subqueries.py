@@ -11,9 +11,10 @@ from typing import Final
 
 from sqlglot import exp
 
+from sfumato.query.aggregates.registry import AGGREGATES
 from sfumato.query.expression import Expr
 from sfumato.query.model import Aggregate, PersonColumn, PersonTable
-from sfumato.query.sql.aggregates import NAMES, is_aggregate, is_in_aggregate, reduction
+from sfumato.query.sql.aggregates import is_aggregate, is_in_aggregate, reduction
 from sfumato.query.sql.columns_and_constants import bare, column_of, only, refuse_unsupported
 from sfumato.query.sql.expressions import predicate
 from sfumato.query.sql.formulas import formula_of_aggregate, outer_aggregates, with_names
@@ -73,7 +74,7 @@ class _OfPerson:
         for column in columns:
             if (column.verb, column.of) == (reduced.verb, reduced.of):
                 return column.name
-        name = f"({len(columns) + 1}) {NAMES[of.verb].format('of')}"
+        name = f"({len(columns) + 1}) {AGGREGATES[of.verb].column.format('of')}"
         self.made.take(name, self.node)
         columns.append(PersonColumn(name, reduced.verb, reduced.of))
         return name

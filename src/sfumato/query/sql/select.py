@@ -15,6 +15,7 @@ from typing import TypeVar
 from sqlglot import exp
 
 from sfumato.dp.refusal import Refused
+from sfumato.query.aggregates.registry import AGGREGATES
 from sfumato.query.expression import (
     All,
     AnyOf,
@@ -31,7 +32,6 @@ from sfumato.query.expression_text import expression_text
 from sfumato.query.model import Aggregate, Formula, Order, Output, Query
 from sfumato.query.postprocess.formula_rules import is_number
 from sfumato.query.sql.aggregates import (
-    NAMES,
     aggregates,
     check_windows,
     is_aggregate,
@@ -237,7 +237,7 @@ def automatic_name(of: Aggregate | Expr | Formula | None, tables: Sequence[str] 
     if not isinstance(of, Aggregate):
         return expression_text(of)[:100]
     columns = [_without_table(c, tables) for side in of.operands for c in sorted(columns_of(side))]
-    return NAMES[of.verb].format("_".join(columns))[:100]
+    return AGGREGATES[of.verb].column.format("_".join(columns))[:100]
 
 
 def _without_table(name: str, tables: Sequence[str]) -> str:
