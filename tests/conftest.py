@@ -71,11 +71,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out files that need what `make test` does not install."""
-    is_file = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
-    if config.getoption("--quick") and is_file and tiers.needs_more(collection_path):
-        return True
-    return None
+    """Leave out files and folders that need what `make test` does not install."""
+    if not config.getoption("--quick"):
+        return None
+    if collection_path.is_dir():
+        shared = collection_path / "conftest.py"
+        return (shared.exists() and tiers.needs_more(shared)) or None
+    is_tests = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    return (is_tests and tiers.needs_more(collection_path)) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -25,12 +26,15 @@ SET_UP_S: Final = 5.0  # the fixtures of a file
 # What `make test` does not install (requirements/test.lock has no such package).
 NOT_INSTALLED: Final = (
     "axe_playwright_python", "dp_accounting", "flwr", "ipykernel", "mkdocs", "mypy", "nbclient",
-    "nbformat", "opendp", "playwright", "pyspark", "schemathesis", "torch",
+    "nbformat", "opendp", "playwright", "pyspark", "requests", "schemathesis", "torch",
 )  # fmt: skip
-_IMPORTS: Final = re.compile(
-    rf"^\s*(?:from|import) (?:{'|'.join(NOT_INSTALLED)})\b"
-    rf"|importorskip\(\s*\"(?:{'|'.join(NOT_INSTALLED)})\"",
-    re.M,
+_NAMES: Final = "|".join(NOT_INSTALLED)
+_ANYWHERE: Final = re.compile(
+    rf"^\s*(?:from|import) (?:{_NAMES})\b|importorskip\(\s*\"(?:{_NAMES})\"", re.M
+)
+_AT_THE_TOP: Final = re.compile(rf"^(?:from|import) (?:{_NAMES})\b", re.M)
+_OURS: Final = re.compile(
+    r"^(?:from|import) ((?:support|tools|bench)[.\w]*)(?: import (.*))?$", re.M
 )
 
 
@@ -73,8 +77,34 @@ def is_quick(node: str, costs: dict[str, Cost]) -> bool:
 
 
 def needs_more(file: Path) -> bool:
-    """Say whether a file of tests imports what `make test` does not install."""
-    return _IMPORTS.search(file.read_text("utf-8")) is not None
+    """Say whether a file of tests, or a helper of it, imports what `make test` does not install.
+
+    A helper counts where it does so as it is imported. So does the folder's conftest.py.
+    """
+    if file.name == "conftest.py":
+        return _needs_more_when_imported(file)
+    text = file.read_text("utf-8")
+    return _ANYWHERE.search(text) is not None or any(map(_needs_more_when_imported, _helpers(text)))
+
+
+@cache
+def _needs_more_when_imported(file: Path) -> bool:
+    text = file.read_text("utf-8")
+    return _AT_THE_TOP.search(text) is not None or any(
+        map(_needs_more_when_imported, _helpers(text))
+    )
+
+
+def _helpers(text: str) -> list[Path]:
+    """Return the files of ours, outside the package, that code imports at its top."""
+    found = []
+    for module, names in _OURS.findall(text):
+        home = (TESTS if module.startswith("support") else TESTS.parent).joinpath(
+            *module.split(".")
+        )
+        places = [home, *(home / name.strip(" (),") for name in names.split(","))]
+        found += [place.with_suffix(".py") for place in places if place.with_suffix(".py").exists()]
+    return found
 
 
 class Timer:
