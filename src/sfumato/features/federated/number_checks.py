@@ -8,7 +8,8 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 
-MIN_DIGIT: Final = -400  # below every float; as an exact fraction it would fill the memory
+# longer texts are refused: below every float, as an exact fraction, they would fill the memory
+MIN_DIGIT: Final = -400
 
 
 def number(name: str, said: object, least: float, most: float) -> Fraction:
