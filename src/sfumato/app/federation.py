@@ -296,7 +296,7 @@ class FederatedVault(Vault):
         local: int = 0,
         local_rate: Number = 0,
         proximal: Number = 0,
-        weights: Mapping[str, Any] | None = None,  # Any: numbers in any form, which the sites check
+        weights: Mapping[str, Any] | None = None,  # Any: numbers in any form
         each: str = SITE,
         sample: Number = 1,
         public: Sequence[Mapping[str, Any]] = (),  # Any: cells of rows

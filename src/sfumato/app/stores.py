@@ -90,7 +90,7 @@ def surveys_of(
 ) -> Surveys:
     """Return the survey service.
 
-    Its store does not reveal the order in which reports arrived.
+    Its store does not keep the order in which reports arrived.
     """
     dice = SystemRandomSource()
     records = records_of(root, url) if url else open_forgetful_records(root / SURVEYS)

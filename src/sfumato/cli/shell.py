@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])  # Any: click's callbacks take any op
 class App(Protocol):
     """The interface of the app for the command line.
 
-    So no command module constructs the app's services itself.
+    The command line itself constructs no services.
     """
 
     def create(  # noqa: PLR0913  # the options of `init`

@@ -8,7 +8,8 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 
-# longer texts are refused: below every float, as an exact fraction, they would fill the memory
+# A number with its first digit below this power of ten is refused. It is below every float, and
+# its exact fraction could fill the memory.
 MIN_DIGIT: Final = -400
 
 

@@ -31,9 +31,10 @@ from sfumato.vault.card.data_card import Card
 
 SAMPLE: Final = 8  # the number of blocks that are tried, for each number of blocks
 MAX_PEOPLE: Final = 20_000
-# limit for each block; it is low, because nobody has approved the program and other users wait
+# the most processor time of a block, in seconds; low, because nobody has approved the program
+# and other users wait
 MAX_CPU_S: Final = 2
-MAX_VALUES: Final = 2_000_000  # limit for all synthetic people together
+MAX_VALUES: Final = 2_000_000  # the most cells in the tables of all synthetic people together
 MAX_FOLDERS: Final = 200  # the most people with folders; each folder is written for several blocks
 MAX_ALONE_S: Final = 120  # limit for all per-person runs together, in seconds of processor time
 _ROWS: Final = (

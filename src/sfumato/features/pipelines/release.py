@@ -236,7 +236,7 @@ def _text(
     door: PipelinePorts, order: RunOrder, charge: Charge, drawn: list[NDArray[np.int64]]
 ) -> str:
     """Run the program, and return the answer to store. Every failure gives the same refusal."""
-    # unlike for queries, a failure freezes no query shape
+    # a failure here freezes no query shape
     sums, _ = attempt_read(lambda: _sums(door, order, drawn))
     if sums is None:
         _failed(door.ledger, charge)

@@ -121,7 +121,7 @@ class PipelineRules:
         self.store.spend(spending, spending.run)
 
     def check(self, found: Submitted, run: Run, asker: Asker) -> None:
-        """Refuse an asker or a run that the approving rule no longer allows."""
+        """Refuse an asker or a run that the approving rule does not allow at present."""
         if not is_by_rule(found):
             return
         rule = self._rule_of(found)

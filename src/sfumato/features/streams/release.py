@@ -372,7 +372,7 @@ def _receipt(ledger: Ledger, card: Card, opened: Opened, closed: tuple[Closed, .
     """Return the signed receipt of the whole stream, with the position of its last ledger entry."""
     stream = opened.stream
     names = people_account(card.people), data_set_account(card.name)
-    paying = debtors(card, "", ())[:2]  # the asker's own account pays nothing for a stream
+    paying = debtors(card, "", ())[:2]  # without the asker's own account
     accounts = ledger.paying(paying)
     seq = closed[-1].seq if closed else opened.seq
     entry = ledger.store.entry(seq)

@@ -52,7 +52,7 @@ ADDABLE: Final = ("yes-no", "choice")
 LIARS: Final = Fraction(1, 100)  # the share of liars among all reports for which bounds are stated
 # the epsilons that a preview tries
 TRIED: Final = tuple(map(Fraction, ("0.25", "0.5", "1", "2", "3", "4")))
-# failure chances of two intervals that are used together: 1 % and 4 %, so 5 % in all
+# confidences of two intervals that are used together: they fail with 1 % and 4 %, so 5 % in all
 _SURE_WHO_ANSWERED: Final = 0.99
 _SURE_WHICH: Final = 0.96
 _LEAST: Final = 1e-12  # the smallest share of people who answered, because estimates divide by it
@@ -366,5 +366,5 @@ def _width(question: Question) -> int:
 
 
 def _truths(coin: Answers) -> float:
-    """Return the probability that a report states or lists the true answer, for any reason."""
+    """Return the probability that a report states or lists the truth, by design or by chance."""
     return float(coin.p_minus_q) + float(coin.q[0])

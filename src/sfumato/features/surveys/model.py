@@ -83,7 +83,7 @@ class Question:
         return (*(self.options or ("yes", "no")), *(() if self.is_required else (NO_ANSWER,)))
 
     def said(self, slot: int, category: int) -> str:
-        """Return one randomised answer of format 1 as text."""
+        """Return one randomised answer, a category of a sub-question, as text."""
         if category == self.categories - 1 and not self.is_required:
             return NO_ANSWER
         if self.kind == "choice":

@@ -1,6 +1,6 @@
 """Release a private choice: plan, price, charge, read, choose, record.
 
-Only the names of the chosen candidates are released, and none of their counts. The result is stored
+Only the indices of the chosen candidates are released, and none of their counts. The result is stored
 under the user's operation, so a repetition is free. The error of a twin (misfit_release.py) is
 released in the same way.
 """

@@ -21,7 +21,7 @@ from sfumato.vault.card.data_card import Card, Table
 TIMES: Final = Fraction(1, 10)  # share of a table's price for the number of rows per person
 BINS: Final = Fraction(1, 10)  # share of a table's price for private bin edges
 LINK: Final = Fraction(1, 5)  # share of a table's price for the link to another table
-MAX_COLUMNS: Final = 24  # share of a table's price, if pairs are measured
+MAX_COLUMNS: Final = 24  # the most columns of a table, if pairs are measured
 MAX_TIMES: Final = 100  # the cap on the number of rows per person that is measured
 
 

@@ -76,7 +76,7 @@ class LocalTensor(torch.Tensor):
     fix_prec = fix_precision
 
     def share(self, *workers: Worker, crypto_provider: object = None) -> SharedTensor:
-        """Secret-share the integers among workers. No worker learns anything from its share."""
+        """Secret-share the integers among workers. No worker learns anything alone."""
         from sfumato.features.federated.tensors.secret_shared_tensor import shared
 
         # the caller deals the multiplication triples, so no crypto provider is needed

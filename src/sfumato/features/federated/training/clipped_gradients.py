@@ -141,7 +141,7 @@ def _pairs(places: Any, backs: Any) -> Any:
 
 
 def _lengths(many: Any) -> Any:
-    """Return the norm of the numbers at each position, never less than the true norm."""
+    """Return the norm of the numbers at each position, with LEAST added for each number."""
     return _squared(many).sqrt()
 
 
