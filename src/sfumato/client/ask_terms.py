@@ -46,7 +46,7 @@ class PriceTerms(TypedDict, total=False):
 
     epsilon: Number | None  # the price of the whole request
     error: Mapping[str, Number] | None  # column -> the wanted 95 % half-width
-    # the most delta to spend where that buys less noise; 0 forces pure-epsilon noise
+    # delta is spent only where it buys less noise; 0 forces pure-epsilon noise
     delta: Number | None
     # the size of a group, guessed or released before; the error of a mean depends on it
     people: int | Sized | None

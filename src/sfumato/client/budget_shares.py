@@ -52,7 +52,7 @@ def _exact(value: object, name: str) -> Fraction:
 
 
 def _is_one(value: Number) -> bool:
-    # refuse it here, because comparing a Decimal NaN fails
+    # check this first, because comparing a Decimal NaN fails
     return value.is_finite() if isinstance(value, Decimal) else True
 
 

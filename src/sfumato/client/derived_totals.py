@@ -59,7 +59,7 @@ def _line(
         margin = margin_of_sum(std, len(rows), _kind(answer))
         values.append(total)
         stds.append(std * math.sqrt(len(rows)))
-        # the half-width of the total's own 95 % interval
+        # the interval of a total with a single cell
         of_one = answer.interval[rows[0]][place] if len(rows) == 1 else None
         bars.append(of_one or (total - margin, total + margin))
     nothing: list[None] = [None] * len(key)

@@ -51,7 +51,7 @@ def read_card_shape(value: object) -> Json:
 
 
 _EXACT = {"budget", "caps", "delta_per_request", "columns", "tables"}
-# columns and tables contain texts that are never parsed as ratios
+# keys of a card whose texts are never parsed as ratios
 _PLAIN = {"keys", "type", "unit", "key", "raise"}
 
 

@@ -1,8 +1,8 @@
 """Release a private choice: plan, price, charge, read, choose, record.
 
-Only the indices of the chosen candidates are released, and none of their counts. The result is stored
-under the user's operation, so a repetition is free. The error of a twin (misfit_release.py) is
-released in the same way.
+Only the indices of the chosen candidates are released, and none of their counts. The result is
+stored under the user's operation, so a repetition is free. The error of a twin (misfit_release.py)
+is released in the same way.
 """
 
 from __future__ import annotations
