@@ -1,1 +1,1 @@
-"""The composition root: it constructs all services and is the only holder of credentials."""
+"""The composition root: it constructs all services. No other package holds credentials."""

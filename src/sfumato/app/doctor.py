@@ -89,7 +89,7 @@ def checkup(folder: str | None) -> list[tuple[str, bool, str, str | None]]:
 
 
 def _all_at_once(found: Sequence[Finding]) -> list[Finding]:
-    """Return one command that installs everything missing, if anything is."""
+    """Return one command that installs everything missing, as a list with at most one finding."""
     wanted = [one.name for one in found if one.get is not None and one.name != FLEET]
     if not wanted:
         return []
@@ -108,7 +108,10 @@ def _all_at_once(found: Sequence[Finding]) -> list[Finding]:
 
 
 def _bringing(extra: str) -> str:
-    """Return the command that installs an extra; in a checkout, into its own environment."""
+    """Return the command that installs an extra.
+
+    In a checkout, it installs into the checkout's own environment.
+    """
     return make_of(extra) if is_checkout() else pip_of(extra)
 
 
@@ -197,7 +200,10 @@ def _check_sandbox(folder: str | None) -> Finding:
 
 
 def _settings(folder: str | None) -> Mapping[str, object]:
-    """Return the vault's settings; empty for no vault, which another check reports."""
+    """Return the vault's settings.
+
+    They are empty without a vault; another check reports that.
+    """
     try:
         return settings_of(Path(folder)) if folder else {}
     except Refused:
@@ -205,7 +211,7 @@ def _settings(folder: str | None) -> Mapping[str, object]:
 
 
 def _check_extra(extra: str) -> Finding:
-    """Report what an extra is for, and whether it is completely installed."""
+    """Report the purpose of an extra, and whether it is completely installed."""
     missing, what = absent_packages(extra), FOR[extra]
     if missing:
         return Finding(
@@ -260,7 +266,10 @@ def _check_vault(folder: Path) -> list[Finding]:
 
 
 def _check_its_engine(house: VaultServices) -> Finding:
-    """Start the vault's engine, and test which forbidden actions it permits."""
+    """Start the vault's engine.
+
+    Report the forbidden actions that it permits.
+    """
     name = NAMES[house.engine_kind]
     try:
         found = house.engine.self_test()

@@ -1,4 +1,4 @@
-"""Encryption at rest: the keys of a vault, and the memory where its rows may be in clear.
+"""Encryption at rest: the keys of a vault, and the memory in which its rows may be in clear text.
 
 Rows and keys are encrypted with the vault's own key. That key is in `keys/at-rest`, encrypted with
 the key that the owner keeps elsewhere. So the owner's key can change without rewriting rows.
@@ -36,7 +36,7 @@ _WRAPPED: Final = "at-rest"
 
 @dataclass(frozen=True)
 class Scratch:
-    """Temporary folders in memory, whose parent folder is checked again before each use.
+    """Temporary folders in memory. Their parent folder is checked again before each use.
 
     A logout or a clean-up job may delete the parent folder, and another user may then create it.
     """
@@ -45,14 +45,14 @@ class Scratch:
 
     @contextmanager
     def draft(self) -> Iterator[str]:
-        """Give a private folder, which is deleted afterwards."""
+        """Yield a private folder in memory, and delete it when the block ends."""
         with FileDrafts(scratch_of(self.root)).draft() as made:
             yield made
 
 
 @dataclass(frozen=True)
 class VaultEncryption:
-    """What opens an encrypted vault: its key, and its temporary folders in memory."""
+    """The means to open an encrypted vault: its key, and its temporary folders in memory."""
 
     rest: AtRest = field(repr=False)
     drafts: Scratch
@@ -64,7 +64,10 @@ class VaultEncryption:
 
 
 def check_sealable(engine: str | None, source: str, root: Path, dice: RandomSource) -> None:
-    """Refuse what cannot be encrypted, before creating anything; make the owner's key if absent."""
+    """Refuse, before anything is created, a vault that cannot be encrypted.
+
+    If the owner's key is absent, it is created.
+    """
     if engine is not None:
         raise Refused(
             "at-rest-not-possible",
@@ -86,7 +89,7 @@ def new_rest(root: Path, source: str, dice: RandomSource) -> AtRest:
 
 
 def sealing_of(root: Path, source: str | None) -> VaultEncryption | None:
-    """Return what opens the vault, or None if it is not encrypted; refuse a wrong key."""
+    """Return the means to open the vault, or None if it is not encrypted. Refuse a wrong key."""
     if not settings_of(root).get(SETTING):
         if source:
             raise Refused(
@@ -122,7 +125,8 @@ def change_key(root: Path, old: str | None, new: str) -> None:
     made = root / "keys" / f".{_WRAPPED}-{dice.draw(8).hex()}"
     write_new(made, outer.encrypt(_WRAPPED, sealing.rest.key))
     made.replace(root / "keys" / _WRAPPED)
-    for left in (root / "keys").glob(f".{_WRAPPED}-*"):  # left by a killed change
+    # the file is left over from a change that was killed
+    for left in (root / "keys").glob(f".{_WRAPPED}-*"):
         left.unlink(missing_ok=True)
     sync(root / "keys")
 
@@ -143,7 +147,10 @@ def _unwrapped(root: Path, outer: AtRest) -> bytes:
 
 
 def scratch_of(root: Path) -> Path:
-    """Return the vault's private folder in memory; refuse a disk: rows must not be clear there."""
+    """Return the vault's private folder in memory.
+
+    Refuse a folder on a disk, because rows must not be in clear text there.
+    """
     base = Path(os.environ.get(SCRATCH) or _SHARED).resolve()
     if _kind_of(base) not in _IN_MEMORY:
         raise Refused(
@@ -173,7 +180,10 @@ def scratch_of(root: Path) -> Path:
 
 
 def _kind_of(base: Path) -> str:
-    """Return the type of the file system of a folder; of several mounts, the last counts."""
+    """Return the type of the file system that holds a folder.
+
+    Of several mounts at the same place, the last counts.
+    """
     kind, deepest = "", -1
     for line in Path("/proc/self/mounts").read_text("utf-8", "surrogateescape").splitlines():
         _, place, said, *_ = line.split(" ")

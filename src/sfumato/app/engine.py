@@ -26,20 +26,20 @@ from sfumato.system.optional_packages import need_package
 from sfumato.vault.engine_port import Engine, EngineStopped, StreamEngine
 
 NAMES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "spark": "Spark"}
-_NO_SALT: Final = bytes(32)  # no rows are read while a vault is created
+_NO_SALT: Final = bytes(32)  # a salt of zeros, because no rows are read while a vault is created
 
 
 class VaultEngine(Engine, StreamEngine, Protocol):
     """The interface of every engine of a vault."""
 
     def is_ready(self) -> bool:
-        """Return True if a reading process runs or can start; no row is read."""
+        """Return True if a process for reading rows runs or can start. This reads no row."""
         ...
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The chosen engine: its kind, and its private settings."""
+    """The engine that was chosen for a vault: its kind, and its private settings."""
 
     kind: str
     private: Mapping[str, object] = field(default_factory=dict, repr=False)
@@ -88,7 +88,7 @@ def open_engine(
 
 
 def _made_place(owner: str, reader: str | None, dice: RandomSource) -> PostgresServer:
-    """Create this vault's own schema, and the role that alone may read it."""
+    """Create the vault's own schema in PostgreSQL, and the one role that may read it."""
     addresses = _addresses()
     addresses.check_network(owner)
     name, password = f"sfumato_{dice.draw(6).hex()}", None
@@ -132,7 +132,7 @@ def _checked(engine: VaultEngine) -> VaultEngine:
 def _check(engine: Engine, *, must_answer: bool) -> None:
     """Refuse a reader role that may do more than read.
 
-    A server that does not answer does not prevent opening the vault: the driver checks again before
+    Without `must_answer`, a server that does not answer is accepted: the driver checks again before
     it reads any row.
     """
     doors = None

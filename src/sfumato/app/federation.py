@@ -69,7 +69,8 @@ def site_of(  # noqa: PLR0913, PLR0917  # the parts of a vault
     def nonces() -> SqlNonces:
         return SqlNonces(records)
 
-    many = BulkRandomSource()  # noise and dithers need a million bytes a round
+    # a source for bulk draws, because noise and dithers need a million bytes a round
+    many = BulkRandomSource()
     sums = SumDependencies(door.ledger, door.engine, many, door.code)
     trainer = None
     if isinstance(door.engine, DuckDBEngine):
@@ -298,7 +299,7 @@ class FederatedVault(Vault):
         weights: Mapping[str, Any] | None = None,  # Any: numbers in any form
         each: str = SITE,
         sample: Number = 1,
-        public: Sequence[Mapping[str, Any]] = (),  # Any: cells
+        public: Sequence[Mapping[str, Any]] = (),  # Any: cells of rows
         image: Sequence[int] = (),
         conv: Sequence[Mapping[str, int]] = (),
         embed: Mapping[str, int] | None = None,
@@ -355,14 +356,17 @@ class FederatedVault(Vault):
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Quantiles of a column over sites, and the answer with the bin counts."""
+    """Quantiles of a column over all sites, and the answer with the counts by bin."""
 
     of: tuple[BinnedQuantile, ...]
     counts: Answer
 
 
 class _Transport:
-    """The transport of a federation: verbs of one vault, answered by several sites."""
+    """The transport of a federation.
+
+    It offers the verbs of one vault, and asks several sites.
+    """
 
     def __init__(self, convener: Convener) -> None:
         self._convener = convener

@@ -34,9 +34,10 @@ from sfumato.system.optional_packages import need
 from sfumato.system.temporary_folders import temporary_folder
 
 LOCAL: Final = ("localhost", "127.0.0.1", "[::1]")
-PAUSE_S: Final = 0.5  # before a dead child is restarted
-START_S: Final = 120.0  # for an edge to listen, once the door is ready
-SWITCH_S: Final = 0.0005  # switch interval: threads returning from the disk wait less
+PAUSE_S: Final = 0.5  # seconds before a dead child process is restarted
+START_S: Final = 120.0  # seconds for an edge to start listening, once the door is ready
+# the interpreter's switch interval: with it, threads that return from the disk wait less
+SWITCH_S: Final = 0.0005
 _GO: Final = b"go\n"
 _HOME: Final = str(Path(__file__).resolve().parents[2])
 _BEGIN: Final = (
@@ -56,7 +57,7 @@ class Serving:
     tls_cert: str | None = None
     tls_key: str | None = None
     is_behind_proxy: bool = False
-    proxies: tuple[str, ...] = ()  # of proxies; only they, and this machine, may connect
+    proxies: tuple[str, ...] = ()  # networks of the proxies; only they and this machine may connect
     quantum_ms: int = 250
     is_logged: bool = False
     max_upload_mb: int = 2000
@@ -65,8 +66,9 @@ class Serving:
     idle_s: int = 30  # how long an idle connection stays open
     connections: int = 2000
     of_one_place: int = 1000
-    tensor_rooms: int = 0  # callers whose tensors are held at once; 0 if it is not a site
-    tensor_mb: int = 256  # for each of them
+    # the most callers whose tensors are held at once; 0 if the vault is not a site
+    tensor_rooms: int = 0
+    tensor_mb: int = 256  # memory limit for each of them, in megabytes
     sources: tuple[tuple[str, str], ...] = ()  # database connections: name and file of each
     at_rest_key: str | None = None  # where the owner's key is; never the key itself
 
@@ -195,7 +197,8 @@ class _Supervisor:
             signal.signal(number, lambda *_: self._stop.set())
         door = edge = None
         try:
-            door, edge = self._started("door"), self._started("edge")  # both load at the same time
+            # both children load their modules at the same time
+            door, edge = self._started("door"), self._started("edge")
             link = _heard(door, self._stop)
             _open_the_gate(edge)
             _heard(edge, self._stop, START_S)
@@ -234,7 +237,7 @@ class _Supervisor:
             link = _heard(begun, self._stop, START_S if what == "edge" else None)
             if link:
                 self._greet(link)
-        except Refused:  # it ended or hangs: the next pass restarts it
+        except Refused:  # the child ended or hangs, so the next pass restarts it
             begun.kill()
             begun.wait()
         return begun
@@ -258,8 +261,8 @@ class _Supervisor:
 
 
 def _open_the_gate(edge: subprocess.Popen[bytes]) -> None:
-    """Let the edge accept connections, since the door is ready."""
-    with contextlib.suppress(OSError):  # it is dead: the parent notices that elsewhere
+    """Tell the edge that the door is ready, so that the edge accepts connections."""
+    with contextlib.suppress(OSError):  # the edge is dead; the parent notices that elsewhere
         if edge.stdin is not None:
             edge.stdin.write(_GO)
             edge.stdin.flush()
@@ -268,9 +271,9 @@ def _open_the_gate(edge: subprocess.Popen[bytes]) -> None:
 def _heard(
     process: subprocess.Popen[bytes], stop: threading.Event, patience_s: float | None = None
 ) -> str:
-    """Return the child's message when it is ready; empty if we must stop meanwhile.
+    """Return the child's message when it is ready, or an empty text if the service must stop.
 
-    A child that ends, or that is not ready in time, is refused.
+    Refuse if the child ends, or is not ready in time.
     """
     line = _line_of(process, stop, patience_s)
     if stop.is_set():
@@ -289,7 +292,10 @@ def _heard(
 def _line_of(
     process: subprocess.Popen[bytes], stop: threading.Event, patience_s: float | None
 ) -> bytes:
-    """Return the child's first line; empty if it ends, is late, or we must stop."""
+    """Return the first line of the child's output.
+
+    It is empty if the child ends or is late, or if the service must stop.
+    """
     until = None if patience_s is None else time.monotonic() + patience_s
     if process.stdout is None:
         return b""
@@ -314,7 +320,10 @@ def _end(process: subprocess.Popen[bytes] | None) -> None:
 
 
 def child(what: str) -> None:
-    """Run as door or edge, with settings from standard input, until it ends."""
+    """Run as the process `what`: "door" or "edge".
+
+    The settings come from standard input. The function returns when the process must end.
+    """
     settings = json.loads(sys.stdin.buffer.readline())
     said = settings["serving"]
     lists = {name: tuple(said.get(name, ())) for name in ("names", "proxies")}
@@ -396,7 +405,7 @@ def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
     from sfumato.system.randomness import SystemRandomSource
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one descriptor for each connection
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection needs one descriptor
     hosts = (*LOCAL, *serving.names)
     app = edge_app(
         DoorConnection(line), hosts, SystemRandomSource().draw, is_secure=serving.is_secure
@@ -413,7 +422,7 @@ def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     config = uvicorn.Config(
         app,
-        loop="none",  # see `guarded_loop`
+        loop="none",  # the loop comes from `guarded_loop`
         http=guarded(limits),
         ws="none",
         log_config=None,
@@ -429,18 +438,22 @@ def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
     )
 
     class TellingServer(uvicorn.Server):
-        """A server that reports to the parent itself when it listens: a watcher could die."""
+        """A server that tells the parent process itself when it listens.
+
+        A separate watcher could die unnoticed.
+        """
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            """Listen, and report it."""
+            """Start listening, and tell the parent process."""
             await super().startup(sockets=sockets)
             if self.started:
                 _tell({"ready": ""})
 
     server = TellingServer(config)
-    config.load()  # load modules while the door opens its vault
+    config.load()  # load modules now, while the door opens its vault
     collect_seldom()
-    sys.stdin.buffer.readline()  # wait for the parent's go; or it is gone
+    # wait for the parent's signal; empty input means that the parent is gone
+    sys.stdin.buffer.readline()
     _end_with_the_keeper()
     listening = socket.socket(fileno=descriptor)
     with asyncio.Runner(loop_factory=guarded_loop(limits)) as runner:

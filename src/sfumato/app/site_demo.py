@@ -67,7 +67,10 @@ class LocalSite:
 
 
 def demo(folder: str, sites: int, say: Say) -> dict[str, Any]:  # Any: JSON
-    """Create sites, join and ask them, train, kill one and ask again; return the results."""
+    """Run the demo, and return its results.
+
+    It creates sites, joins and asks them, trains a model, kills one site, and asks again.
+    """
     if not LEAST <= sites <= MOST:
         raise Refused(
             "bad-federation",
@@ -222,7 +225,7 @@ def served(name: str, vault: Path) -> Iterator[LocalSite]:
 
 
 def _begun(name: str, process: subprocess.Popen[str]) -> LocalSite:
-    """Wait until the service prints its URL and invitation; return the site."""
+    """Wait until the service prints its URL and its first invitation. Return the site."""
     said: list[str] = []
     has_link = threading.Event()
 

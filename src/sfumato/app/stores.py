@@ -47,7 +47,8 @@ def ledger_of(root: Path, settings: Mapping[str, object], rest: AtRest | None) -
     store.mark_with(anchor.advance)
     ledger = Ledger(store, anchor, signer)
     anchor.check_with(ledger.has)
-    if ledger.history_fault() is None:  # freeze a rolled-back ledger now, before its first use
+    # check now, so that a rolled-back ledger freezes before its first use
+    if ledger.history_fault() is None:
         ledger.keep_sums()
     return ledger
 
@@ -87,7 +88,10 @@ def postgres_store() -> ModuleType:
 def surveys_of(
     root: Path, url: object, ledger: Ledger, salt: bytes, rest: AtRest | None
 ) -> Surveys:
-    """Return the survey service; its store does not keep the order of the reports."""
+    """Return the survey service.
+
+    Its store does not keep the order in which reports arrived.
+    """
     dice = SystemRandomSource()
     records = records_of(root, url) if url else open_forgetful_records(root / SURVEYS)
     keys = FileBallotKeys(root / "keys" / "ballots", dice, rest)
@@ -107,7 +111,7 @@ def pipelines_of(
 
 
 def runs_of(root: Path) -> FileDrafts:
-    """Return the folders of program runs; delete those that killed runs left."""
+    """Return the folders of program runs, after deleting those that killed runs left."""
     runs = FileDrafts(root / "runs")
     runs.sweep()
     return runs

@@ -1,6 +1,6 @@
-"""Create, open and connect to vaults: the only module that constructs all services.
+"""Create, open and connect to vaults.
 
-It also holds the credentials.
+This is the only module that constructs all services. It also holds the credentials.
 """
 
 from __future__ import annotations
@@ -548,7 +548,7 @@ def open_services(
     door = ReleaseContext(ledger, engine, pool, code_digest())
     brought = Environments()
     brought.sweep()
-    sweep()  # folders of killed processes in the temporary directory
+    sweep()  # folders that killed processes left in the temporary directory
     runtime = read_runtime(settings.get("sandbox"))
     sandbox = SandboxPool(partial(environment, vault=root), dice, own=brought, runtime=runtime)
     split = engine if isinstance(engine, DuckDBEngine | SparkEngine) else Unsplit(NAMES[kind])

@@ -24,7 +24,7 @@ from sfumato.lab.audit.external_targets import DATA, TIMEOUT_S, Read, Said, came
 
 
 class Terms(TypedDict):
-    """The terms that audits of commands and of services share."""
+    """The terms that an audit of a command and an audit of a service have in common."""
 
     epsilon: float
     delta: float
@@ -49,12 +49,12 @@ class Own:
 
     @property
     def read(self) -> Read:
-        """Return the function that extracts the tested part of an answer."""
+        """Return the function that extracts the part of an answer to test."""
         return rows_or_code if self.rows_only else everything
 
     @property
     def name(self) -> str:
-        """Return the command or the URL, as typed."""
+        """Return the command or the URL that is audited, as it was typed."""
         return self.command or self.url or ""
 
 
@@ -145,7 +145,10 @@ def _is_served(said: Said) -> bool:
 
 
 def _failing(what: str) -> Refused:
-    """Return the refusal of a program that fails on both inputs: equal failures look private."""
+    """Return the refusal for a program that fails on both inputs.
+
+    Equal failures would look private.
+    """
     return _wrong(
         f"{what} fails on both inputs, so the audit has no outputs.",
         "Try it by hand first. It must work for at least one input.",
@@ -170,7 +173,10 @@ def _object(text: str) -> object:
 
 
 def _filled(body: object, data: str) -> object:
-    """Insert the input into the texts of a parsed JSON body, so that it cannot change its form."""
+    """Insert the input into the texts of a parsed JSON body.
+
+    The input cannot change the structure of the body, because the body is parsed before.
+    """
     match body:
         case str():
             return body.replace(DATA, data)
@@ -183,7 +189,10 @@ def _filled(body: object, data: str) -> object:
 
 
 def _lines(headers: tuple[str, ...]) -> list[str]:
-    """Return the header lines; read those of `@FILE`, since other users can see typed arguments."""
+    """Return the header lines.
+
+    For `@FILE` they are read from the file, because other users can see typed arguments.
+    """
     lines: list[str] = []
     for one in headers:
         lines += _from_file(one[1:]) if one.startswith("@") else [one]

@@ -43,7 +43,8 @@ class Asked:
 def run(shell: Shell, asked: Asked) -> bool:
     """Run the chosen audits and print them; return False if one of them failed."""
     _check(asked)
-    for engine in asked.engines:  # refuse an unavailable engine now, not after minutes
+    # check now, so that an unavailable engine is refused at once and not after minutes
+    for engine in asked.engines:
         with _fresh(shell, engine):
             pass
     made: list[MechanismAudit | SpecimenAudit] = []
@@ -86,7 +87,7 @@ def _audits(shell: Shell, asked: Asked) -> Iterator[MechanismAudit | SpecimenAud
 
 
 def _count(asked: Asked) -> int:
-    """Return the number of chosen audits."""
+    """Return how many audits were chosen."""
     zoo = len(specimens(asked.names)) if _has_zoo(asked) else 0
     if asked.zoo:
         return zoo
@@ -152,7 +153,10 @@ def _name_of(engine: str | None) -> str:
 
 @contextmanager
 def _fresh(shell: Shell, engine: str | None) -> Iterator[tuple[Any, Path]]:  # Any: the app's vault
-    """Make a temporary vault; an audit never uses the vault of --vault."""
+    """Yield a temporary vault and its folder.
+
+    An audit never uses the vault of --vault.
+    """
     with temporary_folder() as folder:
         shell.app.create(str(folder / "vault"), anchor=str(folder / "anchor"), engine=engine)
         with shell.app.open(str(folder / "vault")) as vault:
@@ -179,7 +183,7 @@ def _show(
 
 
 def _next(held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit]) -> str:
-    """Return the line that says what to do next."""
+    """Return the line that tells the user what to do next."""
     if any(one.audited.is_violated for one in held):
         return (
             "Do not use the mechanisms marked ACCUSED, and report them: by chance alone, the "

@@ -38,7 +38,10 @@ def doctor(shell: Shell) -> None:
 
 
 def _lines(name: str, is_well: bool, says: str, get: str | None) -> list[str]:
-    """Return the printed lines of a finding; `--` marks an optional part that is missing."""
+    """Return the lines to print for a finding of `doctor`.
+
+    `--` marks an optional part that is missing.
+    """
     mark = "NO" if not is_well else "ok" if get is None else "--"
     return [f"{mark}  {name}: {says}", *([f"      {get}"] if get else [])]
 

@@ -152,7 +152,7 @@ def _check_source(source: str) -> None:
 
 
 def _where(shell: Shell, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the other options about the rows; a service does not take all of them."""
+    """Return the other options about the rows. Refuse those that a service does not take."""
     said = {
         "tables": _tables(options["tables"]),
         "different_people": options["different_people"],

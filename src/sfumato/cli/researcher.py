@@ -136,12 +136,15 @@ def answer_shape(answer: Answer) -> dict[str, object]:
 
 
 def _ends(bar: tuple[float, float] | None) -> list[float | None] | None:
-    """Return an interval as JSON; an unknown end is null."""
+    """Return an interval as JSON. An infinite end becomes null."""
     return None if bar is None else [end if math.isfinite(end) else None for end in bar]
 
 
 def draw(answer: Answer, path: str) -> None:
-    """Save the plot of an answer; a failure is only printed, as the answer is paid already."""
+    """Save the plot of an answer.
+
+    A failure is only printed, because the answer is already paid.
+    """
     try:
         answer.plot().save(path)
         click.echo(f"picture: {path}", err=True)

@@ -29,7 +29,10 @@ F = TypeVar("F", bound=Callable[..., Any])  # Any: click's callbacks take any op
 
 
 class App(Protocol):
-    """The interface of the app for the command line, which constructs nothing itself."""
+    """The interface of the app for the command line.
+
+    The command line itself constructs no services.
+    """
 
     def create(  # noqa: PLR0913  # the options of `init`
         self,
@@ -102,7 +105,7 @@ class App(Protocol):
 
 @dataclass(frozen=True)
 class Shell:
-    """The options that every command has, and what they imply."""
+    """The options that every command has, and the values that follow from them."""
 
     app: App
     vault: str | None
@@ -116,7 +119,10 @@ class Shell:
 
     @property
     def named(self) -> str:
-        """Return the --vault option to append to a printed command, if it is needed."""
+        """Return the --vault option to append to a printed command.
+
+        It is empty if the command works without it.
+        """
         if self.vault is None or self.vault == os.environ.get("SFUMATO_VAULT"):
             return ""
         return f" --vault {shlex.quote(self.vault)}"
@@ -254,7 +260,10 @@ def connections_of(pairs: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 @dataclass
 class Progress:
-    """The description of running work; it may change only independently of private rows."""
+    """A description of running work.
+
+    It may change only in ways that do not depend on private rows.
+    """
 
     what: str
 

@@ -27,9 +27,9 @@ def sign_in(shell: Shell, name: str | None, with_token: bool) -> None:
         password = click.prompt("Password", hide_input=True)
         known = f"device {name} at {url}"
         body = {"user": name, "password": password}
-        if known in kept_tokens():  # older services neither give nor take one
+        if known in kept_tokens():  # an older service neither returns nor accepts this proof
             body["device"] = kept_tokens()[known]
-        with shell.app.connect(url, token="") as vault:  # no token yet
+        with shell.app.connect(url, token="") as vault:  # no token exists yet
             session = vault.call("sign-in", body)
         token = session["token"]
         if "device" in session:
@@ -57,7 +57,10 @@ def sign_out(shell: Shell, all_devices: bool) -> None:
 
 
 def _invited(one: Mapping[str, object]) -> str:
-    """Return a line about an invitation; an unexpected one may let somebody else sign in."""
+    """Return a line about an invitation.
+
+    Somebody else could sign in as the user with an unexpected invitation.
+    """
     made, over = (str(one[name])[:16].replace("T", " ") for name in ("made", "until"))
     until = "open (you can revoke it in the console)" if one["is_open"] else f"ended {over}"
     return f"\n  invited by {one['by']} {made}, {until}"

@@ -25,8 +25,8 @@ PALETTE: Final = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000",
 )  # fmt: skip
 AMOUNTS: Final = ("count", "count_values", "count_people", "count_distinct", "sum", "running_count")
-MANY: Final = 30  # up to this many keys keep the order of the answer
-MAX_BARS: Final = 60  # per panel; the table shows all of them
+MANY: Final = 30  # with up to this many keys, bars have the order of the answer
+MAX_BARS: Final = 60  # the most bars in a panel; the table shows all numbers
 MAX_PANELS: Final = 12
 SIZES: Final = {"w": "width", "h": "height"}
 SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -61,13 +61,16 @@ class Cell:
     text: str
 
     def said(self) -> str:
-        """Return the labels and the value as text."""
+        """Return a text with the labels and the value."""
         return ": ".join(filter(None, (", ".join(self.labels), self.text)))
 
 
 @dataclass(frozen=True)
 class View:
-    """One column of an answer with its keys, in the order axis, colours, panels."""
+    """One column of an answer with its keys.
+
+    The keys are in this order: axis, colours, panels.
+    """
 
     answer: AnswerValues
     y: str
@@ -87,12 +90,15 @@ class View:
 
     @property
     def order(self) -> Order:
-        """Return whether the first key is a time or a number, so that it is drawn as a line."""
+        """Return "temporal" or "quantitative" if the first key is a time or a number, else "".
+
+        With such a key, the plot is a line.
+        """
         return order_of([cell.key for cell in self.cells]) if self.keys else ""
 
     @property
     def highest(self) -> dict[str, float]:
-        """Return the largest value for each label on the axis."""
+        """Return the largest value for each label on the axis, by label."""
         found: dict[str, float] = {}
         for cell in self.cells:
             found[cell.labels[0]] = max(found.get(cell.labels[0], -math.inf), cell.value)
@@ -243,7 +249,10 @@ def _wrapped(lines: Sequence[str]) -> list[str]:
 
 
 def _shown(view: View) -> tuple[View, list[str]]:
-    """Return the cells that fit into the plot, and notes about what is left out or sorted."""
+    """Return the view with the cells that fit into the plot.
+
+    Also return notes about what is left out or sorted.
+    """
     if view.order:
         missing = [cell for cell in view.cells if cell.key is None]
         drawn = tuple(cell for cell in view.cells if cell.key is not None)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-Bar = tuple[float, float]  # low and high end; an open end is infinite
-SHOWN = 50  # rows that a terminal or a notebook displays
+Bar = tuple[float, float]  # the low and the high end; an open end is infinite
+SHOWN = 50  # the most rows that a terminal or a notebook displays
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class AnswerValues(Hinted):
     interval: tuple[tuple[Bar | None, ...], ...]
     guarantee: str
     receipt: Json
-    notes: tuple[str, ...] = ()  # post-processing done since the release; shown under the table
+    # texts about the post-processing since the release; they are shown under the table
+    notes: tuple[str, ...] = ()
     arrays: Mapping[str, Json] = field(default_factory=dict)  # of a program: values, std, margin
     warnings: tuple[str, ...] = ()  # shown above the table
 
@@ -200,7 +201,10 @@ SomeAnswer = TypeVar("SomeAnswer", bound=AnswerValues)  # post-processing keeps 
 
 
 def _intervals(body: Mapping[str, Any]) -> tuple[tuple[Bar | None, ...], ...]:  # Any: JSON
-    """Return all intervals; open ones are in a separate list of the JSON."""
+    """Return all intervals.
+
+    The JSON keeps intervals with an open end in a separate list.
+    """
     rows = [[None if pair is None else (pair[0], pair[1]) for pair in r] for r in body["interval"]]
     for one in body.get("open_intervals", ()):
         low, high = one["low"], one["high"]
@@ -219,7 +223,7 @@ def array_lines(arrays: Mapping[str, Any]) -> list[str]:  # Any: JSON
 
 
 def chosen_lines(receipt: Mapping[str, object]) -> list[str]:
-    """Return a warning if intervals are invalid after a noisy selection (soundness rule 17)."""
+    """Return a warning if intervals do not hold after a noisy selection (soundness rule 17)."""
     if "not valid for rows" not in str(receipt.get("interval", "")):
         return []
     return [
@@ -229,9 +233,10 @@ def chosen_lines(receipt: Mapping[str, object]) -> list[str]:
 
 
 def advice_lines(receipt: Mapping[str, object]) -> list[str]:
-    """Return the receipt's advice for a better answer; older services send none.
+    """Return the receipt's advice for a better answer. Older services send none.
 
-    For contribution bounds that can cut rows, the advice says what to set (contribution_bounds.py).
+    If contribution bounds can cut rows, the advice says which bounds to set
+    (contribution_bounds.py).
     """
     said = receipt.get("advice")
     return [str(line) for line in said] if isinstance(said, list) else []
@@ -244,7 +249,7 @@ def may_be_cut(receipt: Mapping[str, object]) -> bool:
 
 
 def rank_lines(receipt: Mapping[str, Any]) -> list[str]:  # Any: JSON
-    """Return the rank error of each median over blocks, if the answer has one."""
+    """Return a line for each median over blocks, with its rank error at 95 %."""
     return [
         f"{name} is a median of blocks, off by {error:g} of them at most at 95 %."
         for name, error in receipt.get("rank_error", {}).items()
@@ -270,7 +275,10 @@ def cell_text(value: object, bar: Bar | None) -> str:
 
 
 def _range_text(bar: Bar, digits_of: Bar) -> str:
-    """Return an interval as text, with as many digits as the half-width of `digits_of` needs."""
+    """Return an interval as text.
+
+    It has as many digits as the half-width of `digits_of` needs.
+    """
     half = (digits_of[1] - digits_of[0]) / 2
     half = half if math.isfinite(half) else max(map(abs, filter(math.isfinite, bar)), default=1.0)
     low, high = (number_text(end, half) if math.isfinite(end) else None for end in bar)

@@ -18,8 +18,8 @@ Number = int | float | Decimal | Fraction
 Json = dict[str, object]
 P = ParamSpec("P")
 R = TypeVar("R")
-ROUNDS: Final = 3  # questions of a logistic fit after the first one
-# makes the refusal of an unknown keyword, from its name and the known keywords
+ROUNDS: Final = 3  # the number of questions of a logistic fit after the first one
+# a function from an unknown keyword and the known keywords to a refusal
 NoSuchTerm = Callable[[str, Sequence[str]], Refused]
 
 
@@ -46,8 +46,10 @@ class PriceTerms(TypedDict, total=False):
 
     epsilon: Number | None  # the price of the whole request
     error: Mapping[str, Number] | None  # column -> the wanted 95 % half-width
-    delta: Number | None  # spent only where it buys less noise; 0 forces pure-epsilon noise
-    people: int | Sized | None  # size of a group, guessed or released before: for a mean's error
+    # delta is spent only where it buys less noise; 0 forces pure-epsilon noise
+    delta: Number | None
+    # the size of a group, guessed or released before; the error of a mean depends on it
+    people: int | Sized | None
     max_groups: int | None  # contribution bound: groups that a person counts in
     max_rows: int | None  # contribution bound: rows of a person in each group
     split: Mapping[str, Number] | None  # column -> its share of the price, relative to the others
@@ -223,7 +225,7 @@ def _by_name(term: str, pairs: object) -> Json:
 
 
 def _size_of(counted: Sized) -> int:
-    """Return the size that a released count gives; a noisy count below one becomes one."""
+    """Return the group size that a released count gives, at least one."""
     value = counted.value
     if not isinstance(value, int | float):
         raise Refused(

@@ -125,7 +125,7 @@ class AsyncVault:
 
 @dataclass(frozen=True)
 class _NotHere:
-    """The target of a question built on an async data set: it refuses every call."""
+    """A stand-in for the target of a question on an async data set. It refuses every call."""
 
     @property
     def card(self) -> CardView:

@@ -1,4 +1,7 @@
-"""Split one typed price into the prices of several questions; their sum never exceeds it."""
+"""Split the price that a caller gives among several questions.
+
+The sum of the parts never exceeds it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from sfumato.client.query_builder import Builder, Target
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Constant
 
-EPSILON_UNIT: Final = Fraction(1, 10**9)  # the ledger's unit; shares are rounded down to it
+# the ledger's unit of epsilon; shares are rounded down to multiples of it
+EPSILON_UNIT: Final = Fraction(1, 10**9)
 DELTA_UNIT: Final = Fraction(1, 10**18)
 RESUME: Final = (
     " If you asked the same thing before, give resume=True: answers that you have are free."
@@ -23,7 +27,7 @@ RESUME: Final = (
 
 @dataclass(frozen=True)
 class Share:
-    """The price of one of the questions."""
+    """The price of one question: epsilon and delta."""
 
     epsilon: Fraction
     delta: Fraction
@@ -48,7 +52,8 @@ def _exact(value: object, name: str) -> Fraction:
 
 
 def _is_one(value: Number) -> bool:
-    return value.is_finite() if isinstance(value, Decimal) else True  # Decimal NaN fails to compare
+    # check this first, because comparing a Decimal NaN fails
+    return value.is_finite() if isinstance(value, Decimal) else True
 
 
 def _bad(name: str) -> Refused:
@@ -67,10 +72,11 @@ def _down(amount: Fraction, unit: Fraction) -> Fraction:
 def check_all_fits(
     data_set: Target, questions: Sequence[tuple[Builder, Share]], *, resume: bool | None
 ) -> None:
-    """Refuse before anything is spent, unless the budget covers all the questions together.
+    """Refuse, before anything is spent, unless the budget covers all the questions together.
 
-    With `resume`, the first questions are answered already and free, so their sum is not checked; a
-    question that cannot be asked at all is still refused. It is None where there is no such term.
+    With `resume`, the first questions are answered already and free, so their sum is not checked. A
+    question that cannot be asked at all is still refused. `resume` is None where there is no such
+    term.
     """
     prices = [q.price(epsilon=s.epsilon, delta=s.delta).shape for q, s in questions]
     if resume:
@@ -104,7 +110,10 @@ def _left(shape: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pays(left: Mapping[str, Any], epsilon: Fraction, delta: Fraction, squares: Fraction) -> bool:
-    """Return True if the sum passes one of the account's two tests: ε and δ, or ρ (if δ is 0)."""
+    """Return True if the sum passes one of the account's two tests: ε and δ, or ρ (if δ is 0).
+
+    `left` is what is left of the account.
+    """
     sums, rho = left["tests"]["sums"], left["tests"]["rho"]
     by_sum = epsilon <= _units(sums["epsilon"], EPSILON_UNIT) and delta <= _units(
         sums["delta"], DELTA_UNIT

@@ -29,7 +29,7 @@ HALF: Final = Fraction(1, 2)
 
 @dataclass(frozen=True)
 class ClampedShare:
-    """The share of values or people that one bound affects, with its 95 % interval."""
+    """The share of values or people whom one bound affects, with its 95 % interval."""
 
     says: str
     share: float
@@ -38,7 +38,7 @@ class ClampedShare:
 
 @dataclass(frozen=True)
 class ClampingReport:
-    """The shares of a column that its bounds cut off, and the answers they come from."""
+    """The shares that a column's bounds cut off, and the answers from which they are computed."""
 
     cuts: tuple[ClampedShare, ...]
     answers: tuple[Answer, ...]
@@ -127,7 +127,7 @@ def _people(built: Builder, most: int) -> Builder:
 
 
 def _cut(answer: Answer, says: str, part: str, whole: str) -> ClampedShare:
-    """Return the share of two noisy counts, with the widest range that their intervals allow."""
+    """Return the quotient of two noisy counts, with the widest range that their intervals allow."""
     places = [answer.columns.index(name) for name in (part, whole)]
     value, count = (float(str(answer.rows[0][place])) for place in places)
     (low, high), (least, largest) = (_interval(answer, place) for place in places)

@@ -129,7 +129,7 @@ def equal_pairs(table: str, also: Equal) -> tuple[tuple[str, str], ...]:
 
 
 def _is_equal(name: object) -> bool:
-    """Return True for a column's name, or a pair of names."""
+    """Return True for a column's name, and for a pair of column names."""
     is_pair = isinstance(name, tuple) and [type(one) for one in name] == [str, str]
     return isinstance(name, str) or is_pair
 

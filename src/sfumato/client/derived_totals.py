@@ -59,7 +59,8 @@ def _line(
         margin = margin_of_sum(std, len(rows), _kind(answer))
         values.append(total)
         stds.append(std * math.sqrt(len(rows)))
-        of_one = answer.interval[rows[0]][place] if len(rows) == 1 else None  # own interval
+        # the interval of a total with a single cell
+        of_one = answer.interval[rows[0]][place] if len(rows) == 1 else None
         bars.append(of_one or (total - margin, total + margin))
     nothing: list[None] = [None] * len(key)
     return (*key, *values), (*nothing, *stds), (*nothing, *bars)
@@ -80,7 +81,7 @@ def margin_of_sum(std: float, count: int, kind: str) -> float:
 
 
 def _chernoff(scale: float, count: int, share: float) -> float:
-    """Return t with 2 exp(-xt) (1 - share^2)^-count = 5 % for x = share / scale."""
+    """Return t with 2 exp(-xt) (1 - share^2)^-count = 5 %, where x = share / scale."""
     return scale / share * (math.log(2 / MISS) - count * math.log1p(-(share**2)))
 
 
@@ -90,7 +91,7 @@ def _kind(answer: AnswerValues) -> str:
 
 
 def has_private_keys(answer: AnswerValues) -> bool:
-    """Return True if the keys came from partition selection, so that some groups are missing."""
+    """Return True if partition selection chose the keys, so that some groups may be missing."""
     split = cast("list[dict[str, Any]]", answer.receipt.get("split", []))
     return any(part["part"] == "choice of keys" for part in split)
 

@@ -19,14 +19,14 @@ from sfumato.client.text_tables import (
     warned_html,
 )
 
-PRINTED = 12  # trial output lines to display; the object has all of them
+PRINTED = 12  # the most lines of a trial's output that are displayed; the object has all lines
 
 # `Any` below is JSON of the wire; the contract tests check its shape.
 
 
 @dataclass(frozen=True)
 class _Shown:
-    """A JSON object that works like a mapping and prints as readable lines."""
+    """A JSON object that works like a mapping and prints as readable lines of text."""
 
     shape: Json
 
@@ -80,7 +80,7 @@ class Price(_Shown):
 
     def lines(self) -> list[str]:
         """Return the price as lines of text."""
-        free = bool(self.shape.get("free"))  # older services do not send it
+        free = bool(self.shape.get("free"))  # older services do not send this field
         paid = "paid before: the same question is free, with the same numbers"
         lines = [
             f"{self['says']}",
@@ -240,7 +240,10 @@ class BlocksPlan(_Shown):
 
 
 def _without(row: Mapping[str, Any], name: str) -> int:
-    """Return how many blocks gave no number; older services send `in_the_middle` instead."""
+    """Return the number of blocks without a number.
+
+    Older services send `in_the_middle` instead, which is used then.
+    """
     return int(row.get("no_number", row["in_the_middle"])[name])
 
 
@@ -269,7 +272,7 @@ class TwinPrice(_Shown):
 
 
 def assumed_words(price: Mapping[str, object]) -> list[str]:
-    """Return the group size that the expected errors assume, if an error depends on one."""
+    """Return a line with the group size that the expected errors assume, if they depend on one."""
     size = price.get("assumed_people")
     if not isinstance(size, int):
         return []
@@ -424,7 +427,10 @@ def _average_line(terms: Mapping[str, Any]) -> str:  # Any: JSON of the wire
 
 
 def _or_unknown(error: float | None) -> str:
-    """Return the error as text; "-" if a formula may divide by zero at that price."""
+    """Return an error as text.
+
+    It is "-" for an unknown error, because a formula may divide by zero at that price.
+    """
     return "-" if error is None else number_text(error, error)
 
 

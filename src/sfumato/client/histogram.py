@@ -23,7 +23,7 @@ from sfumato.query.expression import Constant
 if TYPE_CHECKING:
     from sfumato.client.query_builder import Builder
 
-MOST: Final = 50  # bins
+MOST: Final = 50  # the most bins
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def edges_of(released: Sequence[object]) -> tuple[Fraction, ...]:
 
 
 def labels_of(edges: Sequence[Fraction]) -> list[str]:
-    """Return a readable label for each bin."""
+    """Return a readable label for each bin, such as "10 to below 20"."""
     ends = [_text(edge) for edge in edges]
     between = [f"{low} to below {high}" for low, high in pairwise(ends)]
     return [f"below {ends[0]}", *between, f"{ends[-1]} and above"]
@@ -114,7 +114,7 @@ def _known(terms: HistogramTerms) -> Number:
 
 
 def _half(epsilon: Number) -> Number:
-    """Return exactly half of the price, as a fraction or a decimal."""
+    """Return exactly half of the price, as a fraction or a decimal. Refuse other types."""
     if isinstance(epsilon, bool) or not isinstance(epsilon, Number):
         raise Refused(
             "bad-budget", "epsilon must be a plain number.", "Write histogram(x, epsilon=1)."
@@ -138,9 +138,9 @@ def _check(built: Builder, bins: int) -> None:
 
 
 def _check_both_fit(places: Builder, counts: Builder, half: PriceTerms) -> None:
-    """Refuse before anything is paid, unless the budget covers both halves.
+    """Refuse, before anything is paid, unless the budget covers both questions.
 
-    The edges do not change the price, so any edges do.
+    The bin edges do not change the price, so any edges may stand for the unknown ones.
     """
     prices: list[Any] = [question.price(**half) for question in (places, counts)]  # Any: JSON
     paid = [Share(Constant.of(p["epsilon"]).number, Constant.of(p["delta"]).number) for p in prices]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sfumato.dp.refusal import Refused
 
-MAX_BYTES: Final = 1 << 29  # of a reply; a million cells need a fifth of it
+MAX_BYTES: Final = 1 << 29  # the most bytes of a reply; a million cells need a fifth of it
 MAX_PAUSE_S: Final = 300.0
 PLAIN: Final = {"Accept-Encoding": "identity"}
 
@@ -24,7 +24,7 @@ class HttpReply:
     status: int
     body: bytes
     retry_after_s: float | None = None
-    is_untrusted: bool = False  # the server's certificate failed, so nothing was sent
+    is_untrusted: bool = False  # True: the server's certificate is not trusted, so nothing was sent
 
 
 def read_whole(
@@ -46,7 +46,10 @@ async def read_whole_later(reply: Any) -> HttpReply:  # Any: as above
 
 
 def lost(error: Exception) -> HttpReply:
-    """Return the reply for a lost connection; note whether the certificate was the cause."""
+    """Return the reply for a lost connection, with status 0.
+
+    It notes whether the server's certificate was the cause.
+    """
     return HttpReply(0, b"", is_untrusted="CERTIFICATE_VERIFY_FAILED" in str(error))
 
 

@@ -13,7 +13,7 @@ Integers = NDArray[np.int64]
 
 
 def nonnegative_counts(values: Floats, levels: Sequence[Integers]) -> Integers:
-    """Round cells to non-negative integers that keep the sums of every level.
+    """Round cells to non-negative integers, so that the sums of every level keep their values.
 
     A level gives each cell the number of its sum. Each level splits the sums of the level before.
     """
@@ -29,7 +29,7 @@ def nonnegative_counts(values: Floats, levels: Sequence[Integers]) -> Integers:
 
 
 def _split(sums: Floats, parents: Integers, totals: Integers) -> Integers:
-    """Round sums to non-negative integers that add up to the total of each parent."""
+    """Round sums to non-negative integers which, for each parent, add up to the parent's total."""
     made = np.zeros(len(sums), dtype=np.int64)
     order = np.argsort(parents, kind="stable")
     ends = np.cumsum(np.bincount(parents, minlength=len(totals)))[:-1]
@@ -39,7 +39,10 @@ def _split(sums: Floats, parents: Integers, totals: Integers) -> Integers:
 
 
 def onto_simplex(values: Floats, total: int) -> Floats:
-    """Project values onto the simplex: the nearest non-negative values with that sum."""
+    """Project values onto the simplex.
+
+    It returns the nearest non-negative values whose sum is `total`.
+    """
     falling = np.sort(values)[::-1]
     lowered = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
     kept = np.flatnonzero(falling > lowered)
@@ -48,7 +51,10 @@ def onto_simplex(values: Floats, total: int) -> Floats:
 
 
 def rounded(values: Floats, total: int) -> Integers:
-    """Round values to integers of that sum; the largest remainders are rounded up."""
+    """Round values to integers whose sum is `total`.
+
+    The values with the largest remainders are rounded up.
+    """
     made = np.floor(values).astype(np.int64)
     missing = total - int(made.sum())
     made[np.argsort(made - values, kind="stable")[:missing]] += 1

@@ -34,7 +34,7 @@ class Added:
     name: str
     version: str
     people: str
-    # how the rows were read, for the owner alone; None from an older service
+    # the report on how the rows were read; None from an older service
     report: AddReport | None = None
 
     def _repr_html_(self) -> str:
@@ -44,7 +44,7 @@ class Added:
 
 
 class Service(Protocol):
-    """What owner actions need of a client: calling verbs and sending files."""
+    """The interface of a client for owner actions: it calls verbs and sends files."""
 
     def call(self, verb: str, body: Json) -> Json:
         """Return the service's reply, or raise its refusal."""
@@ -89,7 +89,10 @@ def add(  # noqa: PLR0913, PLR0917  # an owner's words
 
 
 def _rows(service: Service, files: Mapping[str, Path]) -> Json:
-    """Return where the rows are: uploaded files, or tables of one database connection."""
+    """Upload the files, and return the request's fields for them.
+
+    For tables of a database connection, nothing is sent, and the fields name the tables.
+    """
     there = {table: read_connection(os.fspath(path)) for table, path in files.items()}
     found = {table: pair for table, pair in there.items() if pair is not None}
     if any(os.path.isdir(path) for path in files.values()):
@@ -136,7 +139,7 @@ def stream_body(question: str | Builder, terms: Json) -> Json:
 
 
 def _plain(value: object) -> object:
-    """Convert a card's value for the wire: dates become text, numbers stay exact."""
+    """Convert a card's value to JSON values: dates become text, and numbers stay exact."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

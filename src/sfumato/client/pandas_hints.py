@@ -28,7 +28,7 @@ _NULLS: Final = 'Narrow with where(~col("cost").is_null()), or count values with
 _NO_ANSWER: Final = "No private answer exists for this."
 _ASK_FIRST: Final = "Ask first: the answer of .ask(epsilon=1) has .to_pandas(), .plot() and .rows."
 
-# hints for data sets and questions: unknown name -> sentence
+# hints for data sets and questions: unknown name -> the sentence that helps
 QUESTION_HINTS: Final[Mapping[str, str]] = {
     "agg": _TOGETHER,
     "aggregate": _TOGETHER,
@@ -204,7 +204,8 @@ class Hinted:
     _called: ClassVar[str] = "It"
     _hints: ClassVar[Mapping[str, str]] = {}
 
-    if not TYPE_CHECKING:  # else a type checker would accept any attribute name
+    # hidden from type checkers, which would otherwise accept any attribute name
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
             hint = None if name.startswith("_") else self._hints.get(name)

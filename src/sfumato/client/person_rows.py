@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def reduced(name: str, column: str | tuple[str, str | Column]) -> PersonColumn:
-    """Parse a column with one value per person: "count", or (aggregate, column); or refuse."""
+    """Parse a column of a per-person table: "count", or a pair (aggregate, column).
+
+    Refuse the rest.
+    """
     if not isinstance(column, str) and not (isinstance(column, tuple) and len(column) == 2):
         raise Refused(
             "not-in-language",
@@ -33,7 +36,7 @@ def reduced(name: str, column: str | tuple[str, str | Column]) -> PersonColumn:
 
 
 def joined_people(begun: Builder, other: Builder, *, keep_all: bool) -> JoinedPersonTable:
-    """Return the join of another table with one row per person, or refuse."""
+    """Return the join with another table that has one row per person. Refuse any other table."""
     if begun.source is None or other.source is None:
         raise Refused(
             "not-in-language",

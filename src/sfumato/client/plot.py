@@ -28,8 +28,8 @@ from sfumato.client.text_tables import table_html, table_text
 from sfumato.dp.refusal import Refused
 from sfumato.system.optional_packages import extra_module
 
-MAX_COMPARED: Final = 300  # cells up to which every pair is compared
-NAMED: Final = 5  # cells that the summary names; it counts the rest
+MAX_COMPARED: Final = 300  # up to so many cells, every pair is compared
+NAMED: Final = 5  # the most cells that the summary names; it counts the others
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def plotted(
 
 
 def _under(view: View) -> list[str]:
-    """Return the subtitle lines: the question, what the bars mean, and the price."""
+    """Return the lines of the subtitle: the question, the meaning of the bars, and the price."""
     receipt = _receipt(view)
     bars = "Band" if view.order else "Dark lines" if view.keys else "Line"
     return [
@@ -211,7 +211,7 @@ def _summary(view: View, heading: str) -> list[str]:
 
 
 def _extremes(view: View) -> list[str]:
-    """Return the largest and the smallest cell, and which differences exceed the noise."""
+    """Return sentences about the largest and smallest cell, and about significant differences."""
     cells = sorted(view.cells, key=lambda cell: -cell.value)
     if len(cells) < 2:
         return [f"{view.y}: {cell.said()}." for cell in cells] or ["The answer has no numbers."]
@@ -231,7 +231,7 @@ def _extremes(view: View) -> list[str]:
 
 
 def _left_out(view: View) -> list[str]:
-    """Return how many rows have no number, for example after a division by zero."""
+    """Return a sentence about the rows without a number, for example after a division by zero."""
     missing = len(view.answer.rows) - len(view.cells)
     return [f"{missing:,} without a number {'is' if missing == 1 else 'are'} left out."] * (
         missing > 0
@@ -239,7 +239,7 @@ def _left_out(view: View) -> list[str]:
 
 
 def _differences(cells: Sequence[Cell]) -> list[str]:
-    """Return which cells may equal the largest, and how many pairs differ."""
+    """Return sentences: which cells may equal the largest one, and how many pairs differ."""
     same = [cell for cell in cells[1:] if not is_apart(cells[0], cell)]
     names = "; ".join(", ".join(cell.labels) for cell in same[:NAMED])
     more = f" and {len(same) - NAMED:,} more" if len(same) > NAMED else ""

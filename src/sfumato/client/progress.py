@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-QUIET_S: Final = 2.0  # shorter calls show no bar
+QUIET_S: Final = 2.0  # a shorter call shows no bar
 WIDTH: Final = 24
 
 

@@ -32,7 +32,7 @@ from sfumato.wire.query_json import read_refusal
 from sfumato.wire.verb_table import BY_NAME
 from sfumato.wire.version import WIRE
 
-TIMEOUT_S: Final = 300.0  # a request may wait in a queue
+TIMEOUT_S: Final = 300.0  # the time limit is long, because a request may wait in a queue
 PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -98,7 +98,10 @@ def _request(verb: str, body: Json, draw: Draw) -> HttpRequest:
 
 
 def _in_a_path(place: str, name: str) -> str:
-    """Quote a name for a URL path; refuse a name that cannot be in one, as unknown."""
+    """Quote a name for a URL path.
+
+    A name that cannot be in a path is refused like an unknown name.
+    """
     if "/" in name or name in (".", ".."):
         code = _NO_SUCH.get(place, "bad-request")
         raise Refused(
@@ -480,7 +483,7 @@ def _settings(url: str, token: str) -> dict[str, Any]:  # Any: httpx's own argum
 
 
 def _plain(token: str) -> str:
-    """Strip the token's whitespace, such as a file's final newline; refuse other odd letters."""
+    """Strip white space from the token, such as a final newline. Refuse other odd letters."""
     plain = str(token).strip()
     if not all("!" <= letter <= "~" for letter in plain):
         raise Refused(

@@ -92,7 +92,7 @@ Key = tuple[object, ...]
 COUNTS: Final = ("count", "count_values", "count_people")
 ADDITIVE: Final = (*COUNTS, "sum")
 ONE_GROUP: Final = r"each row counts as one person|at most \d+ rows? of a person count, .*"
-# question keys that allow margins to add up; any other key is refused
+# the keys of a question for which margins add up; a question with another key is refused
 BEFORE: Final = "Formulas keep the numbers from before."
 PLAIN: Final = {"data_set", "outputs", "where", "group_by", "max_groups", "max_rows"}
 SAME: Final = {  # must be equal in both receipts, and what to do if not
@@ -102,7 +102,7 @@ SAME: Final = {  # must be equal in both receipts, and what to do if not
     "guarantee": "Give answers with the same guarantee.",
     "bounding": "Ask both questions with max_groups=1 and the same max_rows.",
 }
-FAR: Final = 8.0  # noise exceeds this many deviations in fewer than one of 80,000 cells
+FAR: Final = 8.0  # the noise exceeds so many standard deviations in fewer than one of 80,000 cells
 NORMAL: Final = 1.96  # half-width of a normal 95 % interval, in standard deviations
 
 CLIPPED: Final = (
@@ -122,7 +122,7 @@ class Estimates:
 
 @dataclass(frozen=True)
 class Margin:
-    """Noisy sums over cells, and for each cell the number of its sum."""
+    """Noisy sums over groups of cells. `groups` has, for each cell, the index of its sum."""
 
     groups: Integers
     sums: Estimates
@@ -130,7 +130,7 @@ class Margin:
 
 @dataclass(frozen=True)
 class Table:
-    """An answer with its grouping columns and the key of each row."""
+    """An answer, with the names of its key columns and the key of each row."""
 
     answer: AnswerValues
     keys: tuple[str, ...]
@@ -208,14 +208,17 @@ def least_squares(cells: Estimates, margins: Sequence[Margin]) -> Estimates:
 
 
 def _variance(part: Estimates, unit: float) -> Floats:
-    """Return variances in units of `unit`; zero noise becomes tiny, so that S is invertible."""
+    """Return the variances in multiples of unit².
+
+    Zero noise becomes a tiny variance, so that S is invertible.
+    """
     return np.asarray(np.maximum(part.std / unit, 1e-5) ** 2, dtype=np.float64)
 
 
 def _system(
     cells: Estimates, own: Floats, margins: Sequence[Margin], unit: float
 ) -> tuple[Floats, Floats, list[int]]:
-    """Return S, the margins' residuals, and the offset of each margin in both."""
+    """Return S, the residuals of the margins, and the offset of each margin in both."""
     sizes = [len(margin.sums.values) for margin in margins]
     starts = [sum(sizes[:place]) for place in range(len(sizes))]
     weights = np.diag(np.concatenate([_variance(margin.sums, unit) for margin in margins]))
@@ -232,7 +235,10 @@ def _summed(values: Floats, margin: Margin) -> Floats:
 
 
 def _widest(parts: Sequence[Estimates]) -> float:
-    """Return the largest ratio of half-width to standard deviation; sums of noise have no more."""
+    """Return the largest ratio of half-width to standard deviation.
+
+    A sum of such noises has no larger ratio.
+    """
     found = [NORMAL]
     for part in parts:
         real = part.std > 0
@@ -264,9 +270,9 @@ def _farthest(cells: Estimates, margin: Margin) -> float:
 
 
 def _nested(found: Sequence[tuple[tuple[str, ...], Margin]]) -> tuple[list[Integers], list[bool]]:
-    """Return the margins that rounding keeps, each a refinement of the one before.
+    """Return the groups of each margin that rounding keeps; each margin refines the one before.
 
-    The second list says for each margin whether rounding keeps it.
+    The second list says, for each margin, whether rounding keeps it.
     """
     levels: list[Integers] = []
     last: set[str] = set()
@@ -325,16 +331,17 @@ def _check_fits(table: Table, margin: Table, others: Sequence[Table]) -> None:
 
 
 def _shares_a_draw(one: Table, other: Table) -> bool:
-    """Return True if two tables may share noise, such as a top-up and its original."""
+    """Return True if two tables may share a noise draw, such as a top-up and its original."""
     is_raised = "top_up" in {**one.answer.receipt, **other.answer.receipt}
     return (is_raised and set(one.keys) == set(other.keys)) or bool(_draws(one) & _draws(other))
 
 
 def _draws(table: Table) -> set[object]:
-    """Return each aggregate with its numbers by key: equal numbers mean the same noise draw.
+    """Return each aggregate of a table with its numbers by key.
 
-    A stored answer that is given again has a new receipt, so receipts cannot show it. Two draws
-    that are equal by chance are refused rather than counted twice.
+    Equal numbers mean the same noise draw. A stored answer that is given again has a new receipt,
+    so receipts cannot show it. Two draws that are equal by chance are refused rather than counted
+    twice.
     """
     made: set[object] = set()
     for place, name in enumerate(table.answer.columns):
@@ -346,7 +353,7 @@ def _draws(table: Table) -> set[object]:
 
 
 def _check_plain(table: Table) -> None:
-    """Refuse a table that is not a complete plain grouping in which a person counts once."""
+    """Refuse a table unless it is a complete, plain grouping in which a person counts once."""
     receipt = table.answer.receipt
     question = _question(receipt)
     sizes = [len({row[place] for row in table.rows}) for place in range(len(table.keys))]
@@ -382,7 +389,10 @@ def _counts_in_one_group(receipt: Json) -> bool:
 
 
 def _bounds(receipt: Json) -> object:
-    """Return the contribution bounds; receipts of older versions have them only as text."""
+    """Return the contribution bounds in a form that can be compared.
+
+    Receipts of older versions have them only as text.
+    """
     bounds = receipt.get("bounds")
     if isinstance(bounds, dict):
         return bounds["max_groups"], bounds["max_rows"]

@@ -41,11 +41,11 @@ from sfumato.features.pipelines.client import Ranges, handed_in_body, program_bo
 from sfumato.features.synthetic.client import Twin
 from sfumato.wire.query_json import read_refusal
 
-NAMED: Final = 20  # data sets that a refusal lists
+NAMED: Final = 20  # the most data sets that a refusal lists
 
 
 class Transport(Protocol):
-    """How the client calls the services: in this process, or over HTTP."""
+    """The interface through which the client calls services, in this process or over HTTP."""
 
     def call(self, verb: str, body: Json) -> Json:
         """Return the JSON of the answer or of the refusal."""
@@ -61,7 +61,8 @@ class Vault:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._listed: frozenset[str] = frozenset()  # casefolded names of the last listing
+        # case-folded names in the last list of data sets
+        self._listed: frozenset[str] = frozenset()
 
     def __getitem__(self, name: str) -> DataSet:
         """Return a data set that you may ask.
@@ -84,7 +85,8 @@ class Vault:
             except Refused as refused:
                 if refused.code != "not-allowed":
                     raise
-                return DataSet(self, name)  # a token may be allowed to ask, but not to list
+                # a token may allow queries, but not the list of data sets
+                return DataSet(self, name)
             if not self._has_listed(name) and not self._is_reviewed(name):
                 raise _no_data_set(name, names)
         return DataSet(self, name)

@@ -37,19 +37,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Bounds:
-    """All success rates against our releases that have a theoretical bound."""
+    """The success rates of all attacks against our releases, as far as theory bounds them."""
 
     rows: tuple[Row, ...]
     confidence: float = CONFIDENCE
 
     def least(self, row: Row) -> float:
-        """Return the lower confidence bound of a row's rate; it holds for all rows together."""
+        """Return the lower confidence bound of a row's rate; all rows' bounds hold together."""
         miss = (1 - self.confidence) / len(self.rows)
         return least(row.success.hits, row.success.tries, miss)
 
     @property
     def broken(self) -> tuple[Row, ...]:
-        """Return the rows whose rate is significantly above the theoretical bound."""
+        """Return the rows whose rate is significantly above its theoretical bound."""
         return tuple(row for row in self.rows if self.least(row) > _bound(row))
 
     @property
@@ -132,7 +132,7 @@ checks the rows.
 def all_against_ours(
     *, runs: int | None = None, seed: int | None = None, epsilons: str = EPSILONS
 ) -> Bounds:
-    """Run every attack against our releases; many runs take minutes."""
+    """Run every attack against our releases, and return the rates. Many runs take minutes."""
     rows = (row for one in attacks() for row in _rows(one, runs, seed, epsilons))
     return Bounds(tuple(rows))
 

@@ -25,13 +25,14 @@ class SuccessRate:
     against: str  # "the exact release", "epsilon = 1"
     hits: int
     tries: int
-    epsilon: float | None = None  # of the release; None: it has no guarantee
-    bound: float | None = None  # the highest rate that theory allows; None: any
+    epsilon: float | None = None  # epsilon of the release; None if the release has no guarantee
+    # the highest rate that theory allows; None if theory allows any rate
+    bound: float | None = None
     note: str = ""
 
     @property
     def rate(self) -> float:
-        """Return the share of tries that were right."""
+        """Return the share of tries in which the attack was right."""
         return self.hits / self.tries if self.tries else 0.0
 
     def within(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -39,7 +40,7 @@ class SuccessRate:
         return interval(self.hits, self.tries, confidence)
 
     def is_above_bound(self, confidence: float) -> bool:
-        """Say whether the rate is significantly above its theoretical bound."""
+        """Return True if the rate is significantly above its theoretical bound."""
         return self.bound is not None and self.within(confidence)[0] > self.bound
 
 
@@ -54,14 +55,15 @@ class Report:
     successes: tuple[SuccessRate, ...]
     finding: str  # one to four plain sentences
     guessing: float | None = None  # the success rate of a guess without any release
-    pictures: tuple[Plot, ...] = field(default=())  # plots besides the bars of `successes`
-    beside: tuple[Report, ...] = field(default=())  # the same attack, with other success measures
+    pictures: tuple[Plot, ...] = field(default=())  # further plots, besides the bars of `successes`
+    # reports of the same attack with other measures of success
+    beside: tuple[Report, ...] = field(default=())
 
     def above_bounds(self, confidence: float = 0.999) -> tuple[SuccessRate, ...]:
         """Return the success rates that are significantly above their theoretical bounds.
 
-        The confidence holds for all bounded rates together, also those in `beside`: the one-sided
-        intervals share the probability of error (Bonferroni).
+        The confidence holds for all bounded rates together, including those in `beside`. Their
+        one-sided intervals share the probability of error (Bonferroni).
         """
         judged = [one for one in self._all() if one.bound is not None]
         miss = (1 - confidence) / max(1, len(judged))
@@ -170,7 +172,7 @@ def _spec(report: Report) -> Json:
 
 
 def _label(one: SuccessRate) -> str:
-    """Return a label that is unique to the bar: bars with equal labels would overlap."""
+    """Return a label that no other bar has, because bars with equal labels would overlap."""
     return f"{one.against}\n{one.note}" if one.note else one.against
 
 

@@ -15,7 +15,7 @@ from sfumato.lab.platform_noise import private_sums
 
 
 class Target(Protocol):
-    """Anything that answers an SQL question with one number, or refuses it."""
+    """The interface of an attack's target: it answers an SQL question with a number, or refuses."""
 
     def ask(self, sql: str, epsilon: Number) -> float:
         """Return the answer, or raise the refusal."""
@@ -38,7 +38,7 @@ class Opened:
     """A data set of an open vault, or of `sfumato.connect`, as an attack's target."""
 
     data_set: DataSet
-    is_fresh: bool = False  # whether each question pays for new noise
+    is_fresh: bool = False  # True: each question pays for new noise
 
     def ask(self, sql: str, epsilon: Number) -> float:
         """Return the answer, which must be one number."""
@@ -50,7 +50,10 @@ class Opened:
 
 @dataclass(frozen=True)
 class Forgetful:
-    """BROKEN. Adds correct noise to each answer, but has no privacy budget and no answer cache."""
+    """BROKEN.
+
+    A target that adds correct noise to each answer, but has no budget and no answer cache.
+    """
 
     exact: Callable[[str], int]
     dice: np.random.Generator

@@ -17,31 +17,31 @@ NUMBERS: Final = "iuf"  # numpy kinds with an order: integers and floats
 
 @dataclass(frozen=True)
 class Condition:
-    """A comparison of a column with a value: equal, at least, or at most."""
+    """A condition that compares a column with a value: equal, at least, or at most."""
 
     column: str
     sign: str  # "=", ">=" or "<="
     value: Any  # a number, a text or a boolean, as in the column
 
     def holds(self, table: Table) -> Bits:
-        """Return for each row whether it fulfils the condition."""
+        """Return, for each row, whether it fulfils the condition."""
         column = table[self.column]
         if self.sign == "=":
             return np.asarray(column == self.value)
         return np.asarray(column >= self.value if self.sign == ">=" else column <= self.value)
 
 
-Predicate = tuple[Condition, ...]  # all conditions must hold
+Predicate = tuple[Condition, ...]  # a predicate is a set of conditions, all of which must hold
 
 
 def fulfils(predicate: Predicate, table: Table) -> Bits:
-    """Return for each row whether it fulfils all conditions."""
+    """Return, for each row, whether it fulfils all conditions of the predicate."""
     rows: Bits = np.logical_and.reduce([one.holds(table) for one in predicate])
     return rows
 
 
 def is_number(column: Column) -> bool:
-    """Say whether a column is numeric."""
+    """Return True if a column is numeric."""
     return column.dtype.kind in NUMBERS
 
 
@@ -51,7 +51,7 @@ def rows_of(table: Table) -> int:
 
 
 def taken(table: Table, places: NDArray[Any]) -> Table:
-    """Return the rows at these indices."""
+    """Return a table of the rows at these indices."""
     return {name: column[places] for name, column in table.items()}
 
 
@@ -61,7 +61,7 @@ def joined(one: Table, other: Table) -> Table:
 
 
 def nearest(rows: Table, among: Table, columns: Sequence[str], count: int) -> NDArray[np.int64]:
-    """Return the indices of the nearest rows, nearest first, by Gower's distance (1971).
+    """Return the indices of the `count` nearest rows, nearest first, by Gower's distance (1971).
 
     Numbers differ by their distance divided by the column's range in both tables. Other values
     differ by 0 or 1.

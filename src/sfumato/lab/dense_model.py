@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 SIDE: Final = 8  # width and height of an image, in pixels
 LABELS: Final = 4
-GRID: Final = 1 << 16  # gradients are rounded to multiples of 1/GRID before noise
+GRID: Final = 1 << 16  # before noise, gradients are rounded to multiples of 1/GRID
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Gradient:
 
     @property
     def parts(self) -> tuple[Floats, ...]:
-        """Return the four arrays in their order."""
+        """Return the four arrays of the gradient, in their order."""
         return self.first, self.first_bias, self.last, self.last_bias
 
     def summed(self) -> Gradient:

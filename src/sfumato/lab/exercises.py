@@ -22,12 +22,12 @@ from sfumato.lab.sample_data import medical_rows
 from sfumato.lab.success_intervals import guessing_bound, least
 
 TRIALS: Final = 2000
-MISS: Final = 0.001  # chance that a correct mechanism is called broken, at most
+MISS: Final = 0.001  # the largest chance that a correct mechanism is called broken
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The exercise's verdict on an answer."""
+    """The verdict of an exercise on an answer: whether it is right, and why."""
 
     is_right: bool
     says: str
@@ -110,7 +110,7 @@ def find_the_person(seed: int = 0) -> FindThePerson:
 
 
 def _gossip(row: Row, dice: np.random.Generator) -> Knowledge:
-    """Return inexact background knowledge of a person: a zip, and ranges of age and salary."""
+    """Return inexact background knowledge of a person: their zip, and ranges of age and salary."""
     low_age = int(row["age"]) - int(dice.integers(0, 3))
     low_pay = (int(row["salary"]) - int(dice.integers(0, 10_000))) // 1000 * 1000
     return {
@@ -229,7 +229,7 @@ class BreakTheMechanism:
         return self._verdict(hits, guesses if self.delta == 0 else trials)
 
     def _outputs(self, coins: Sequence[int], dice: np.random.Generator) -> list[Any]:
-        """Return one output per coin, drawn on the data set that the coin names."""
+        """Return one output per coin. The coin chooses the data set of the output."""
         sides = [iter(self.mechanism(self.pair[w], coins.count(w), dice)) for w in (0, 1)]
         return [next(sides[which]) for which in coins]
 

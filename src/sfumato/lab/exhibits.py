@@ -55,10 +55,10 @@ class Exhibit:
     says: str
     sliders: tuple[Slider, ...]
     draw: Callable[[Chosen, np.random.Generator], Plot]
-    has_dice: bool = True  # False: the drawing has no randomness
+    has_dice: bool = True  # False if the drawing has no randomness
 
     def places(self, typed: Mapping[str, str]) -> dict[str, int]:
-        """Return each slider's index from the URL's parameters; refuse an invalid one."""
+        """Return each slider's index from the URL's parameters. Refuse an invalid index."""
         return {one.name: _place(one, typed.get(one.name)) for one in self.sliders}
 
     def shown(self, places: Mapping[str, int], seed: int = 0) -> Plot:
@@ -84,7 +84,8 @@ def _place(slider: Slider, typed: str | None) -> int:
     return int(typed)
 
 
-@lru_cache(maxsize=32)  # each plot is requested three times; a large one takes a megabyte
+# cached, because each plot is requested three times; a large one takes a megabyte
+@lru_cache(maxsize=32)
 def _shown(name: str, places: tuple[int, ...], seed: int) -> Plot:
     found = exhibit(name)
     values = {s.name: s.values[p] for s, p in zip(found.sliders, places, strict=True)}
@@ -199,7 +200,7 @@ def _averaging(chosen: Chosen, dice: np.random.Generator) -> Plot:
 def _coins(chosen: Chosen, dice: np.random.Generator) -> Plot:
     """Plot a two-coin survey: the estimated share of yes against the number of respondents.
 
-    For example, if 70 % would truly say yes, 60 % of the randomised answers are yes.
+    For example, if 70 % would truthfully say yes, then 60 % of the randomised answers are yes.
     """
     people, truth = int(chosen["people"]), chosen["yes"] / 100
     asked = sorted({max(10, round(people ** (step / 12))) for step in range(4, 13)})
@@ -245,7 +246,7 @@ def _counts(chosen: Chosen, dice: np.random.Generator) -> Plot:
 
 
 def _attacked(name: str, dice: np.random.Generator, chosen: Chosen, *, runs: int) -> Report:
-    """Run an attack a few times; `sfumato attack` makes more runs."""
+    """Run an attack with few repeats. The command `sfumato attack` makes more repeats."""
     options = {key: f"{value:g}" for key, value in chosen.items() if key != "epsilon"}
     options["epsilons"] = f"{chosen['epsilon']:g}"
     return attack(name).run(Setting(dice, runs, options))

@@ -17,7 +17,7 @@ Small = NDArray[np.int16]
 PEOPLE: Final = 100_000
 FILMS: Final = 1_000
 STARS: Final = (1, 5)
-DAYS: Final = 2_200  # six years
+DAYS: Final = 2_200  # number of days: six years
 TYPICAL: Final = 25  # the median number of ratings per person
 LEAST, MOST = 3, 400
 
@@ -82,7 +82,8 @@ def _who_rates_what(dice: np.random.Generator, people: int, films: int) -> Place
     person = np.repeat(np.arange(people), wanted.clip(LEAST, MOST).astype(np.int64))
     popular = np.cumsum(1 / (np.arange(films) + 10.0))
     film = np.searchsorted(popular, dice.random(len(person)) * popular[-1])
-    keys: Places = np.sort(person * films + film)  # `np.unique` takes fifteen times as long
+    # sort here, because `np.unique` takes fifteen times as long
+    keys: Places = np.sort(person * films + film)
     is_first = np.concatenate([[True], keys[1:] != keys[:-1]])
     once: Places = keys[is_first]
     return once

@@ -13,7 +13,7 @@ from typing import Final
 FOLDER: Final = Path(__file__).parent / "data"
 SEED: Final = 20261121
 TOWN: Final = 1000
-ZIPS: Final = tuple(f"003{number}" for number in range(10, 20))  # no post office uses them
+ZIPS: Final = tuple(f"003{number}" for number in range(10, 20))  # zips that no post office uses
 NEIGHBOUR: Final = "52,00310,148500,true"  # unique by age, zip and a salary range
 NEIGHBOURS_PLACE: Final = 617
 VOLUNTEERS: Final = 60

@@ -1,4 +1,7 @@
-"""Plot an attacker's guesses: one strip per person, darker where guesses are, with the truth."""
+"""Plot an attacker's guesses: one strip per person, darker where more guesses are.
+
+The strip also shows the true value.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ FloatArray = NDArray[np.float64]
 BINS: Final = 110
 WIDTH: Final = 250
 HEIGHT: Final = 406
-COLUMNS: Final = 3  # panels side by side
+COLUMNS: Final = 3  # number of panels side by side
 MIDDLE: Final = (5, 50, 95)  # percentiles that the table gives
 
 
@@ -57,7 +60,7 @@ def _edges(truths: FloatArray) -> FloatArray:
 
 
 def _shares(name: str, guesses: FloatArray, edges: FloatArray) -> list[Json]:
-    """Return the non-empty bins, each with the share of the person's guesses in it."""
+    """Return the bins that are not empty, each with the share of the person's guesses in it."""
     width = edges[1] - edges[0]
     places = np.floor((guesses - edges[0]) / width).clip(0, BINS - 1).astype(np.int64)
     runs, people = guesses.shape

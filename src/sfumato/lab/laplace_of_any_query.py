@@ -156,7 +156,7 @@ class Grid:
     """The grid that fractions are rounded to: multiples of 2**exponent."""
 
     exponent: int
-    sensitivity: int  # in grid steps
+    sensitivity: int  # the sensitivity, in grid steps
     limit: float  # the largest result whose rounding error is small enough
 
     @classmethod
@@ -182,10 +182,10 @@ class Grid:
 
 @dataclass(frozen=True)
 class _Result:
-    """A query's result: its numbers, their precision, and a function that restores its kind."""
+    """The result of a query: its numbers, their precision, and a function to restore its type."""
 
     numbers: Numbers
-    digits: int | None  # significant bits; None: integers
+    digits: int | None  # number of significant bits; None for integers
     rebuilt: Callable[[Numbers], Any]  # Any: the query's own kind of result
 
 
@@ -261,7 +261,7 @@ def _no_numbers(what: str) -> Refused:
 
 
 def _digits(found: Any, db: Any, array: Numbers) -> int:  # Any: see `_result`
-    """Return the significant bits that the result was computed with, judging by the types.
+    """Return the number of significant bits of the result, judged by the types.
 
     A plain number from a torch tensor has 53 if the tensor is float64, else 24, PyTorch's default.
     """
@@ -276,13 +276,16 @@ def _digits(found: Any, db: Any, array: Numbers) -> int:  # Any: see `_result`
 
 
 def _has_short_floats(frame: Any) -> bool:  # Any: a frame, or a column of one
-    """Say whether a frame holds floats of less than 64 bits: its sums are no more precise."""
+    """Return True if a frame has floats of less than 64 bits.
+
+    Then its sums are no more precise.
+    """
     kinds = frame.dtypes if hasattr(frame, "columns") else [frame.dtype]
     return any(str(kind).casefold() in ("float16", "float32") for kind in kinds)
 
 
 def _rebuilding(found: Any, db: Any) -> Callable[[Numbers], Any]:  # Any: see `_result`
-    """Return a function that converts noisy numbers to the kind of the query's result."""
+    """Return a function that converts noisy numbers to the type of the query's result."""
     library = library_of(found)
     if library == "torch":
         kind = found.dtype if found.is_floating_point() else sys.modules["torch"].int64

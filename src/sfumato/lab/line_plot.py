@@ -34,11 +34,11 @@ class Axes:
     x: str
     y: str
     marks: Mapping[str, float]
-    is_share: bool = True  # y is a share, from 0 to 100 %
+    is_share: bool = True  # True: y is a share, shown as 0 to 100 %
 
 
 def curves(axes: Axes, points: Sequence[Point], *, says: str) -> Plot:
-    """Return the plot; lines keep the order in which the points first name them."""
+    """Return the plot. Its lines have the order in which the points first name them."""
     cells = tuple((one.line, f"{one.x:g}", _text(axes, one.y), _band(axes, one)) for one in points)
     return Plot(
         spec=_spec(axes, points, says),

@@ -23,12 +23,12 @@ from sfumato.lab.attack_report import ACCENT, BOUND
 from sfumato.lab.platform_noise import NumpyRandomSource, private_sums
 
 PEOPLE: Final = (30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000)
-EPSILON: Final = float(FAIR.epsilon)  # of randomised response with two fair coins: ln 3
+EPSILON: Final = float(FAIR.epsilon)  # the epsilon of randomised response with two fair coins: ln 3
 
 
 @dataclass(frozen=True)
 class Both:
-    """Mean error of an estimated share, by randomised response and by a trusted owner."""
+    """The mean error of an estimated share in both models: local, and with a trusted owner."""
 
     people: int
     local: float
@@ -38,7 +38,7 @@ class Both:
 def compare(
     share: float, people: Sequence[int], dice: np.random.Generator, *, tries: int = 200
 ) -> tuple[Both, ...]:
-    """Return the mean error of a share, local and central, for each number of respondents."""
+    """Return the mean error in both models, for each number of respondents."""
     if not 0 <= share <= 1 or any(count < 2 for count in people):
         raise Refused(
             "bad-request",

@@ -24,12 +24,12 @@ from sfumato.lab.platform_noise import DELTA, private_vectors, variance_within
 
 Floats = NDArray[np.float64]
 SLOPE: Final = 1e-6
-STEPS: Final = 60  # of Newton's method, at most; a dozen are enough
-GRID: Final = 1 << 20  # weights are rounded to multiples of 1/GRID before noise
+STEPS: Final = 60  # the most steps of Newton's method; a dozen are enough
+GRID: Final = 1 << 20  # before noise, weights are rounded to multiples of 1/GRID
 
 
 def chance_of(margins: Floats) -> Floats:
-    """Return the probability that the model gives the true label, from its margin."""
+    """Return the probability that the model gives to an example's true label, from its margin."""
     chances: Floats = 1 / (1 + np.exp(-np.clip(margins, -700, 700)))
     return chances
 

@@ -44,13 +44,13 @@ def by_the_votes(counts: Whole, dice: np.random.Generator) -> Whole:
 
 @dataclass(frozen=True)
 class Look:
-    """How many counts share one epsilon, and how the attacker guesses from them."""
+    """The number of counts that share one epsilon, and the attacker's way to guess from them."""
 
     counts: int = 1
     guess: Guess = by_the_votes
 
     def hits(self, dice: np.random.Generator, *, epsilon: float, runs: int) -> int:
-        """Return the number of right guesses against the platform's noise."""
+        """Return how many guesses are right against the platform's noise."""
         return sum(self._hits(dice, epsilon, part) for part in parts(runs, self.counts))
 
     def _hits(self, dice: np.random.Generator, epsilon: float, runs: int) -> int:
@@ -61,7 +61,10 @@ class Look:
 
 
 def parts(runs: int, width: int) -> list[int]:
-    """Split the runs into chunks whose rows of `width` counts fit into memory."""
+    """Split the runs into chunks whose rows of `width` counts fit into memory.
+
+    Return the chunk sizes.
+    """
     most = max(1, CELLS // width)
     return [min(most, runs - start) for start in range(0, runs, most)]
 
@@ -92,6 +95,6 @@ def successes_against_ours(
 
 
 def _told(leaning: NDArray[np.float64], dice: np.random.Generator) -> Whole:
-    """Return one for a positive score, zero for a negative one, and a random bit for a tie."""
+    """Return the guesses: 1 for a positive score, 0 for a negative one, a random bit for a tie."""
     coins = coin_flips(dice, runs=len(leaning))
     return np.where(leaning == 0, coins, leaning > 0).astype(np.int64)

@@ -19,7 +19,7 @@ from sfumato.dp.budget import read_epsilon
 from sfumato.dp.mechanisms import gaussian, laplace
 from sfumato.dp.refusal import Refused
 
-EPSILONS: Final = (0.1, 1.0, 10.0)  # of the releases that an attack tries by default
+EPSILONS: Final = (0.1, 1.0, 10.0)  # the epsilons of the releases that an attack tries by default
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class NumpyRandomSource:
         return self.generator.bytes(count)
 
 
-LabDice = NumpyRandomSource  # the name of version 0.1
+LabDice = NumpyRandomSource  # the name of this class in version 0.1
 
 
 def private_sums(

@@ -1,4 +1,4 @@
-"""Repeat a question until the budget or a limit ends it, and report what ended it."""
+"""Repeat a question until the budget or a limit ends the attack, and report which of them did."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sfumato.client.ask_terms import Json, Number
 from sfumato.dp.refusal import Refused
 
 Stop = Literal["nothing", "the budget", "free repeats"]
-CHANCE: Final = 1e-6  # if equal answers are less likely than this, they share one noise draw
+CHANCE: Final = 1e-6  # equal answers that are less likely than this must share one noise draw
 NEVER: Final = "nothing"
 
 
@@ -22,7 +22,7 @@ class Probe:
 
     numbers: tuple[float, ...]
     epsilon: Number  # the price of each question
-    questions_each: int  # questions per number: one for an answer, two for a difference
+    questions_each: int  # number of questions per number: one for an answer, two for a difference
     stopped_by: Stop
 
     @property
@@ -79,7 +79,7 @@ def probe(
 
 
 def is_one_noise(numbers: Iterable[float], epsilon: float) -> bool:
-    """Say whether the numbers are equal because they share one noise draw.
+    """Return True if the numbers are equal because they share one noise draw.
 
     At sensitivity one, independent discrete Laplace noise hits a given value with a chance of at
     most tanh(epsilon/2). Wider noise hits it less often.

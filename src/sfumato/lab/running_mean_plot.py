@@ -14,7 +14,7 @@ from sfumato.lab.attack_report import ACCENT, BOUND
 from sfumato.lab.probe import Probe
 
 TITLE: Final = "The mean of all answers so far"
-TOLD: Final = (1, 10, 100, 1000)  # numbers of answers at which the table has the mean
+TOLD: Final = (1, 10, 100, 1000)  # the numbers of answers for which the table has the mean
 
 
 def means_so_far(probes: Mapping[str, Probe], *, truth: float | None = None) -> Plot:

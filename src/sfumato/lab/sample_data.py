@@ -14,7 +14,7 @@ MEDICAL_CARD: Final = DATA / "medical.card.toml"
 HEIGHTS: Final = DATA / "heights.tsv"
 HEIGHTS_CARD: Final = DATA / "heights.card.toml"
 NULLS: Final = ("n/a", "")
-HEIGHT_BOUNDS: Final = (140.0, 200.0)  # as the card declares them
+HEIGHT_BOUNDS: Final = (140.0, 200.0)  # the bounds of heights, as the card declares them
 
 # An attacker's background knowledge of one person: enough to find one row in a thousand.
 NEIGHBOUR_KNOWS: Final[Knowledge] = {
@@ -25,7 +25,7 @@ NEIGHBOUR_KNOWS: Final[Knowledge] = {
 
 
 def medical_rows() -> tuple[Row, ...]:
-    """Return the synthetic medical data set, one row per person."""
+    """Return the bundled synthetic medical data set, with one row per person."""
     return tuple(
         {
             "age": int(line["age"]),
@@ -45,5 +45,8 @@ def read_lines(path: Path) -> list[dict[str, str]]:
 
 
 def read_numbers(path: Path, column: str) -> list[float]:
-    """Read one column's numbers, without missing values, but with its entry errors."""
+    """Return the numbers of one column.
+
+    Missing values are left out, but entry errors are included.
+    """
     return [float(line[column]) for line in read_lines(path) if line[column] not in NULLS]

@@ -17,21 +17,27 @@ def interval(hits: int, tries: int, confidence: float) -> tuple[float, float]:
 
 
 def least(hits: int, tries: int, miss: float) -> float:
-    """Return a lower confidence bound of the chance; it fails with probability at most `miss`."""
+    """Return a lower confidence bound of the chance.
+
+    It fails with a probability of at most `miss`.
+    """
     if hits == 0:
         return 0.0
     return float(_stats().beta.ppf(miss, hits, tries - hits + 1))
 
 
 def most(hits: int, tries: int, miss: float) -> float:
-    """Return an upper confidence bound of the chance; it fails with probability at most `miss`."""
+    """Return an upper confidence bound of the chance.
+
+    It fails with a probability of at most `miss`.
+    """
     if hits >= tries:
         return 1.0
     return float(_stats().beta.isf(miss, hits + 1, tries - hits))
 
 
 def guessing_bound(epsilon: float, delta: float = 0.0, prior: float = 0.5) -> float:
-    """Return the highest rate at which anybody can tell two neighbours apart under DP.
+    """Return the highest rate at which an attacker can tell two neighbours apart under DP.
 
     `prior` is the probability of the likelier neighbour. The release changes the odds by at most
     e^epsilon, and with probability delta it may reveal the truth.

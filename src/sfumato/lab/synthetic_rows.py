@@ -15,7 +15,7 @@ from sfumato.lab.column_tables import Table
 from sfumato.lab.platform_noise import private_sums
 
 AREAS: Final = np.array(["north", "east", "south", "west", "centre"])
-AGES: Final = np.linspace(18, 90, 7)  # the edges of the grid
+AGES: Final = np.linspace(18, 90, 7)  # the edges of the public grid
 SALARIES: Final = np.linspace(0, 120_000, 7)
 SHAPE: Final = (6, 5, 6, 2)
 PUBLIC_SIZE: Final = 200  # rows of the synthetic data, independent of the town's true size
@@ -30,7 +30,7 @@ def draw_town(count: int, dice: np.random.Generator) -> Table:
 
 
 def copied(people: Table, _dice: np.random.Generator) -> Table:
-    """Return the rows themselves, like an overfitted generator."""
+    """Return the people's own rows, as an overfitted generator does."""
     return people
 
 

@@ -21,18 +21,22 @@ from sfumato.client.plot import Plot
 from sfumato.dp.refusal import Refused
 from sfumato.lab.platform_noise import private_sums
 
-STEPS: Final = 1_000_000  # steps between the bounds of a value, so that rounding adds no error
+# number of steps between the bounds of a value; with so many, rounding adds no error
+STEPS: Final = 1_000_000
 EPSILONS: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 RANGE: Final = (0.1, 30.0)
-Regions = Sequence[tuple[str, float, float]]  # a name, and its lowest and highest epsilon
+# the name of a level of protection, and its lowest and highest epsilon
+Regions = Sequence[tuple[str, float, float]]
 # The limits of "high" and "low" privacy are a convention; the odds in the table are a theorem.
 REGIONS: Final[Regions] = (("high privacy", 0.1, 1.0), ("medium", 1.0, 10.0), ("low", 10.0, 30.0))
 TINTS: Final = ("#009E73", "#E69F00", "#D55E00")
-FLAT: Final = 30  # largest error over smallest, above which the axis is logarithmic
-DECADES: Final = 10_000  # largest error over smallest, at most, in a drawing
-BARS: Final = 61  # at most, in a histogram
-MANY_POINTS: Final = 15  # from here on, a line has no point marks and an axis not every integer
-DIGITS: Final = ",.12~g"  # number format of ticks: 600 and 0.001, never 6e+2
+# if the largest error is more than so many times the smallest, the axis is logarithmic
+FLAT: Final = 30
+DECADES: Final = 10_000  # the largest ratio of the largest error to the smallest that is drawn
+BARS: Final = 61  # the most bars of a histogram
+# from so many points on, a line has no point marks, and an axis does not show every integer
+MANY_POINTS: Final = 15
+DIGITS: Final = ",.12~g"  # the number format of ticks: 600 and 0.001, never 6e+2
 READABLE: Final = 1e6  # larger odds are written as a power of ten
 
 
@@ -41,7 +45,7 @@ class Errors:
     """Error statistics of many releases of one sum at one epsilon."""
 
     epsilon: float
-    mean: float  # of the absolute error
+    mean: float  # the mean absolute error
     within: float  # 95th percentile of the absolute error
 
     @property
@@ -53,7 +57,7 @@ class Errors:
         return _short(math.exp(self.epsilon))
 
     def cells(self, unit: float) -> tuple[str, ...]:
-        """Return a row of the table, with the errors in that unit."""
+        """Return a row of the table. Its errors are in multiples of `unit`."""
         mean, within = self.mean * unit, self.within * unit
         return (f"{self.epsilon:g}", f"{mean:,.4g}", f"{within:,.4g}", f"{self.odds} : 1")
 
@@ -164,7 +168,7 @@ def utility_curve(  # noqa: PLR0913  # what a curve is of, and how it is drawn
 
 @dataclass(frozen=True)
 class _Drawing:
-    """Options of a curve: its title, its unit of error, and what is marked on it."""
+    """The options of a curve: its title, its unit of error, and the marks on it."""
 
     title: str
     unit: float
@@ -206,7 +210,10 @@ def _said(found: Sequence[Errors], unit: float) -> tuple[str, str]:
 
 
 def _said_of(found: Sequence[Errors], drawing: _Drawing) -> tuple[str, ...]:
-    """Return the sentence that says from which epsilon on the threshold is met, if there is one."""
+    """Return the sentence that says from which epsilon on the error is small enough.
+
+    Without a threshold there is no sentence.
+    """
     most = drawing.threshold
     if most is None:
         return ()
@@ -265,7 +272,7 @@ def _log_axis(floor: float, high: float) -> Json:
 
 
 def _ticks(low: float, high: float, digits: Sequence[int]) -> list[float]:
-    """Return the multiples of each power of ten by these digits, between two numbers."""
+    """Return the numbers digit * 10^power between two limits, for these digits."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
     return [tick for tick in ticks if low <= tick <= high]
@@ -354,7 +361,7 @@ def repeated_trials(
 
 @dataclass(frozen=True)
 class _Bar:
-    """How many releases are between two whole numbers, both included."""
+    """A bar of a histogram: the number of releases between two whole numbers, both included."""
 
     low: int
     high: int

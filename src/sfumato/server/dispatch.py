@@ -78,17 +78,23 @@ class Dispatcher:
         return self.adding.confirmations
 
     def admitted(self, verb: str, token: str) -> Caller | None:
-        """Authenticate the token if the verb needs one, before anything else; or refuse."""
+        """Authenticate the token if the verb needs one; return its caller, or refuse.
+
+        Returns None for a verb that needs no token. This precedes all other work of a call.
+        """
         action = BY_NAME[verb].action
         return None if action is None else self.access.admission.caller(token)
 
     def recalled(self, verb: str, token: str) -> Caller | None:
-        """Return the caller from the cache of recent tokens, without a database read; or None."""
+        """Return the token's caller if the cache of recent tokens has it, without a database read.
+
+        Returns None if the cache does not have it, or if the verb needs no token.
+        """
         action = BY_NAME[verb].action
         return None if action is None else self.access.admission.cached_caller(token)
 
     def check(self, verb: str, caller: Caller | None, data_set: object = None) -> Caller:
-        """Return the caller if they may use the verb on that data set; or refuse."""
+        """Return the caller if they may use the verb on that data set. Refuse any other caller."""
         action = BY_NAME[verb].action
         if caller is None or action is None:
             raise Bug(f"{verb!r} was called by nobody")

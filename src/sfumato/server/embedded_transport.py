@@ -18,7 +18,7 @@ from sfumato.wire.json_text import bad_request, json_text, read_json, read_reply
 from sfumato.wire.query_json import Json, refusal_shape
 from sfumato.wire.verb_table import BY_NAME
 
-JOBS: Final = ("begin", "add")  # verbs that start a job; this process executes it itself
+JOBS: Final = ("begin", "add")  # verbs that start a job, which this process runs itself
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The work of a job: run the request that it holds as if it arrived now."""
+"""Run the request that a job holds, as if it arrived now."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sfumato.vault.users import Caller
 from sfumato.wire.json_text import read_json
 from sfumato.wire.query_json import Json, refusal_shape
 
-EMBEDDED: Final = "this process"  # the runner of an embedded vault
+EMBEDDED: Final = "this process"  # the runner's name in an embedded vault
 
 
 def run_job(services: Dispatcher, caller: Caller, job: Job) -> Json | None:
-    """Run a job, which pays under its own operation id; return its refusal, or None."""
+    """Run a job, which pays under its own operation id. Return its refusal, or None."""
     try:
         _WORK[job.kind](services, caller, job)
     except Refused as refused:
@@ -27,7 +27,10 @@ def run_job(services: Dispatcher, caller: Caller, job: Job) -> Json | None:
 
 
 def run_embedded_job(services: Dispatcher, caller: Caller, reply: Json) -> Json:
-    """Run a queued job here and return it: an embedded vault has no other runner."""
+    """Run a queued job in this process, and return it.
+
+    An embedded vault has no other runner.
+    """
     job = services.jobs.one(caller, str(reply["job"]))
     claimed = services.jobs.claim(job, EMBEDDED)
     if claimed is not None:
@@ -39,7 +42,7 @@ def run_embedded_job(services: Dispatcher, caller: Caller, reply: Json) -> Json:
 
 
 def refusal_of_job(refused: Refused) -> Json:
-    """Return a refusal as a job stores it."""
+    """Return a refusal in the form in which a job stores it."""
     shape = refusal_shape(refused)["refused"]
     return dict(shape) if isinstance(shape, dict) else {}
 

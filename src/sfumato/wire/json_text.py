@@ -12,7 +12,7 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 
-DEEPEST: Final = 128  # deeper than any query that the query reader takes
+DEEPEST: Final = 128  # the most levels of nesting; the query reader takes fewer
 LONGEST_NUMBER: Final = 64
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _NO_BRACE: Final = re.compile(rb"[^\[\]{}]+")
@@ -23,7 +23,7 @@ _NUMBER: Final = re.compile(rb"[0-9.eE+-]{%d,}" % (LONGEST_NUMBER + 1))
 
 def read_json(text: bytes) -> dict[str, object]:
     """Parse a JSON object with exact decimals; or refuse."""
-    bare = _STRING.sub(b'""', text.rstrip(b" "))  # a ballot is padded with spaces
+    bare = _STRING.sub(b'""', text.rstrip(b" "))  # spaces at the end pad a ballot to a fixed length
     if _depth(bare) > DEEPEST or _NUMBER.search(bare):
         raise bad_request("the JSON is too deep, or a number of it too long")
     read: object = None
@@ -60,7 +60,7 @@ def json_text(value: object) -> str:
 
 
 class _ByHand(Exception):
-    """Raised for a number that the fast encoder cannot write exactly."""
+    """Raised for a number that the fast JSON encoder cannot write exactly."""
 
 
 def _as_text(value: object) -> object:

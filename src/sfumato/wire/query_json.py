@@ -36,7 +36,7 @@ def read_refusal(body: Mapping[str, object]) -> Refused | None:
 
 
 def read_number(value: object) -> object:
-    """Convert a ratio such as "1/3" to a fraction; return other values unchanged."""
+    """Return the fraction for a ratio such as "1/3". Return any other value unchanged."""
     ratio = _RATIO.fullmatch(value) if isinstance(value, str) else None
     return value if ratio is None else Fraction(int(ratio[1]), int(ratio[2]))
 
@@ -51,7 +51,8 @@ def read_card_shape(value: object) -> Json:
 
 
 _EXACT = {"budget", "caps", "delta_per_request", "columns", "tables"}
-_PLAIN = {"keys", "type", "unit", "key", "raise"}  # their texts are never parsed as ratios
+# keys of a card whose texts are never parsed as ratios
+_PLAIN = {"keys", "type", "unit", "key", "raise"}
 
 
 def _exact(value: object) -> object:

@@ -26,12 +26,18 @@ _NUMBER: Final[dict[str, object]] = {
 
 
 def letters(most: int, description: str = "") -> Meta:
-    """Document a text's greatest length; the services refuse longer ones with their own codes."""
+    """Return an annotation that documents a text's greatest length.
+
+    The services refuse longer texts, with codes of their own.
+    """
     return Meta(extra_json_schema={"maxLength": most}, description=description or None)
 
 
 def items(most: int) -> Meta:
-    """Document a list's greatest length; the services refuse longer ones with their own codes."""
+    """Return an annotation that documents a list's greatest length.
+
+    The services refuse longer lists, with codes of their own.
+    """
     return Meta(extra_json_schema={"maxItems": most})
 
 
@@ -58,7 +64,8 @@ Number = Annotated[
         extra=_EXACT,
     ),
 ]
-NeededNumber = Annotated[Number, Meta(extra={"needed": True})]  # refused by the service if left out
+# a required field: the service refuses a request without it
+NeededNumber = Annotated[Number, Meta(extra={"needed": True})]
 Numbers = Annotated[
     dict[str, Any] | None,
     Meta(
@@ -71,12 +78,18 @@ Numbers = Annotated[
 
 
 def shaped(of: object, description: str = "") -> Meta:
-    """Document a field as the type `of`; the field itself is `Any`, and the service reads it."""
+    """Return an annotation that documents a field as the type `of`.
+
+    The field itself is `Any`, and the service reads its value.
+    """
     return Meta(extra={"shape": of}, description=description or None)
 
 
 def needed(of: object, description: str = "") -> Meta:
-    """Document a field like `shaped`, and as required: the service's own reader refuses none."""
+    """Return an annotation like `shaped`, for a field that is also documented as required.
+
+    The service's own reader refuses a request without the field.
+    """
     return Meta(extra={"shape": of, "needed": True}, description=description or None)
 
 
@@ -101,7 +114,10 @@ class Request(Struct, frozen=True, kw_only=True):
         return bad_request(what)
 
     def as_body(self, *without: str) -> dict[str, object]:
-        """Return the fields that differ from their default, in alphabetical order."""
+        """Return the fields that differ from their default, in alphabetical order.
+
+        Fields that `without` names are left out.
+        """
         return {name: value for name, value in sorted(_given(self)) if name not in without}
 
 
@@ -126,7 +142,7 @@ def _given(request: Request) -> Iterator[tuple[str, object]]:
 
 @cache
 def exact_fields(request: type[Request]) -> tuple[str, ...]:
-    """Return the names of a request's exact numbers."""
+    """Return the names of a request's fields that are exact numbers."""
     return tuple(one.name for one in structs.fields(request) if _extra(one.type).get("exact"))
 
 
@@ -136,7 +152,7 @@ def shape_of_field(of: object) -> object:
 
 
 def is_needed(of: object) -> bool:
-    """Return True for a field that the service's own reader refuses to be without."""
+    """Return True for a field without which the service's own reader refuses a request."""
     return bool(_extra(of).get("needed"))
 
 

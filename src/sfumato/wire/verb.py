@@ -1,7 +1,8 @@
 """The declaration of a verb (API operation): route, permission, request, reply and handler.
 
-Each feature declares its verbs once. The server makes its routes, readers and OpenAPI document
-from them, and the client its requests. A handler gets the services, the caller and the request.
+Each feature declares its verbs once. From them, the server makes its routes, readers and OpenAPI
+document, and the client makes its requests. A handler gets the services, the caller and the
+request.
 """
 
 from __future__ import annotations
@@ -38,14 +39,15 @@ class Verb:
 
     name: str
     method: str
-    path: str  # {places} are parameters
-    action: str | None  # the permission that a token needs; None: no authentication
+    path: str  # parts of the route in {} are parameters
+    # the permission that a token needs; None if the verb needs no authentication
+    action: str | None
     request: type[Request]
     reply: type[Reply]
     run: Callable[[Any, Any, Any], Json]
     refusals: tuple[str, ...] = ()
-    is_long: bool = False  # it may read rows, so it waits for one of a few slots
-    carries: Carries = "json"  # events: streamed out; file: uploaded
+    is_long: bool = False  # True: the verb may read rows, so a call waits for one of a few slots
+    carries: Carries = "json"  # "events" is a stream from the server; "file" is an upload
 
     @cached_property
     def summary(self) -> str:
@@ -148,7 +150,10 @@ def read_request(request: type[R], body: Mapping[str, object]) -> R:
 
 
 def stored_body(request: type[Request], body: str) -> str:
-    """Return a stored request as it would be stored now; an earlier version kept defaults too."""
+    """Return the JSON of a stored request in the form in which this version would store it.
+
+    An earlier version also stored fields with their default.
+    """
     with contextlib.suppress(Refused):
         return json_text(read_request(request, read_json(body.encode())).as_body())
     return body
@@ -168,7 +173,7 @@ _WORDS: Final = {
 
 
 def _problem(error: str) -> str:
-    """Say in plain words what msgspec found."""
+    """Return msgspec's error message in plain words."""
     if unknown := _UNKNOWN.fullmatch(error):
         return f"{unknown[1][:40]!r} is not known"
     if missing := _MISSING.fullmatch(error):

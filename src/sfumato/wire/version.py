@@ -2,5 +2,5 @@
 
 from typing import Final
 
-WIRE: Final = 1  # increased by a change that old clients would not understand
-VERSION: Final = "0.1.0"  # of the package
+WIRE: Final = 1  # the wire version; a change that old clients would not understand increases it
+VERSION: Final = "0.1.0"  # the version of the package

@@ -1,4 +1,7 @@
-"""Hash and check passwords with argon2id; a check takes as long for an unknown user."""
+"""Hash and check passwords with argon2id.
+
+A check takes as long for an unknown user as for a known one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ class Argon2Passwords:
 
     @cached_property
     def _unknown(self) -> str:
-        """Return a hash that matches no user's password, to check unknown users against."""
+        """Return the hash of a fixed text.
+
+        `check` verifies a password against it if the user is unknown.
+        """
         return self.hash("nobody's password: " + "x" * 32)
 
     def hash(self, password: str) -> str:
@@ -20,11 +26,15 @@ class Argon2Passwords:
         return PasswordHasher().hash(password)
 
     def check(self, hashed: str, password: str) -> bool:
-        """Say whether the password is right; an empty hash never matches, and takes as long."""
+        """Return True if the password matches the hash.
+
+        An empty hash never matches, and its check takes as long as any other.
+        """
         from argon2 import PasswordHasher
         from argon2.exceptions import InvalidHashError, VerificationError
 
-        unknown = self._unknown  # made at the first check, also for a known user: equal time
+        # Compute it at the first check even for a known user, so that all checks take equal time.
+        unknown = self._unknown
         try:
             PasswordHasher().verify(hashed or unknown, password)
         except (VerificationError, InvalidHashError):

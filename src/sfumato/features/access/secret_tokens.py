@@ -1,7 +1,7 @@
 """Make and hash secret tokens.
 
-A token is random, has a prefix for secret scanners, and a checksum, so that a typing error needs no
-database lookup.
+A token is random. Its prefix lets secret scanners find it. Its checksum detects a typing error
+without a database lookup.
 """
 
 from __future__ import annotations

@@ -26,12 +26,13 @@ SHORTEST_PASSWORD, LONGEST_PASSWORD = 12, 200
 MAX_TOKENS: Final = 100  # valid tokens of one user
 MAX_INVITATIONS: Final = 50  # the newest, which are shown
 _INVITED_BY: Final = "invited by "
-FOLDER: Final = "the vault's folder"  # who invites there is the administrator, without a token
+# the inviter's name in the ledger if the administrator invites in the folder, without a token
+FOLDER: Final = "the vault's folder"
 
 
 @dataclass(frozen=True)
 class _Opens:
-    """The terms of a new token: its kind, the actions and data sets it permits, its lifetime."""
+    """The terms of a new token: kind, label, permitted actions and data sets, and lifetime."""
 
     kind: str
     label: str
@@ -80,7 +81,10 @@ class Access:
         return self._session(now)
 
     def _note_failed(self, user: str) -> None:
-        """Note failed sign-ins in the ledger, one entry per ten minutes, so nobody can flood it."""
+        """Count a failed sign-in, and write the counts into the ledger at most once in ten minutes.
+
+        The limit prevents an attacker from flooding the ledger.
+        """
         due = self.attempts.failed(user)
         if due is not None:
             unknown = due.pop("", 0)

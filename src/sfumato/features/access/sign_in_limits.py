@@ -49,7 +49,9 @@ class Attempts:
 
     @contextmanager
     def trying(self, place: str, account: str, device: str = "") -> Iterator[None]:
-        """Count the block as a failed try if it raises; refuse at once after too many tries.
+        """Limit failed tries: run the block, and count it as a failed try if it raises.
+
+        Refuse at once, without running the block, after too many failed tries.
 
         Args:
             place: The IP address of the client.
@@ -73,7 +75,10 @@ class Attempts:
                     tries.remove(now)
 
     def failed(self, user: str) -> Counter[str] | None:
-        """Count a user's failed try ("" for an unknown name); return the counts to note now."""
+        """Count a failed sign-in of a user ("" for an unknown name).
+
+        Returns all counts since the last ledger entry if a new entry is due, else None.
+        """
         now = self._clock()
         with self._lock:
             self._failed[user] += 1
@@ -84,10 +89,10 @@ class Attempts:
         return due
 
     def _recent(self, limit: _Limit, now: float) -> deque[float]:
-        """Return the recent tries of a limit, without storing a new limit.
+        """Return a limit's recent tries (times in seconds), without storing a new limit.
 
-        The caller stores it only if the try is allowed. Otherwise refused tries with thousands of
-        names could push all limits out of memory.
+        The caller stores a new limit only if it allows the try. Otherwise refused tries with
+        thousands of names could evict all other limits from memory.
         """
         tries = self._tries.get(limit.key, deque())
         if limit.key in self._tries:
@@ -107,7 +112,7 @@ def device_proof(name: str, hashed: str) -> str:
 
 
 def is_known_device(name: str, hashed: str, proof: str) -> bool:
-    """Say whether the device has signed in with this password before."""
+    """Return True if the device has signed in with the current password before."""
     return bool(hashed) and hmac.compare_digest(
         device_proof(name, hashed).encode(), proof.encode("utf-8", "backslashreplace")
     )

@@ -1,4 +1,4 @@
-"""The pages of sign-in: the form, the link of an invitation, and sign-out."""
+"""The console's pages to sign in, accept an invitation, and sign out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOMES: Final = (("read", "/data-sets"), ("operate", "/users"), ("audit", "/relea
 
 
 async def first(visit: Visit) -> Response:
-    """Redirect a signed-in user to their first page, by their permissions."""
+    """Redirect a signed-in user to the first page that their permissions allow."""
     known = [path for action, path in HOMES if visit.may(action)]
     if known[1:] and await _has_nothing_to_ask(visit):
         known = [path for path in known if path != "/data-sets"]
@@ -23,7 +23,7 @@ async def first(visit: Visit) -> Response:
 
 
 async def _has_nothing_to_ask(visit: Visit) -> bool:
-    """Say whether a user who can only query has no data set to query."""
+    """Return True if the user can only query, and no data set is open to them."""
     if visit.may("own") or not visit.may("read"):
         return False
     return not (await visit.call("data-sets"))["data_sets"]
@@ -62,7 +62,7 @@ async def welcome(visit: Visit) -> Response:
         return visit.page("welcome.html", differ, invitation=invitation)
     body = {"invitation": invitation, "password": password}
     said, refused = await visit.tried("take-up", lambda: body)
-    if said is not None:  # after earlier invitations, show by whom and when they were made
+    if said is not None:  # a user with earlier invitations first sees who made them, and when
         begin = "/tokens" if said["invitations"][1:] else "/"
         return signed_in(visit.go(begin), said["token"], said["device"])
     return visit.page("welcome.html", refused, invitation=invitation)

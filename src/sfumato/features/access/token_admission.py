@@ -1,4 +1,4 @@
-"""Authenticate tokens: whose a token is and what it permits, before a request is handled."""
+"""Authenticate tokens before a request is handled: return a token's user and permitted actions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class _Seen:
 
 
 class Admission:
-    """Token lookup with a cache: valid tokens are cached for two seconds, others never."""
+    """Authenticate tokens by a store lookup and a cache.
+
+    The cache keeps valid tokens for two seconds. It never keeps invalid ones.
+    """
 
     def __init__(self, store: AccessStore, clock: Clock) -> None:
         self._store = store
@@ -36,7 +39,7 @@ class Admission:
         self._lock = threading.Lock()
 
     def caller(self, token: str) -> Caller:
-        """Authenticate a token: return its caller; or refuse, for any reason with one refusal."""
+        """Return the caller whose token this is. Every invalid token gets the same refusal."""
         digest = token_digest(token)
         seen = None if digest is None else self._remembered(digest) or self._looked_up(digest)
         if seen is None or datetime.fromisoformat(seen.expires) <= self._now():
@@ -44,7 +47,7 @@ class Admission:
         return seen.caller
 
     def cached_caller(self, token: str) -> Caller | None:
-        """Return the caller if the token is in the cache; None if it needs a lookup."""
+        """Return the caller if the token is in the cache, or None if the store must be read."""
         digest = token_digest(token)
         seen = None if digest is None else self._remembered(digest)
         if seen is None or datetime.fromisoformat(seen.expires) <= self._now():
@@ -73,7 +76,8 @@ class Admission:
         return seen if seen is not None and time.monotonic() < seen.until else None
 
     def _looked_up(self, digest: str) -> _Seen | None:
-        until = time.monotonic() + REMEMBERED_S  # counted from before the lookup
+        # the age counts from the moment before the store was read
+        until = time.monotonic() + REMEMBERED_S
         token = self._store.token(digest)
         user = None if token is None else self._store.user(token.user)
         if token is None or user is None or token.revoked or user.is_blocked:

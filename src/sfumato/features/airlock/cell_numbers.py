@@ -13,7 +13,7 @@ _MAX_COUNT: Final = 10**15  # a number this large is no count of people
 
 
 def plain(cell: object) -> str:
-    """Normalise a cell for comparison: 1, 1.0 and 1.00 are equal, and so are A and a."""
+    """Return a cell in a normal form for comparison: 1 and 1.00 become equal, and so do A and a."""
     number = number_of(str(cell))
     return str(cell).strip().casefold() if number is None else f"{number.normalize():f}"
 
@@ -41,7 +41,10 @@ def numbers_in(text: str) -> tuple[Decimal, ...]:
 
 
 def _read(word: str) -> list[Decimal]:
-    """Parse digits with separators as one number; if that fails, as several."""
+    """Parse a word of digits and separators as one number.
+
+    If it is not one number, return the numbers between its separators.
+    """
     if _GROUPED.fullmatch(word):
         word = re.sub("[,'_ ]", "", word)
     elif _DOTTED.fullmatch(word):
@@ -54,7 +57,10 @@ def _read(word: str) -> list[Decimal]:
 
 
 def count_of(cell: str) -> Decimal | None:
-    """Parse a cell as a count of people; return None if it is no number or too large."""
+    """Parse a cell as a count of people.
+
+    Return None if it is not a number, or too large for a count.
+    """
     number = number_of(cell)
     return None if number is None or abs(number) >= _MAX_COUNT else number
 

@@ -57,7 +57,10 @@ class Files:
         return made.getvalue()
 
     def _all(self) -> dict[str, bytes]:
-        """Return the files with their receipt or note; refuse paths that could leave the folder."""
+        """Return the files by path, with the receipt (or the reviewers-only note) as one more file.
+
+        Refuse a path that could leave the folder.
+        """
         note = RECEIPT if "receipt" in self.shape else REVIEWERS_ONLY
         plain = [*(path.casefold() for path in self.files), note]
         is_inside = any(one.startswith(f"{two}/") for one in plain for two in plain)
@@ -102,7 +105,7 @@ class Files:
 
 
 class DataSetAirlock:
-    """The airlock of one data set: the acts on its requests."""
+    """The airlock of one data set: submit, run, review, vote on, release and fetch its requests."""
 
     def __init__(self, call: Callable[[str, Json], Json], name: str) -> None:
         self._call = call  # calls a verb of the vault with a body
@@ -284,6 +287,6 @@ class DataSetAirlock:
 
 
 def _program(function: Callable[[Any, str], object]) -> str:
-    """Return the source of a program that calls the function on all rows."""
+    """Return the source of the function, followed by a call of the function on all rows."""
     name, source = source_of(function)
     return source + _CALL.format(name=name)

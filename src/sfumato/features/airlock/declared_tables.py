@@ -1,4 +1,4 @@
-"""Airlock files as their authors declare them: tables of groups of people, with counts."""
+"""Files of the airlock as their authors declare them: tables of groups of people, with counts."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class DeclaredFile:
 
     @property
     def is_table(self) -> bool:
-        """Say whether the file is a CSV or TSV table."""
+        """Return True if the file is a CSV or TSV table."""
         return kind_of(self.path) in TABLES
 
     @property
     def is_for_eyes(self) -> bool:
-        """Say whether only people can judge the content: a picture, or tensors."""
+        """Return True if only people can judge the content, because it is a picture or tensors."""
         return kind_of(self.path) in _UNSEEN
 
 
@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Earlier:
-    """An earlier released file about the same people."""
+    """A file that another request released, about the same people."""
 
     request: str
     asked: DeclaredFile
@@ -62,7 +62,7 @@ class Earlier:
 
 
 class Table:
-    """A table whose lines are dictionaries by column name."""
+    """A CSV or TSV table, read as one dictionary (column name -> cell) for each line."""
 
     def __init__(self, asked: DeclaredFile, rows: list[list[str]]) -> None:
         self.asked = asked
@@ -71,15 +71,15 @@ class Table:
 
     @property
     def has_groups(self) -> bool:
-        """Say whether the table has all columns that its author declared."""
+        """Return True if the table has all columns that its author declared: groups and count."""
         return {*self.asked.by, self.asked.count} - {""} <= set(self.heads)
 
     def key(self, line: Mapping[str, str], by: Sequence[str]) -> tuple[str, ...]:
-        """Return the group key of a line, normalised."""
+        """Return the normalised cells of a line in the group columns `by`."""
         return tuple(plain(line[name]) for name in by)
 
     def counts(self, by: Sequence[str]) -> Counts:
-        """Sum the counts of people by these columns, over finer groups."""
+        """Return the number of people in each group of the columns `by`, summed over lines."""
         sums: defaultdict[tuple[str, ...], Decimal] = defaultdict(Decimal)
         for line in self.lines:
             sums[self.key(line, by)] += count_of(line[self.asked.count]) or 0

@@ -39,7 +39,10 @@ _Numbers = list[tuple[_Label, Decimal]]
 
 @dataclass(frozen=True)
 class Compared:
-    """A file prepared for comparison, with its origin; an unreadable file has no numbers."""
+    """A file prepared for comparison, with a text that names its origin.
+
+    An unreadable file has neither a table nor numbers.
+    """
 
     asked: DeclaredFile
     where: str
@@ -56,7 +59,8 @@ def compare_files(asked: DeclaredFile, file: bytes, where: str) -> Compared:
         table = Table(asked, rows_of(asked.path, file)) if asked.is_table else None
         numbers = list(islice(_labelled(asked, file, table), MAX_NUMBERS + 1))
         return Compared(asked, where, table, numbers)
-    except STUMBLES:  # released under older checks, or blocked by its own check
+    # an older version released the file under weaker checks, or another check blocks it
+    except STUMBLES:
         return Compared(asked, where)
 
 
@@ -76,9 +80,10 @@ def differences(mine: Compared, other: Compared, terms: AirlockTerms) -> Iterato
 
 
 def _of_tables(mine: Table, theirs: Table, where: str, terms: AirlockTerms) -> Iterator[Finding]:
-    """Compare counts of people in the groups that both tables share.
+    """Yield findings about groups that both tables have.
 
-    A small difference shows a small set of people.
+    A small difference between two counts describes a small set of people. Tables without declared
+    counts are compared line by line instead.
     """
     path = mine.asked.path
     if not (mine.asked.count and theirs.asked.count and mine.has_groups and theirs.has_groups):
@@ -106,7 +111,7 @@ def _of_tables(mine: Table, theirs: Table, where: str, terms: AirlockTerms) -> I
 
 
 def _as_many(mine: Table, theirs: Table, before: Counts, now: Counts) -> int:
-    """Count the groups with equal counts but different other numbers in both tables.
+    """Count the groups with equal counts in both tables whose other numbers differ.
 
     Counts are rounded, so equal counts can hide a difference of one person.
     """
@@ -126,7 +131,11 @@ def _as_many(mine: Table, theirs: Table, before: Counts, now: Counts) -> int:
 
 
 def _same_lines(mine: Table, theirs: Table, where: str, terms: AirlockTerms) -> Iterator[Finding]:
-    """Compare tables without declared counts: whole numbers in lines with the same texts."""
+    """Compare tables without declared counts.
+
+    Two lines are compared if all their texts are equal. A finding counts the whole numbers that
+    differ by a few.
+    """
     there = set(theirs.heads)
     shared = [head for head in mine.heads if head in there]
     before = {_texts(line, shared): line for line in theirs.lines}
@@ -159,7 +168,10 @@ def _texts(line: Mapping[str, str], heads: Sequence[str]) -> tuple[str, ...]:
 
 
 def _of_numbers(mine: Compared, other: Compared, terms: AirlockTerms) -> Iterator[Finding]:
-    """Compare numbers with the same label; if both files have as many, also by position."""
+    """Compare numbers with equal labels.
+
+    If both files have the same number of numbers, also compare numbers at the same position.
+    """
     now, before = mine.numbers or [], other.numbers or []
     path = mine.asked.path
     if max(len(now), len(before)) > MAX_NUMBERS:
@@ -178,9 +190,9 @@ def _of_numbers(mine: Compared, other: Compared, terms: AirlockTerms) -> Iterato
 
 
 def _tells(one: Decimal, two: Decimal, smallest: int) -> bool:
-    """Say whether two numbers are so near that they may differ by a few people.
+    """Return True if two different numbers are so near that they may differ by a few people.
 
-    Two small whole numbers don't count; another check finds those.
+    Two whole numbers below the smallest group don't count, because another check finds them.
     """
     if one == two or (max(abs(one), abs(two)) < smallest and _are_whole(one, two)):
         return False
@@ -236,7 +248,7 @@ def _of_json(said: object, above: tuple[str, ...]) -> Iterator[tuple[_Label, Dec
 
 
 def _nearest(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the first texts, cut to _MAX_BESIDE letters in total."""
+    """Return the first texts, cut to _MAX_BESIDE letters in all."""
     left = _MAX_BESIDE
     found: list[str] = []
     for text in texts:

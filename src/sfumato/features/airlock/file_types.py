@@ -22,7 +22,7 @@ import numpy as np
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.file_formats.numpy_array import NumpyFile, read_npy
 
-# --- PNG: allowed chunks, and every byte of the image data is a pixel -----------------------------
+# --- PNG: only known chunks are allowed, and every byte of the image data must be a pixel ---------
 
 
 MAX_PIXELS: Final = 64 * 1024 * 1024  # bytes of the decompressed image
@@ -45,7 +45,10 @@ _Part = tuple[bytes, bytes]
 
 
 def png_fault(file: bytes) -> str | None:
-    """Return why a file is no clean PNG, or None; raises struct.error if it is truncated."""
+    """Return why a file is not an acceptable PNG, or None.
+
+    Raises struct.error if the file is truncated.
+    """
     if not file.startswith(_MAGIC):
         return "it is no PNG"
     parts, fault = _parts(file)
@@ -69,7 +72,10 @@ def _parts(file: bytes) -> tuple[list[_Part], str | None]:
 
 
 def _order_fault(names: list[bytes]) -> str | None:
-    """Return what is wrong with the chunks: unknown, repeated, out of order, or no end."""
+    """Return the fault of the chunk order, or None.
+
+    A chunk may be unknown, repeated or out of order, and the end chunk may be missing.
+    """
     other = [name for name in names if name not in {b"IHDR", b"PLTE", b"IDAT", _END, *_BESIDE}]
     if other:
         return f"it carries a part {other[0].decode('ascii', 'replace')!r} that is no picture"
@@ -103,7 +109,10 @@ def _fault_of(parts: list[_Part]) -> str | None:
 def _rows(
     width: int, height: int, bits: int, passes: tuple[tuple[int, int, int, int], ...]
 ) -> list[tuple[int, int]]:
-    """Return for each interlace pass its number of lines, and the bytes of a line with filter."""
+    """Return each interlace pass as its number of lines, and the bytes of a line.
+
+    The bytes of a line include its filter byte.
+    """
     found = []
     for left, top, across, down in passes:
         wide, high = -(-(width - left) // across), -(-(height - top) // down)
@@ -113,7 +122,7 @@ def _rows(
 
 
 def _pixels_fault(packed: bytes, rows: list[tuple[int, int]]) -> str | None:
-    """Return what is wrong with the image data; it must have exactly the bytes of its pixels."""
+    """Return the fault of the image data, or None: it must have exactly the bytes of its pixels."""
     size = sum(high * line for high, line in rows)
     if not 0 < size <= MAX_PIXELS:
         return "it has no pixels, or too many to be looked at"
@@ -177,14 +186,14 @@ def kind_of(path: str) -> str:
 
 
 def is_airlock_path(path: str) -> bool:
-    """Say whether a path is allowed: a known type, and safe to save on any system."""
+    """Return True if a path has an allowed file type and is safe to save on any system."""
     if len(path) > 200 or not _PATH.fullmatch(path) or kind_of(path) not in KINDS:
         return False
     return not any(part.endswith(".") or _RESERVED.fullmatch(part) for part in path.split("/"))
 
 
 def do_clash(paths: Sequence[str]) -> bool:
-    """Say whether two paths collide: they are equal ignoring case, or one contains the other."""
+    """Return True if two paths collide: they differ only in case, or one is the other's folder."""
     plain = [path.casefold() for path in paths]
     inside = any(one.startswith(f"{two}/") for one in plain for two in plain)
     return inside or len(set(plain)) < len(plain)
@@ -201,7 +210,10 @@ def bad_airlock(cause: str) -> Refused:
 
 
 def joined(said: bytes, pieces: tuple[str, ...]) -> bytes:
-    """Join the pieces that the sandbox sent; malformed output gives no bytes. Never raises."""
+    """Join the pieces that the sandbox sent, into one file.
+
+    Malformed output gives an empty file. Never raises.
+    """
     try:
         body = json.loads(said)
         return b"".join(bytes.fromhex(body[name]) for name in pieces if name in body)
@@ -210,7 +222,7 @@ def joined(said: bytes, pieces: tuple[str, ...]) -> bytes:
 
 
 def unpacked(whole: bytes, paths: tuple[str, ...]) -> dict[str, bytes]:
-    """Unpack the declared files that arrived complete. Never raises."""
+    """Return the declared files, by path, that arrived complete. Never raises."""
     found: dict[str, bytes] = {}
     place = 0
     while place < len(whole):
@@ -246,7 +258,8 @@ def fault_of(path: str, file: bytes) -> str | None:
 
 def _svg(file: bytes) -> str | None:
     drawing = _Drawing()
-    parser = expat.ParserCreate("utf-8")  # without namespace expansion, which could blow up names
+    # namespaces are not expanded, because expansion can multiply the length of names
+    parser = expat.ParserCreate("utf-8")
     parser.StartElementHandler = drawing.begin
     parser.EndElementHandler = drawing.end
     parser.CharacterDataHandler = drawing.within
@@ -263,7 +276,7 @@ def _svg(file: bytes) -> str | None:
 
 
 class _Defines(Exception):
-    """The SVG has a document type definition; parsing stops."""
+    """Raised at the document type definition of an SVG, to stop parsing."""
 
 
 class _Drawing:
@@ -370,9 +383,10 @@ def _table(path: str) -> Callable[[bytes], str | None]:
 
 
 def _cells_in(cell: str) -> Iterator[str]:
-    """Yield a cell, and the cells that a spreadsheet with another separator would make of it.
+    """Yield the cell, and the cells into which a spreadsheet with another separator would split it.
 
-    Brackets and per cent signs at their ends are removed, so the ends of an interval are numbers.
+    Brackets and per cent signs at the ends of those parts are removed, so that the ends of an
+    interval parse as numbers.
     """
     yield cell.strip()
     for part in _APART.split(cell)[1:]:
@@ -380,7 +394,7 @@ def _cells_in(cell: str) -> Iterator[str]:
 
 
 def _is_formula(cell: str) -> bool:
-    """Say whether a spreadsheet would run a cell as a formula; it is stripped already."""
+    """Return True if a spreadsheet would run the stripped cell as a formula."""
     is_signed = len(cell) <= _MAX_SIGNED and _SIGNED.fullmatch(cell) is not None
     return cell[:1] in ("=", "@") or (cell[:1] in ("+", "-") and not is_signed)
 
@@ -424,7 +438,10 @@ def _no_number(_text: str) -> None:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Build a JSON object; raise ValueError for a repeated key, as only its last value counts."""
+    """Build a JSON object.
+
+    Raise ValueError for a repeated key, because readers see only its last value.
+    """
     if len({key for key, _ in pairs}) < len(pairs):
         raise ValueError
     return dict(pairs)
@@ -442,7 +459,7 @@ def _npy(file: bytes) -> str | None:
 
 
 def _hides(kind: str, file: bytes, array: NumpyFile) -> bool:
-    """Say whether a NaN has unusual bits, which could encode data."""
+    """Return True if a NaN of the array has unusual bits, which could encode data."""
     if kind[0] != "f":
         return False
     found = np.frombuffer(file, dtype=f"<{kind}", offset=array.start)

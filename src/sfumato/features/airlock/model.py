@@ -1,9 +1,9 @@
-"""The airlock is output checking: files that can't have noise leave only after several reviews.
+"""The state machine of airlock requests (output checking): several reviews precede a release.
 
-A `Request` is an immutable state machine: each act returns the next state or refuses. It contains
-nothing computed from rows. The files, their hashes and the findings of the checks are stored
-separately (see the protocols at the end). A vote names the reviewed draft by a seal: a hash with a
-nonce, which reveals nothing to somebody who has not seen the draft.
+The files have no noise. A `Request` is immutable: each act returns the next state or refuses. It
+contains nothing computed from rows. The files, their hashes and the findings of the checks are
+stored separately (see the protocols at the end). A vote names the reviewed draft by its seal. A
+seal is a hash with a nonce, so it reveals nothing to somebody who has not seen the draft.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ class Request:
     state: str = WAITING
     draft: int = 0  # increases with every change of the files
     place: str = ""  # the folder of the draft's files, in the private folder
-    editors: tuple[str, ...] = ()  # reviewers who put a file of their own into it
-    votes: tuple[Vote, ...] = ()  # one per reviewer: on this draft, or an earlier "reject"
+    editors: tuple[str, ...] = ()  # reviewers who replaced a file of the draft by their own
+    # one per reviewer: a vote on this draft, or a "reject" of an earlier one
+    votes: tuple[Vote, ...] = ()
     ended_by: str = ""
     ended_at: str = ""
     revision: int = 0
@@ -78,11 +79,14 @@ class Request:
 
     @property
     def is_open(self) -> bool:
-        """Say whether the request can still change; a failed one waits for its owner to decline."""
+        """Return True if the request can still change.
+
+        A failed request waits for its owner to decline it.
+        """
         return self.state in OPEN or (self.state == FAILED and not self.ended_at)
 
     def is_reviewer(self, user: str) -> bool:
-        """Say whether the user may review the files; the author never may, even as the owner."""
+        """Return True if the user may review the files. The author never may, even as the owner."""
         return user != self.author and (user == self.owner or user in self.reviewers)
 
     def state_for(self, user: str) -> str:
@@ -101,7 +105,7 @@ class Request:
         return f"request-{self.id}"
 
     def may_see(self, user: str) -> bool:
-        """Say whether the user may know that the request exists."""
+        """Return True if the user may know that the request exists."""
         return user in (self.author, self.owner) or self.is_reviewer(user)
 
     def approvals(self, seal: str) -> tuple[str, ...]:
@@ -120,7 +124,7 @@ class Request:
         return tuple(sorted({vote.user for vote in self.votes if vote.says == NO}))
 
     def is_cleared(self, seal: str) -> bool:
-        """Say whether enough reviewers approve exactly this draft and nobody objects."""
+        """Return True if enough reviewers approve exactly this draft and nobody objects."""
         return not self.objections() and len(self.approvals(seal)) >= self.needed
 
 
@@ -128,7 +132,10 @@ class Request:
 
 
 def begun(request: Request, user: str) -> Request:
-    """Start the program's only run; the data set's owner alone may."""
+    """Return the request with its program running.
+
+    Only the data set's owner may start the only run.
+    """
     _check_owner(request, user)
     _check_state(request, WAITING, user)
     return _next(request, state=RUNNING)
@@ -162,7 +169,7 @@ def withdrawn(request: Request, user: str, at: str) -> Request:
 
 
 def expired(request: Request, at: str) -> Request:
-    """Return the request, expired if it is open and past its expiry time."""
+    """Return the request, marked as expired if it is open and past its expiry time."""
     if request.is_open and at > request.expires:
         return _next(request, state=EXPIRED, ended_at=at)
     return request
@@ -317,7 +324,7 @@ def sum_of(file: bytes) -> str:
 
 
 def seal_of(held: DraftFiles, findings: str) -> str:
-    """Return the seal that votes name: a hash of the nonce, paths, file hashes and findings."""
+    """Return the seal that votes name: a hash of the nonce, the paths, file hashes and findings."""
     sums = {path: sum_of(file) for path, file in held.files.items()}
     said = {"nonce": held.nonce, "files": sums, "findings": findings}
     return hashlib.sha256(canonical(said).encode()).hexdigest()
@@ -348,7 +355,10 @@ class AirlockStore(Protocol):
 
 
 class AirlockFiles(Protocol):
-    """A store of drafts in a private folder of the vault; only the airlock's release opens it."""
+    """A store of drafts in a private folder of the vault.
+
+    Only the airlock's release (guarantees/reviewed.py) opens a draft.
+    """
 
     def put(self, held: DraftFiles) -> str:
         """Store a draft durably; return its place."""
@@ -363,17 +373,20 @@ class AirlockFiles(Protocol):
         ...
 
     def writing(self) -> AbstractContextManager[None]:
-        """Block sweeps while a new draft is stored that no request names yet."""
+        """Block sweeps during the block, because no request names the new draft yet."""
         ...
 
     def holding(self, what: str) -> AbstractContextManager[None]:
-        """Hold an exclusive lock of this name, across processes; wait for it if necessary."""
+        """Hold the exclusive lock of this name during the block, across processes.
+
+        Wait for it if necessary.
+        """
         ...
 
     def is_held(self, what: str) -> bool:
-        """Say whether a living process holds the lock of this name."""
+        """Return True if a living process holds the lock of this name."""
         ...
 
     def sweep(self, named: Callable[[], Collection[str]]) -> None:
-        """Delete locks of dead processes, and drafts that `named` does not return."""
+        """Delete the locks of dead processes, and the drafts that `named` does not return."""
         ...

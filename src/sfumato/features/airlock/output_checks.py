@@ -39,17 +39,18 @@ __all__ = [
     "LOOK", "STOPS", "DeclaredFile", "Earlier", "Finding", "Measured", "checked", "findings_text",
     "read_measured", "stops",
 ]  # fmt: skip
-_MAX_CELLS: Final = 200_000  # cells of a file that are checked
-_REST: Final = 10  # per cent of the largest part that all parts but the two largest must sum to
+_MAX_CELLS: Final = 200_000  # the most cells of a file that the checks read
+# dominance: all parts but the two largest must sum to this per cent of the largest part
+_REST: Final = 10
 _CODED: Final = re.compile(r"(?=\S*\d)[A-Za-z0-9+/=_-]{16,}")
 
-# the number of people, and of the sum: the largest part, the second largest, the total
+# the number of people in a group; and the largest part, second largest part and total of its sum
 _Group = tuple[int, float, float, float]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Our own measurements of the real rows: people per group, and the largest parts of sums."""
+    """Measurements of the real rows by our own program: people per group, and parts of sums."""
 
     people: int
     groups: Mapping[str, Mapping[tuple[str, ...], _Group]]
@@ -73,7 +74,10 @@ def read_measured(text: str) -> Measured | None:
 
 
 def _groups(lines: Any) -> dict[tuple[str, ...], _Group]:
-    """Return the groups of a table; merge equal keys by the worst of each number."""
+    """Return the measurements of a table's groups.
+
+    If normalisation makes two keys equal, keep the worse of each number.
+    """
     groups: dict[tuple[str, ...], _Group] = {}
     for key, n, first, second, total in lines:
         name = tuple(map(plain, key))
@@ -83,7 +87,10 @@ def _groups(lines: Any) -> dict[tuple[str, ...], _Group]:
 
 
 def _sized(first: float, second: float, total: float) -> tuple[float, float, float]:
-    """Return the parts of a sum; if one is not finite, let one person dominate the sum."""
+    """Return the parts of a sum.
+
+    If a part is not finite, the result says that one person dominates the sum.
+    """
     parts = first, second, total
     return parts if all(map(math.isfinite, parts)) else (math.inf, 0.0, math.inf)
 
@@ -216,7 +223,7 @@ def _count_checks(table: Table, terms: AirlockTerms) -> Iterator[Finding]:
 
 
 def _number_checks(path: str, cells: Iterable[str], terms: AirlockTerms) -> Iterator[Finding]:
-    """Check each cell for exact numbers, small whole numbers and encoded text."""
+    """Yield findings about cells with too exact numbers, small whole numbers, or encoded text."""
     exact = small = coded = 0
     for place, cell in enumerate(cells):
         if place >= _MAX_CELLS:
@@ -237,7 +244,10 @@ def _number_checks(path: str, cells: Iterable[str], terms: AirlockTerms) -> Iter
 
 
 def _rest_checks(table: Table, rest: Sequence[str], terms: AirlockTerms) -> Iterator[Finding]:
-    """Check the columns that are neither group nor count: small shares, words, undeclared sums."""
+    """Check the columns that are neither group nor count.
+
+    It looks for shares of few people, for words, and for sums that the author did not declare.
+    """
     one = table.asked
     shares = words = numbers = 0
     for line in table.lines:
@@ -260,7 +270,7 @@ def _rest_checks(table: Table, rest: Sequence[str], terms: AirlockTerms) -> Iter
 
 
 def _is_share_of_few(cell: str, number: Decimal, people: Decimal, terms: AirlockTerms) -> bool:
-    """Say whether a share, or its complement, stands for few people: 4 % of 50 are two."""
+    """Return True if a share, or its complement, stands for few people: 4 % of 50 are two."""
     share = number / 100 if "%" in cell else number
     parts = share * people, (1 - share) * people
     return 0 < share < 1 and any(0 < part < terms.smallest for part in parts)
@@ -308,13 +318,13 @@ def _measured_checks(
 def _is_miscounted(
     table: Table, line: Mapping[str, str], group: _Group | None, terms: AirlockTerms
 ) -> bool:
-    """Say whether a line's count differs from the real count by more than rounding allows."""
+    """Return True if a line's count differs from the real count by more than rounding allows."""
     said = count_of(line[table.asked.count]) if table.asked.count else None
     return group is not None and said is not None and abs(said - group[0]) >= terms.round_to
 
 
 def _is_dominated(group: _Group, terms: AirlockTerms) -> bool:
-    """Say whether two people dominate a sum, or one could compute the other's part of it."""
+    """Return True if two people dominate a sum, or one of them could compute the other's part."""
     _, first, second, total = group
     if math.isinf(first) or total <= 0:
         return math.isinf(first)

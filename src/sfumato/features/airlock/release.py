@@ -59,7 +59,7 @@ NONCE_BYTES: Final = 32
 
 @dataclass(frozen=True)
 class AirlockPorts:
-    """What the airlock needs: the sandbox that runs programs, and the private store of drafts."""
+    """The dependencies of the airlock: the sandbox, and the private store of drafts."""
 
     programs: PipelinePorts
     files: AirlockFiles
@@ -74,12 +74,12 @@ class Draft:
 
     @property
     def seal(self) -> str:
-        """Return the seal that votes on this draft name."""
+        """Return the seal of the draft, which votes on it name."""
         return seal_of(self.held, findings_text(self.findings))
 
 
 def check_airlock(door: AirlockPorts, program: AirlockProgram) -> None:
-    """Refuse if the ledger or the sandbox does not work, before the only run is used up."""
+    """Refuse while the ledger or the sandbox does not work, so that the only run is not wasted."""
     door.programs.ledger.check_history()
     check_sandbox(door.programs.sandbox, program.limits)
 
@@ -87,9 +87,10 @@ def check_airlock(door: AirlockPorts, program: AirlockProgram) -> None:
 def run_for_review(
     door: AirlockPorts, card: Card, table: str, program: AirlockProgram
 ) -> str | None:
-    """Run the program on all rows; return the place of its draft, or None if it could not run.
+    """Run the program on all rows. Return the place of its draft, or None if it could not run.
 
-    Whatever the program does, there is a draft; reviewers see which files are missing.
+    A program that ran always leaves a draft, whatever it did. Reviewers see which files are
+    missing.
     """
     found, _ = attempt_read(lambda: _found(door.programs, card, table, program))
     return None if found is None else keep(door.files, found)
@@ -186,7 +187,10 @@ def reviewers_view(request: Request, user: str, draft: Draft) -> Json:
 
 
 def edited(door: AirlockPorts, draft: Draft, path: str, file: bytes | None) -> str:
-    """Store a draft with one file replaced or removed; return its place. Its seal is new."""
+    """Store a new draft with one file replaced (or removed if `file` is None); return its place.
+
+    The new draft has a new nonce, so it has a new seal.
+    """
     files = {name: text for name, text in draft.held.files.items() if name != path}
     if file is not None:
         files[path] = file
@@ -207,7 +211,7 @@ def check_releasable(door: AirlockPorts, draft: Draft) -> None:
 
 
 def has_left(door: AirlockPorts, request: Request) -> bool:
-    """Say whether the ledger notes the release of a request's files."""
+    """Return True if the ledger has an entry for the release of the request's files."""
     return noted(door.programs.ledger, request.id) is not None
 
 
@@ -247,10 +251,10 @@ def fetched(door: AirlockPorts, request: Request, user: str) -> Json:
 def earlier_of(
     door: AirlockPorts, request: Request, asked: Sequence[DeclaredFile]
 ) -> tuple[Earlier, ...]:
-    """Return the released files of a request, for the differencing check of later ones.
+    """Return the released files of a request, to compare later files with them.
 
-    The files of a release in progress count too: of two concurrent releases, at least one is
-    compared with the other.
+    Files count from the moment that the released state is saved, before the ledger entry. So of two
+    concurrent releases, at least one is compared with the other.
     """
     held, ledger = door.files.read(request.place), door.programs.ledger
     if noted(ledger, request.id) is None:

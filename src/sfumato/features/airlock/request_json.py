@@ -43,7 +43,10 @@ def check_themselves(caller: Caller) -> None:
 
 
 def shown_to(one: Request, caller: Caller) -> Json:
-    """Return a request as JSON for this caller; its author sees no votes and nothing of the run."""
+    """Return a request as JSON for this caller.
+
+    The author sees neither votes nor anything about the run.
+    """
     program = json.loads(one.program)
     return {
         "request": one.id,
@@ -67,7 +70,7 @@ def shown_to(one: Request, caller: Caller) -> Json:
 
 
 def _votes(one: Request) -> Json:
-    """Return the votes and editors of a request, which its author does not see."""
+    """Return the votes, the draft's number and its editors. The author never gets them."""
     return {
         "draft": one.draft,
         "editors": list(one.editors),
@@ -79,7 +82,7 @@ def _votes(one: Request) -> Json:
 
 
 def closed() -> Refused:
-    """Return the refusal if the card has no airlock."""
+    """Return the refusal for a data set whose card has no airlock."""
     return Refused(
         "airlock-closed",
         "The data set's card allows no release without noise.",
@@ -88,7 +91,7 @@ def closed() -> Refused:
 
 
 def too_few() -> Refused:
-    """Return the refusal if too few reviewers are left without the author."""
+    """Return the refusal for an author without whom too few reviewers are left."""
     return Refused(
         "airlock-closed",
         "Without you, there are fewer reviewers than the card needs.",

@@ -1,7 +1,8 @@
-"""Build the two programs that the airlock runs in the sandbox: the wrapped one and the counter.
+"""Build the two programs that the airlock runs in the sandbox: the wrapper and the counter.
 
-Both run like programs over a folder (`sandbox/study.py`). Their files are packed into pieces that
-the sandbox sends. The wrapper gives no protection: all of its output is untrusted.
+Both run like programs over a folder (`sandbox/study.py`). They pack their output into pieces of
+limited size, which the sandbox sends. The wrapper runs the untrusted program in its own process. So
+it gives no protection, and all of its output is untrusted.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from typing import Final
 from sfumato.features.airlock.declared_tables import DeclaredFile
 from sfumato.features.airlock.file_types import MAX_BYTES
 
-_PIECE: Final = 65_536  # the most bytes of a file that the sandbox sends
+# the size of a piece in bytes, which is the most that the sandbox sends of one file
+_PIECE: Final = 65_536
 PIECES: Final = tuple(f"piece-{place:03d}" for place in range(MAX_BYTES // _PIECE + 1))
-MAX_SAID: Final = 2 * len(PIECES) * _PIECE + 4096  # bytes of all pieces in hex, with names
-MAX_GROUPS: Final = 10_000  # groups of one table that are counted
+# the most bytes that the sandbox sends: all pieces in hexadecimal, with their names
+MAX_SAID: Final = 2 * len(PIECES) * _PIECE + 4096
+MAX_GROUPS: Final = 10_000  # the most groups of one table that the counter counts
 
 _SEND: Final = """
 def _send(whole):
@@ -81,7 +84,7 @@ _send(json.dumps(said).encode())
 
 
 def wrapped(source: str, paths: Sequence[str]) -> str:
-    """Return the source of a program that runs the untrusted one and packs its declared files."""
+    """Return the source of the wrapper, which runs the untrusted program and packs its files."""
     return _with(_WRAPPER, SOURCE=source, PATHS=list(paths), MOST=MAX_BYTES)
 
 

@@ -229,9 +229,9 @@ class Airlock:
             return self._let_out(caller, request)
 
     def _let_out(self, caller: Caller, request: str) -> Json:
-        """Save the released state, check the draft again, then note it in the ledger.
+        """Save the released state, check the draft again, then write the release into the ledger.
 
-        A fetch needs both the state and the ledger entry.
+        `fetch` needs both the state and the ledger entry.
         """
         listing, found = self._found(caller, request)
         if found.state == RELEASED and not has_left(self.door, found):
@@ -243,7 +243,8 @@ class Airlock:
         made = airlock_model.release(found, caller.user, self.clock.now(), draft.seal)
         check_releasable(self.door, draft)
         self._change(made)
-        again = self._draft(listing, made)  # compared with files that are released meanwhile, too
+        # the second check also compares the files with those that were released meanwhile
+        again = self._draft(listing, made)
         return {**shown_to(made, caller), "receipt": release_files(self.door, made, again)}
 
     def all(self, caller: Caller, data_set: str) -> Json:
@@ -288,7 +289,7 @@ class Airlock:
         return made
 
     def sweep(self) -> None:
-        """Delete drafts that killed processes left: those of no open or released request."""
+        """Delete drafts that killed processes left: drafts of no open or released request."""
         now = self.clock.now()
 
         def named() -> frozenset[str]:
@@ -337,7 +338,7 @@ class Airlock:
         return listing, self._now(listing, found)
 
     def _is_theirs(self, user: str, listing: Listing, request: Request) -> bool:
-        """Say whether the user may see the request under the current card and groups."""
+        """Return True if the user may see the request under the current card and groups."""
         if listing.owner != request.owner:
             return False
         if user == request.author:
@@ -345,10 +346,10 @@ class Airlock:
         return self._as_the_card_says(listing, request).may_see(user)
 
     def _now(self, listing: Listing, request: Request) -> Request:
-        """Return a request under the current card, expired if it is past its time.
+        """Return the current state of a request, by the current card and time.
 
-        If the process was killed during the run, the request has failed. If it was killed during
-        the release, before the ledger entry, the request is in review again.
+        If its process was killed during the run, the request has failed. If its process was killed
+        during the release, before the ledger entry, the request is in review again.
         """
         is_held = request.state in (RUNNING, RELEASED) and self.door.files.is_held(request.lock)
         if request.state == RUNNING and not is_held:
@@ -366,14 +367,17 @@ class Airlock:
         return self._as_the_card_says(listing, request)
 
     def _ended_alone(self, listing: Listing, request: Request) -> Request:
-        """Fail a request whose runner was killed, unless its run has just ended."""
+        """Mark a request as failed if its process was killed.
+
+        If another process has just saved a newer state, return that state instead.
+        """
         found = self.store.find(request.id) or request
         return self._failed(request) if found == request else self._now(listing, found)
 
     def _as_the_card_says(self, listing: Listing, request: Request) -> Request:
-        """Return the request with the reviewers that the card still names.
+        """Return the request with only those reviewers whom the card still names.
 
-        If the card has no airlock any more, `needed` can't be met.
+        If the card has no airlock any more, `needed` becomes a number that no votes can reach.
         """
         terms = listing.card.airlock
         if terms is None:

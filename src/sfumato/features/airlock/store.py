@@ -36,7 +36,8 @@ _WORDS: Final = "held.json"
 _DRAFT: Final = "draft-"
 _GONE: Final = "gone-"
 _LOCK: Final = ".lock"
-_WRITES: Final = f"writes{_LOCK}"  # held (shared) while a stored draft has no request yet
+# the lock file that is held (shared) while a stored draft has no request yet
+_WRITES: Final = f"writes{_LOCK}"
 
 
 class SqlAirlock:
@@ -136,13 +137,16 @@ class FileAirlock:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Block sweeps while a new draft is stored that no request names yet."""
+        """Block sweeps during the block, because no request names the new draft yet."""
         with self._locked(_WRITES, fcntl.LOCK_SH):
             yield
 
     @contextmanager
     def holding(self, what: str) -> Iterator[None]:
-        """Hold an exclusive lock of this name, across processes; wait for it if necessary."""
+        """Hold the exclusive lock of this name during the block, across processes.
+
+        Wait for it if necessary.
+        """
         path = self._folder / f"{what}{_LOCK}"
         with self._locked(path.name, fcntl.LOCK_EX):
             try:
@@ -151,7 +155,7 @@ class FileAirlock:
                 path.unlink(missing_ok=True)
 
     def is_held(self, what: str) -> bool:
-        """Say whether a living process holds the lock of this name."""
+        """Return True if a living process holds the lock of this name."""
         path = self._folder / f"{what}{_LOCK}"
         if not path.exists():
             return False
@@ -159,9 +163,9 @@ class FileAirlock:
             return not _is_free(held, fcntl.LOCK_SH)
 
     def sweep(self, named: Callable[[], Collection[str]]) -> None:
-        """Delete locks of dead processes, and drafts that `named` does not return.
+        """Delete the locks of dead processes, and the drafts that `named` does not return.
 
-        While a draft is being written, drafts are left to the next sweep.
+        While any draft is being written, no draft is deleted; the next sweep deletes it.
         """
         if not self._folder.is_dir():
             return
@@ -179,7 +183,7 @@ class FileAirlock:
                     shutil.rmtree(place, ignore_errors=True)
 
     def _swept(self, lock: Path) -> None:
-        """Delete a lock file that nobody holds, unless it was replaced by another meanwhile."""
+        """Delete a lock file that nobody holds, unless another process has replaced it."""
         with self._opened(lock) as held:
             if _is_free(held, fcntl.LOCK_EX) and _lies_at(held, lock):
                 lock.unlink(missing_ok=True)
@@ -202,7 +206,10 @@ class FileAirlock:
             os.close(held)
 
     def _taken(self, path: Path, how: int) -> int:
-        """Open and lock the file; try again if its last holder deleted it meanwhile."""
+        """Open and lock the file, and return its descriptor.
+
+        Try again if its last holder deleted it meanwhile.
+        """
         while True:
             held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(held, how)
@@ -212,7 +219,7 @@ class FileAirlock:
 
 
 def _lies_at(held: int, path: Path) -> bool:
-    """Say whether the path still names the open file, and not a newer one."""
+    """Return True if the path still names the open file, and not a newer file."""
     try:
         return os.path.samestat(os.fstat(held), path.stat())
     except FileNotFoundError:

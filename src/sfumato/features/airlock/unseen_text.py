@@ -42,13 +42,16 @@ def unseen_text(path: str, file: bytes) -> int:
 
 
 def _in_table(lines: str, separator: str) -> Iterator[int]:
-    """Yield 1 for each cell with extra blanks, or with quotes unlike those of similar cells."""
+    """Yield 1 for each oddity of a cell, else 0.
+
+    Oddities are a quote in the middle, quotes unlike those of similar cells, and extra blanks.
+    """
     usual: dict[tuple[object, ...], bool] = {}
     line = column = 0
     for found in _CELLS[separator].finditer(lines):
         if found.start() == len(lines) and not column:
-            break  # after the last line end
-        yield found[1] is None  # a quote in the middle of a cell
+            break  # an empty match after the last line end is no cell
+        yield found[1] is None  # this cell has a quote in its middle
         cell, end = found[1] or "", found[2] or found[3]
         plain = cell.strip('"')
         needs = bool({separator, '"', "\n"} & set(cell[1:-1]))
@@ -60,7 +63,7 @@ def _in_table(lines: str, separator: str) -> Iterator[int]:
 
 
 def _in_json(lines: str) -> Iterator[int]:
-    """Yield the number of oddities at each place: unusual blanks, needless escapes."""
+    """Yield the number of places that could hide data: unusual blanks and needless escapes."""
     usual: dict[tuple[str, str, int], str] = {}
     before, depth, place = "", 0, 0
     for found in _TOKEN.finditer(lines):

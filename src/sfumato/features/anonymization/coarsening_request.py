@@ -19,7 +19,8 @@ from sfumato.dp.refusal import Refused
 class Coarsening:
     """One coarsening: `cut` to an interval, `round` to a step, or `average` over k near rows.
 
-    Several columns are averaged together: rows are near if they are near in all of the columns.
+    If it averages several columns together, two rows are near if they are near in all of these
+    columns.
     """
 
     columns: tuple[str, ...]
@@ -28,7 +29,7 @@ class Coarsening:
 
 
 def blunted(table: Table, blunt: Sequence[Coarsening]) -> Table:
-    """Return the table with the coarsenings applied, in that order."""
+    """Return the table after the coarsenings, applied in the given order."""
     columns = dict(table.columns)
     for one in blunt:
         named = Table(columns, table.rows).of(one.columns)

@@ -1,4 +1,4 @@
-"""Record in the ledger that an owner hands out a table without DP, before it is written."""
+"""Write a ledger entry before an owner hands out a table without differential privacy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfumato.vault.users import Caller
 
 @dataclass(frozen=True)
 class HandingOut:
-    """The service of one vault that records tables without DP in its ledger."""
+    """The service of one vault that records the hand-out of tables without DP in the ledger."""
 
     ledger: Ledger
     catalogue: Catalogue

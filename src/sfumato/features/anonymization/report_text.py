@@ -18,7 +18,10 @@ _WIDEST: Final = 40  # longest text of a cell
 
 
 def worded(lines: Sequence[str]) -> str:
-    """Join the lines, with control characters escaped, so that a file can't alter the terminal."""
+    """Join the lines to one text.
+
+    Control characters are escaped, so that a file's content cannot control the terminal.
+    """
     return "\n".join(map(printable, lines))
 
 
@@ -65,7 +68,7 @@ def preview_lines(found: Shape) -> list[str]:
 
 
 def reach_lines(found: Shape) -> list[str]:
-    """Format the result of a recoding: goal, loss, risk, hierarchies."""
+    """Format the result of a recoding: the goal, information loss, risk and hierarchies."""
     utility, risks = found["utility"], found["risks"]
     levels, blunt = found["levels"], ", ".join(found["blunted"])
     besides = f"; columns coarsened before, {blunt}, are not included" if blunt else ""
@@ -96,7 +99,7 @@ def reach_lines(found: Shape) -> list[str]:
 
 
 def leak_lines(found: Shape) -> list[str]:
-    """Format what synthetic data kept of its original."""
+    """Format how much of its original a synthetic table kept, such as equal rows and distances."""
     rows = found["rows"]
     lines = [
         _for(found),
@@ -169,7 +172,7 @@ def _worst_lines(found: Shape) -> list[str]:
 
 
 def _rule_lines(rules: Shape) -> list[str]:
-    """Format which hierarchies were proposed instead of given, and which were given but unused."""
+    """Format which columns got a proposed hierarchy, and which given hierarchies were not used."""
     lines = []
     if rules["proposed"]:
         lines.append(f"Hierarchies proposed, not given, for: {', '.join(rules['proposed'])}.")

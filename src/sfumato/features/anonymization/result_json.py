@@ -57,12 +57,12 @@ def recoded_json(found: Recoded, utility: Utility, quasi: Sequence[str]) -> Json
 
 
 def leaks_json(found: Leaks) -> Json:
-    """Return what synthetic data kept of its original, as JSON."""
+    """Return, as JSON, how much of its original a synthetic table kept."""
     return asdict(found)
 
 
 def rows_in_order(table: Table, names: Sequence[str]) -> list[list[str]]:
-    """Return the rows as texts, sorted by content."""
+    """Return the rows of these columns as texts, sorted by content."""
     columns = table.of(names)
     texts = [np.array([*c.written] or [""], dtype=object)[c.codes] for c in columns]
     ranks = [_rank(c.written)[c.codes] if table.rows else c.codes for c in columns]
@@ -71,7 +71,7 @@ def rows_in_order(table: Table, names: Sequence[str]) -> list[list[str]]:
 
 
 def formulas_in(table: Table, names: Sequence[str]) -> list[str]:
-    """Return the columns that have a cell or a name which a spreadsheet would run as a formula."""
+    """Return the names of columns whose name or cells a spreadsheet would run as a formula."""
     return [
         column.name
         for column in table.of(names)
@@ -80,13 +80,13 @@ def formulas_in(table: Table, names: Sequence[str]) -> list[str]:
 
 
 def _is_formula(text: str) -> bool:
-    """Say whether a text, stripped of blanks, starts like a formula and isn't a number."""
+    """Return True if a text, stripped of blanks, starts like a formula and isn't a number."""
     begun = text.strip()
     return begun[:1] in {"=", "+", "-", "@"} and not NUMERAL.fullmatch(begun)
 
 
 def _rank(texts: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the rank of each text in sorted order."""
+    """Return the position of each text in the sorted list of distinct texts."""
     place = {text: rank for rank, text in enumerate(sorted(set(texts)))}
     return np.array([place[text] for text in texts], np.int64)
 

@@ -48,18 +48,18 @@ from sfumato.vault.table_reader_port import ReadOrder, TableReader
 
 METHODS: Final = ("global", "local", "mondrian")
 CURVE: Final = (2, 3, 5, 10, 20, 50, 100)
-SPECIAL: Final = 3  # most columns of a combination in the search for special uniques
+SPECIAL: Final = 3  # the most columns that the search for special uniques combines
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """An owner's file, and the name of the table if it has several."""
+    """A file of the owner, and the name of the table in it if it has several."""
 
     path: str
     inner_table: str | None = None
 
     def order(self, columns: Sequence[str] | None = None, *, is_grouped: bool = False) -> ReadOrder:
-        """Return the order to read these columns, or all columns."""
+        """Return the order for the reader to read these columns, or all columns."""
         names = None if columns is None else tuple(dict.fromkeys(columns))
         return ReadOrder(self.path, names, is_grouped, self.inner_table)
 
@@ -73,10 +73,11 @@ class Recoding:
     sensitive: tuple[str, ...] = ()
     method: str = "global"
     suppress: float = 0.0
-    rules: Mapping[str, Rule] = field(default_factory=dict)  # by column; others get a proposed one
+    # the hierarchy of each column; a column without one gets a proposed hierarchy
+    rules: Mapping[str, Rule] = field(default_factory=dict)
     keep: tuple[str, ...] = ()  # further columns to hand out, unchanged
     names: tuple[str, ...] = ()  # columns to hand out as pseudonyms
-    key: bytes = b""  # of the pseudonyms
+    key: bytes = b""  # the secret key from which the pseudonyms are computed
     blunt: tuple[Coarsening, ...] = ()  # coarsenings before the recoding
 
 
@@ -129,7 +130,7 @@ class Anonymity:
         *,
         is_grouped: bool = False,
     ) -> Table:
-        """Read a table from a file or from memory, as codes of values."""
+        """Read a table from a file or from memory, with its values as integer codes."""
         if isinstance(table, str | Path):
             table = TableFile(str(table))
         if isinstance(table, TableFile):
@@ -310,7 +311,7 @@ def _recoded(table: Table, how: Recoding, goal: Goal) -> Recoded:
 
 
 def _check_possible(table: Table, goal: Goal, sensitive: Sequence[str]) -> None:
-    """Refuse at once a goal that not even the whole table as one class could reach."""
+    """Refuse at once a goal that the table could not reach even as one single class."""
     most = min((len(column.values) for column in table.of(sensitive)), default=0)
     if goal.k > table.people > 0:
         says = f"k = {goal.k:,} is more than the table's {table.people:,} rows"
@@ -329,7 +330,10 @@ def _hierarchies(table: Table, how: Recoding) -> dict[str, Hierarchy]:
 
 
 def _check_rules(how: Recoding) -> None:
-    """Refuse a rule whose name differs from a quasi-identifier only in letter case or blanks."""
+    """Refuse a hierarchy whose name is a quasi-identifier except for case or outer blanks.
+
+    It is accepted if that quasi-identifier has a hierarchy of its own.
+    """
     of_small = {name.casefold(): name for name in how.quasi}
     for name in how.rules:
         meant = of_small.get(name.strip().casefold(), name)
@@ -343,7 +347,7 @@ def _check_rules(how: Recoding) -> None:
 
 
 def _rules_said(how: Recoding) -> Json:
-    """Return which quasi-identifiers have a given rule, which a proposed one, and unused rules."""
+    """Return the quasi-identifiers with given and with proposed hierarchies, and unused names."""
     return {
         "given": [name for name in how.quasi if name in how.rules],
         "proposed": [name for name in how.quasi if name not in how.rules],

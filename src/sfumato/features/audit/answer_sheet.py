@@ -33,8 +33,8 @@ REVIEWER: Final = "none: the mechanism is what protects; no person chose what wa
 
 
 def sheet(ledger: Ledger, charge: Entry) -> Json:
-    """Return the signed answer sheet of one charge, as of now."""
-    said: dict[str, Any] = json.loads(charge.body)  # Any: JSON of the chain
+    """Return the signed answer sheet of one charge, in the ledger's current state."""
+    said: dict[str, Any] = json.loads(charge.body)  # Any: JSON of the ledger
     body = said["body"]
     past = ledger.store.past_of(said["user"], said["op"])
     ended = None if past is None or past.ended == charge else past.ended
@@ -71,7 +71,7 @@ def sheet(ledger: Ledger, charge: Entry) -> Json:
 
 
 def _window(debits: Json, people: str) -> Json:
-    """Return the budget window of the charge; {} if the budget has no windows."""
+    """Return the budget window that the charge belongs to, or {} if the budget has no windows."""
     found = (parts_of(name) for name in debits)
     own = [parts for parts in found if parts is not None and parts[2] == people_account(people)]
     return {"window": {"per": own[0][0], "in": own[0][1]}} if own else {}
@@ -79,7 +79,7 @@ def _window(debits: Json, people: str) -> Json:
 
 def reviewed_sheet(ledger: Ledger, released: Entry) -> Json:
     """Return the signed sheet of files that left the airlock: their reviewers and hashes."""
-    body: dict[str, Any] = json.loads(released.body)  # Any: JSON of the chain
+    body: dict[str, Any] = json.loads(released.body)  # Any: JSON of the ledger
     head = ledger.store.head()
     made: Json = {
         "format": REVIEWED,
@@ -100,7 +100,7 @@ def reviewed_sheet(ledger: Ledger, released: Entry) -> Json:
 
 
 def _words(ledger: Ledger, released: Entry, body: dict[str, Any]) -> list[Entry]:
-    """Return the entries of the program's run, and of each reviewer's vote on these files."""
+    """Return the entries of the program's run, and of the reviewers' votes on these files."""
     found = []
     for kind in ("airlock-run", "airlock-vote"):
         for entry in ledger.store.notes(kind, 0, released.seq):
@@ -119,7 +119,10 @@ def _signed(ledger: Ledger, made: Json) -> Json:
 
 
 def _earlier(ledger: Ledger, charge: Entry, people: str) -> Json:
-    """Return earlier releases about these people, and the number of non-DP releases until now."""
+    """Return the releases about these people before the charge, and their number of non-DP ones.
+
+    The list has at most EARLIER charges. The number of non-DP releases is that of now.
+    """
     found = ledger.store.charges(charge.seq, EARLIER + 1, people=people)
     return {
         "releases": [_brief(entry) for entry in found[:EARLIER] if entry.kind == "charged"],

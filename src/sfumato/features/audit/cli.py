@@ -77,14 +77,17 @@ def _of_receipt(receipt: Any) -> list[str]:  # Any: as above
 
 
 def _receipt_in(given: Any) -> Any | None:  # Any: JSON from outside
-    """Return the file's receipt: the file itself, or the receipt of an answer in it; or None."""
+    """Return the receipt in a file: the file's whole JSON, or the receipt of the answer in it.
+
+    Returns None if the file has no receipt.
+    """
     inner = given.get("receipt", given)
     is_receipt = isinstance(inner, dict) and "proof" not in inner and "signed" in inner
     return inner if is_receipt or "receipt" in given else None
 
 
 def _saved(folder: Path) -> dict[str, bytes]:
-    """Return the contents of the saved files, without the receipt next to them."""
+    """Return the contents of the files in the folder by path, without the receipt among them."""
     there = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     return {name: p.read_bytes() for name, p in there.items() if p.is_file() and name != RECEIPT}
 

@@ -135,7 +135,7 @@ _UNMEASURED = (
 
 
 def _measured_text(debited: dict[str, float]) -> str:
-    """Describe the debits for lost entries, in words."""
+    """Return a text that says which charges for lost ledger entries were made."""
     if not debited:
         return (
             "The ledger works again. The anchor shows that nothing was lost, so nothing was "

@@ -14,7 +14,7 @@ SHOWN: Final = ("data_set", "version", "people", "says", "epsilon", "delta", "gu
 
 
 def is_reviewed(entry: Entry) -> bool:
-    """Say whether a ledger entry releases files from the airlock."""
+    """Return True if a ledger entry releases files from the airlock."""
     return entry.kind == NOT_DP and "request" in _body(entry)
 
 
@@ -30,7 +30,10 @@ def reviewed_releases(store: LedgerStore, before: int, data_set: str | None) -> 
 
 
 def reviewed_json(store: LedgerStore, entry: Entry) -> Json:
-    """Return an airlock release as JSON: author, program, files, reviewers; no account paid."""
+    """Return an airlock release as JSON: author, program, files and reviewers.
+
+    It charges no account, so `charged` is empty.
+    """
     body = _body(entry)
     return {
         "entry": entry.seq,
@@ -45,12 +48,13 @@ def reviewed_json(store: LedgerStore, entry: Entry) -> Json:
             "let_out_by": body["by"],
             "files": body["files"],
         },
-        **{key: body.get(key) for key in SHOWN},  # without an epsilon: they have no noise
+        # the files have no noise, so these fields have no epsilon
+        **{key: body.get(key) for key in SHOWN},
     }
 
 
 def _program_of(store: LedgerStore, released: Entry, request: str) -> str | None:
-    """Return the program's digest from the entry of its run, or None."""
+    """Return the digest of the program from the ledger entry of its run, or None."""
     for entry in store.notes("airlock-run", 0, released.seq):
         if _body(entry)["request"] == request:
             return str(_body(entry)["digest"])

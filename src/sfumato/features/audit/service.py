@@ -55,13 +55,16 @@ class Audit:
         return self.ledger.verified()
 
     def present(self, receipt: Json) -> Json:
-        """Say whether the ledger has a receipt's entry; freeze it if a signed receipt's is gone."""
+        """Return whether the ledger has a receipt's entry.
+
+        If the vault signed the receipt and the entry is gone, the ledger freezes.
+        """
         return {"stands": self.ledger.has_receipt(receipt)}
 
     def releases(self, before: int, limit: int, data_set: str | None) -> Json:
         """Return a page of charged releases and airlock releases, newest first.
 
-        It has no answers and no files.
+        The page contains neither answers nor files.
         """
         charges = self.ledger.store.charges(before, limit, data_set=data_set)
         reviewed = reviewed_releases(self.ledger.store, before, data_set)
@@ -91,9 +94,9 @@ class Audit:
         return sheet(self.ledger, entry)
 
     def policies(self) -> Json:
-        """Return every signed card, grants, caps, and the users' roles.
+        """Return every signed card, the grants, the caps, and the users' roles.
 
-        `history` is None, or the reason why the real spending may be more than the accounts'.
+        `history` is None, or the reason why users may have spent more than the accounts say.
         """
         listings = [self.catalogue.find(name) for name in self.catalogue.names()]
         refusal = self.ledger.history_fault()
@@ -120,7 +123,7 @@ class Audit:
 
 
 def _is_of_a_ballot(entry: Entry) -> bool:
-    """Say whether a charge is a survey respondent's ballot, which has no answer sheet."""
+    """Return True if a charge is for a survey respondent's ballot, which has no answer sheet."""
     return str(json.loads(entry.body)["user"]).startswith("survey/")
 
 

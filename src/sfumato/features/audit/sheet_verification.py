@@ -14,7 +14,7 @@ from sfumato.query.expression import canonical_json
 from sfumato.release.ledger_guard import NOT_DP
 from sfumato.vault.hash_chain import entry_hash
 
-Sheet = Mapping[str, Any]  # Any: JSON from outside; a wrong type is a fault
+Sheet = Mapping[str, Any]  # Any: JSON from outside; a value of a wrong type counts as a fault
 _SAME = ("data_set", "version", "guarantee", "relation", "unit", "people", "epsilon", "delta",
          "noise", "selection", "bounding", "mechanism", "code")  # fmt: skip
 _AMOUNT: Final = re.compile(r"[0-9]{1,700}(/[0-9]{1,700})?")  # integer or fraction
@@ -22,7 +22,10 @@ OTHER_KEY: Final = "another key than the vault's signed it"
 
 
 def check_sheet(sheet: Sheet, key: str | None = None) -> tuple[str, ...]:
-    """Verify an answer sheet; return its faults. `key` is the vault's public key, if known."""
+    """Verify an answer sheet and return its faults, as sentences. Without faults, return ().
+
+    `key` is the vault's public key, if known.
+    """
     try:
         return tuple(_faults(sheet, key))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError):
@@ -30,7 +33,7 @@ def check_sheet(sheet: Sheet, key: str | None = None) -> tuple[str, ...]:
 
 
 def check_receipt(receipt: Sheet, key: str | None = None) -> tuple[str, ...]:
-    """Verify a receipt by itself; return its faults.
+    """Verify a receipt without the vault, and return its faults.
 
     The signature covers the charged accounts, the price, the operation and the ledger's head. It
     does not cover the question and the answer.
@@ -42,7 +45,10 @@ def check_receipt(receipt: Sheet, key: str | None = None) -> tuple[str, ...]:
 
 
 def check_files(sheet: Sheet, files: Mapping[str, bytes]) -> tuple[str, ...]:
-    """Compare files with the hashes on a sheet; return those that differ or are missing."""
+    """Compare files with the hashes on a sheet.
+
+    Return the names of files that differ or are missing.
+    """
     sums = {path: hashlib.sha256(file).hexdigest() for path, file in files.items()}
     named: Mapping[str, str] = sheet.get("files") or {}
     return tuple(
@@ -90,7 +96,7 @@ def _of_receipt(receipt: Sheet, key: str | None) -> list[str]:
 
 
 def _amount(text: str) -> float:
-    """Convert a signed amount to a float; raise for texts such as "inf" or "1e999".
+    """Convert a signed amount to a float. Raise ValueError for texts such as "inf" or "1e999".
 
     The text may come from an attacker, who can sign a forged receipt with a key of their own.
     """
@@ -108,7 +114,10 @@ def _of_hashes(entries: Sequence[Sheet]) -> list[str]:
 
 
 def _of_reviewed(sheet: Sheet) -> list[str]:
-    """Return the faults of an airlock release's sheet, by the reviewers' votes in its entries."""
+    """Return the faults of an airlock release's sheet.
+
+    It compares the sheet with the release entry, and the reviewers with the votes in the entries.
+    """
     released, *words = sheet["entries"]
     body, found = json.loads(released["body"]), []
     said = {"asked_by": body["author"], "question": body["says"], "epsilon": None, "delta": None}

@@ -1,4 +1,4 @@
-"""Add jobs: check a card and its sources, queue the work, and do it."""
+"""The service for add jobs: check a card and its sources, queue the job, and run it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class AddJobs:
             caller, ADD, asked.name, body, asked.op, as_stored=partial(stored_body, AddDataSet)
         )
         if second is not None and job.state in (WAITING, FAILED, CANCELLED):
-            # Asked before the job is queued again.
+            # check the queued job first, before it is queued again
             self.confirmations.ask(caller, second, job.id, (asked.name, people))
         return self.jobs.shown(self.jobs.requeue(job))
 
@@ -94,21 +94,22 @@ class AddJobs:
                 data_sets.add(asked.name, source, card, caller.user)
 
     def clear(self, job: Job) -> None:
-        """Delete the uploads of a finished add job; after a crash, a sweep deletes them later."""
+        """Delete the uploads of a finished add job. After a crash, a sweep deletes them later."""
         if job.kind == ADD:
             self.sources.uploads.remove(_uploads(_asked(job)))
 
     def is_workable(self, job: Job) -> bool:
-        """Say whether this machine can work on a job now: it has the rows, or they have expired.
+        """Return True if this machine can run a job now: it has the rows, or they have expired.
 
-        An add that needs a second person waits for them, as long as an upload is kept.
+        An add that needs a second person waits for their confirmation, as long as an upload is
+        kept.
         """
         if job.kind != ADD:
             return True
         try:
             asked = _asked(job)
         except Refused:
-            return True  # the work ends with the same refusal, and other jobs go on
+            return True  # running the job ends with the same refusal, and then other jobs can run
         is_old = datetime.now(UTC) - datetime.fromisoformat(job.created) > EXPIRY
         if asked.different_people is not None and self.confirmations.waits(job.id, job.created):
             return False
@@ -119,7 +120,10 @@ class AddJobs:
     def _files(
         self, caller: Caller, asked: AddDataSet, stack: ExitStack
     ) -> tuple[str, Mapping[str, str]]:
-        """Return each table's file; files fetched from a connection last as long as `stack`."""
+        """Return the main table's file, and each other table's file by table name.
+
+        Files fetched from a connection exist until `stack` closes.
+        """
         if _is_of_a_connection(asked):
             connection = _connection(asked)
 
@@ -137,7 +141,10 @@ class AddJobs:
         return file_of(own), {name: file_of(there) for name, there in asked.tables.items()}
 
     def _second_person(self, caller: Caller, asked: AddDataSet) -> User | None:
-        """Return the named second person who must confirm that the people are new, or None."""
+        """Return the named second person, who must confirm that the people are new.
+
+        Returns None if the request names nobody.
+        """
         if asked.different_people is None:
             return None
         return self.confirmations.second_person(caller, self.users.user(asked.different_people))
@@ -148,7 +155,10 @@ def _asked(job: Job) -> AddDataSet:
 
 
 def _is_of_a_connection(asked: AddDataSet) -> bool:
-    """Say whether the rows come from a connection; refuse both sources, or neither."""
+    """Return True if the rows come from a connection.
+
+    Refuse a request with both sources, or with neither.
+    """
     if (asked.upload is None) == (asked.connection is None):
         raise bad_request("an upload, or a connection and its table, says where the rows are")
     return asked.connection is not None

@@ -34,7 +34,7 @@ LABELS: Final[Mapping[str, str]] = {
 }
 AVERAGES: Final = ("average_releases", "average_sites")
 CAPS: Final = ("user_epsilon", "user_delta", "group_epsilon", "group_delta", "two")
-TWO_PEOPLE: Final = "two people"  # the card's value of `raise`
+TWO_PEOPLE: Final = "two people"  # the card's value of `raise` that requires a second person
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ async def _own_card(visit: Visit) -> dict[str, Any]:  # Any: JSON of the wire
 
 
 def standing_of(card: Shape) -> dict[str, str]:
-    """Return the current card's fields in the format of the form."""
+    """Return the current card's values as the texts of the form's fields."""
     caps = card["caps"]
     pairs = {
         f"{of}_{name}": _number((caps[of] or {}).get(name))
@@ -118,12 +118,12 @@ def _number(value: float | None) -> str:
 
 
 def typed_of(form: Form) -> dict[str, str]:
-    """Return the typed text of each field."""
+    """Return the text that the visitor typed into each field."""
     return {name: form.text(name) for name in LABELS}
 
 
 def next_version(version: str) -> str:
-    """Propose the next version number; propose nothing after a version that is no number."""
+    """Return the next version number, or an empty text if the current version is not a number."""
     is_counted = version.isascii() and version.isdecimal() and len(version) < 15
     return str(int(version) + 1) if is_counted else ""
 

@@ -1,4 +1,4 @@
-"""Amend a card without preparing its rows again: which fields may change, and the check."""
+"""Amend a card without preparing its rows again: the fields that may change, and their check."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ FIELDS: Final = (
 
 
 def amended(current: Card, shape: Json, changes: Mapping[str, object]) -> tuple[Card, Json]:
-    """Return the changed card and its JSON; refuse a change that would need the rows again.
+    """Return the changed card and its JSON.
 
-    A change to null removes the key from the card.
+    Refuse a change of any field by which the rows were prepared. A change to null removes the key
+    from the card.
     """
     merged = {**shape, **changes}
     made = {key: value for key, value in merged.items() if value is not None}

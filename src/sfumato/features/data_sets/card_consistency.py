@@ -1,4 +1,4 @@
-"""Check that a new card agrees with signed cards: names, people domains, units, windows, caps."""
+"""Check a new card against signed cards: names, people domains, privacy units, windows, caps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sfumato.vault.card.secure_average_terms import AverageTerms
 
 
 def check_against_signed(card: Card, signed: Card) -> None:
-    """Refuse a card that contradicts one signed card."""
+    """Refuse a new card that contradicts one signed card of the vault."""
     if card.name.casefold() == signed.name.casefold():
         if card.name != signed.name:
             raise Refused(
@@ -105,7 +105,7 @@ def check_raise(card: Card, current: Card) -> None:
 
 
 def _lets_more(new: AverageTerms | None, old: AverageTerms | None) -> bool:
-    """Say whether the new terms allow more sums without noise, or sums over fewer sites."""
+    """Return True if the new terms allow more sums without noise, or sums over fewer sites."""
     if new is None or old is None:
         return new is not None
     return new.releases > old.releases or new.sites < old.sites
@@ -116,14 +116,14 @@ def _caps(card: Card) -> tuple[Budget | None, ...]:
 
 
 def _is_more(new: Budget | None, old: Budget | None) -> bool:
-    """Say whether a cap was raised or removed; None means that there is no cap."""
+    """Return True if a cap was raised or removed. None means that there is no cap."""
     if new is None or old is None:
         return new is None and old is not None
     return is_raised(cap_from_budget(old), cap_from_budget(new))
 
 
 def _check_tables(card: Card, signed: Card) -> None:
-    """Refuse a table that changes between public and private, or that changes its unit."""
+    """Refuse a table that changes between public and private, or changes its privacy unit."""
     before = {table.name.casefold(): table for table in signed.tables}
     for table in card.tables:
         known = before.get(table.name.casefold())

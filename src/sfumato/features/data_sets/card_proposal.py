@@ -50,7 +50,7 @@ def proposed_card(name: str, found: Described) -> Json:
 
 
 def _person(columns: Sequence[tuple[str, str]]) -> str | None:
-    """Return the column that identifies the person, if exactly one column fits."""
+    """Return the column that identifies the person, if exactly one looks like it; else None."""
     names = [name for name, _ in columns]
     spoken = [name for name in names if _names_a_person(name)]
     identifiers = [name for name in names if is_identifier(name)]
@@ -60,7 +60,7 @@ def _person(columns: Sequence[tuple[str, str]]) -> str | None:
 
 
 def _names_a_person(column: str) -> bool:
-    """Say whether a column's name means a person or their number: patient, person_id."""
+    """Return True if a column's name means a person or their number: patient, person_id."""
     parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", column.strip())  # PatientID -> Patient ID
     words = [word for word in re.split(r"[\W_]+", parts.casefold()) if word]
     rest = [word for word in words if word not in _NUMBER]
@@ -68,7 +68,7 @@ def _names_a_person(column: str) -> bool:
 
 
 def _without_ending(word: str) -> str:
-    """Remove an ending that means a number: patnr, patientid."""
+    """Remove an ending that means "number" from a column's name: patnr, patientid."""
     return re.sub(r"(id|nr|no|nummer|code)$", "", word)
 
 
@@ -79,12 +79,12 @@ def _column(column: str, kind: str, formats: Mapping[str, str], unit: str | None
 
 
 def is_identifier(column: str) -> bool:
-    """Say whether a column's name looks like an identifier."""
+    """Return True if a column's name looks like an identifier."""
     word = column.strip().casefold()
     return word in ("id", "pid", "ssn") or word.endswith(("_id", " id", "-id"))
 
 
 def is_name(column: str) -> bool:
-    """Say whether a column's name looks like a person's name, e-mail, phone or address."""
+    """Return True if a column's name looks like a person's name, e-mail, phone or address."""
     word = column.strip().casefold()
     return word in ("name", "email", "e-mail", "phone", "address") or word.endswith("_name")

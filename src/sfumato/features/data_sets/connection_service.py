@@ -1,8 +1,8 @@
 """Database connections that the operator configures; owners name a connection and a table.
 
-So owners can't choose which hosts the service connects to, and never learn an address or password.
-A connection is a private file of the operator. It is read at each use, so a new password or a
-removed owner takes effect at once.
+So owners cannot choose the host that the service connects to, and never learn an address or a
+password. A connection is a private file of the operator. The service reads it at each use, so a new
+password or a removed owner takes effect at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sfumato.vault.card.data_card import NAME
 from sfumato.vault.database_connection import TableReader, TableThere, read_table
 from sfumato.vault.users import Caller
 
-LARGEST: Final = 64 * 1024  # bytes of a connection file
+LARGEST: Final = 64 * 1024  # the most bytes of a connection file
 _KEYS: Final = {"address", "owners", "tables"}
 
 
@@ -53,11 +53,14 @@ class Connections:
         return [name for name in self.files if self._for(caller, name) is not None]
 
     def holds(self, name: str) -> bool:
-        """Say whether this machine has a connection of this name."""
+        """Return True if this machine has a connection of this name."""
         return name in self.files
 
     def there(self, caller: Caller, name: str, table: str) -> TableThere:
-        """Return the table if the caller may read its rows, or refuse."""
+        """Return the parsed address of a table whose rows the caller may read.
+
+        Refuse any other table.
+        """
         found = self._for(caller, name)
         if found is None:
             raise Refused(
@@ -80,7 +83,10 @@ class Connections:
         return self.reader.columns(self.there(caller, name, table))
 
     def fetch(self, caller: Caller, name: str, table: str, target: tuple[Path, int]) -> None:
-        """Write a table's rows into a file; `target` is its path and the most bytes."""
+        """Write a table's rows into a file.
+
+        `target` is the path of the file and its greatest size in bytes.
+        """
         self.reader.fetch(self.there(caller, name, table), *target)
 
     def _for(self, caller: Caller, name: str) -> Connection | None:
@@ -114,7 +120,10 @@ def _whole(table: str) -> str:
 
 
 def _toml(name: str, path: Path) -> Mapping[str, object]:
-    """Parse a connection file; its refusals quote no text of the file, which has a password."""
+    """Parse a connection file.
+
+    A refusal never quotes text of the file, because the file contains a password.
+    """
     text = _private_text(name, path)
     shape: Mapping[str, object] | None
     try:
@@ -138,7 +147,8 @@ def _private_text(name: str, path: Path) -> str:
         found = None
     if found is None or not stat.S_ISREG(mode):
         raise _unusable(name, "it cannot be read")
-    if len(found) > LARGEST:  # a truncated file could lose its `tables`, and so allow all
+    # without its end, a truncated file could lose `tables` and so allow all tables
+    if len(found) > LARGEST:
         raise _unusable(name, f"it is larger than {LARGEST:,} bytes")
     if stat.S_IMODE(mode) & 0o077:
         raise _unusable(name, "other users may read it; its mode must be 0600")

@@ -19,14 +19,15 @@ def remove_earlier_versions(
     The sketches in `people/`, which recognise people, stay, so deleting rows renews no budget.
     After a crash, run it again.
     """
-    ever = {Path(sketch).stem for _, sketch in catalogue.people()}  # table and sketch share a stem
+    # a table and its sketch have the same stem
+    ever = {Path(sketch).stem for _, sketch in catalogue.people()}
     listings = [catalogue.find(name) for name in catalogue.names()]
     current = {Path(listing.table).stem for listing in listings if listing is not None}
     earlier = [tables / f"{stem}.duckdb" for stem in sorted(ever - current)]
     there = [table for table in earlier if table.exists()]
     if there:
         ledger.note("earlier-rows-removed", {"tables": [table.stem for table in there]})
-    for table in earlier:  # also of deleted tables, which may have left other files
+    for table in earlier:  # tables that are gone already may have left other files
         _forget(engine, table)
         reports.drop(table.stem)
     return len(there)

@@ -1,7 +1,7 @@
 """Convert the guided form of a card to the card's JSON, which its owner signs.
 
-Filled fields become keys, empty fields become none. The card is validated elsewhere, where it is
-parsed.
+A filled field becomes a key of the card, and an empty field becomes no key. The card's reader
+validates the result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LIST: Final = re.compile(r"[,\n]")
 
 
 def card_of(form: Form) -> dict[str, object]:
-    """Build the card from the form."""
+    """Return the card that the form describes, as JSON."""
     made: dict[str, object] = {
         "unit": form.raw("unit"),
         "people": form.text("people"),
@@ -38,19 +38,19 @@ def card_of(form: Form) -> dict[str, object]:
     made |= {name: form.raw(name) if form.raw(name) == " " else form.text(name) for name in FILE}
     counts = {name: form.count(name) for name in ("size", "max_groups", "max_rows")}
     made |= {name: count for name, count in counts.items() if count is not None}
-    # an empty unit is kept and refused later; a card without a unit would protect rows
+    # keep an empty unit so that it is refused later: without the key, the card would protect rows
     return {
         name: value for name, value in made.items() if value not in ("", None) or name == "unit"
     }
 
 
 def words_of(text: str) -> list[str]:
-    """Split a text at commas and line ends."""
+    """Split a text at commas and line ends, and return the words."""
     return [word.strip() for word in _LIST.split(text) if word.strip()]
 
 
 def _nulls(form: Form) -> list[str]:
-    """Return the missing-value markers; an empty cell is always one."""
+    """Return the missing-value markers. An empty cell is always one of them."""
     return ["", *words_of(form.text("nulls"))]
 
 
@@ -93,7 +93,7 @@ def _column(form: Form, at: str) -> dict[str, object]:
 
 
 def number_or_text(typed: str) -> Decimal | str:
-    """Return a typed number as an exact decimal; return other text, such as a date, as it is."""
+    """Return a typed number as an exact decimal, and any other text (such as a date) unchanged."""
     try:
         read = Decimal(typed)
     except InvalidOperation:
@@ -102,7 +102,7 @@ def number_or_text(typed: str) -> Decimal | str:
 
 
 def fields_of(proposed: Mapping[str, Any], form: Form) -> list[dict[str, str]]:
-    """Return the form's values for each column: as typed, else as proposed."""
+    """Return the form's values for each column: the typed value, or else the proposed one."""
     columns: Mapping[str, Any] = proposed["card"]["columns"]  # Any: JSON of the wire
     return [_field(number, name, columns[name], form) for number, name in enumerate(columns)]
 
@@ -117,7 +117,10 @@ def _field(number: int, name: str, column: Mapping[str, Any], form: Form) -> dic
 
 
 def file_of(proposed: Mapping[str, Any]) -> dict[str, str]:
-    """Return the proposed file format; each key comes from the first column that has it."""
+    """Return the proposed file format.
+
+    The value of each key comes from the first column that has the key.
+    """
     card: Mapping[str, Any] = proposed["card"]  # Any: JSON of the wire
     columns = list(card["columns"].values())
     found = {name: next((c[name] for c in columns if name in c), "") for name in FILE}

@@ -61,7 +61,7 @@ async def one(visit: Visit) -> Response:
 
 
 async def _is_own(visit: Visit) -> bool:
-    """Say whether the visitor owns the data set."""
+    """Return True if the visitor owns the data set."""
     if not (is_known("grants") and visit.may("own")):
         return False
     name = {"data_set": visit.at("data_set")}

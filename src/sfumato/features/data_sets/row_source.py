@@ -18,17 +18,21 @@ ROWS: Final = "participants.tsv"
 
 @dataclass(frozen=True)
 class Source:
-    """The source of the rows, with the owner's statements about people and unreadable cells."""
+    """The source of a data set's rows, with the owner's statements about people and bad cells."""
 
     path: str
     inner_table: str | None = None
     different_people: str | None = None  # the second person who confirms that the people are new
     tables: Mapping[str, str] = field(default_factory=dict)  # the files of the card's other tables
     accept_unreadable: tuple[str, ...] = ()  # columns whose unreadable cells count as empty
-    is_plain: bool = False  # a database table or a frame that we wrote as text in our own format
+    # True for rows from a database table or frame, which we wrote as text in our own format
+    is_plain: bool = False
 
     def files(self, card: Card) -> tuple[SourceFile, ...]:
-        """Return the file of each table of the card, the main one first, or refuse."""
+        """Return the file of each of the card's tables, the main one first.
+
+        Refuse a source that misfits the card.
+        """
         self._check_formats(card)
         self._check_accepted(card)
         check_keys(card)
@@ -44,7 +48,10 @@ class Source:
         return files
 
     def _check_formats(self, card: Card) -> None:
-        """Refuse text formats for rows that are not text: `1.500` in a database is not `1500`."""
+        """Refuse a card with text formats if the rows have types.
+
+        In a database, `1.500` is not `1500`.
+        """
         if self.is_plain and card.names_formats:
             raise Refused(
                 "bad-card",
@@ -123,9 +130,9 @@ class Source:
 
 
 def check_keys(card: Card) -> None:
-    """Refuse a key that is also a missing-value marker, because no cell could ever match it.
+    """Refuse a key that is also a missing-value marker, because no cell could ever match the key.
 
-    This check is not part of parsing a card, because older stored cards must stay readable.
+    Parsing a card does not include this check, because older stored cards must stay readable.
     """
     nulls = {word.strip() for word in card.nulls}
     for table in card.every_table:

@@ -62,7 +62,7 @@ class DataSets:
     dice: RandomSource
     salt: bytes
     folder: Path
-    rest: AtRest | None = None  # encrypts the reports next to the rows, if the rows are encrypted
+    rest: AtRest | None = None  # if the rows are encrypted, this encrypts the reports next to them
 
     @property
     def reports(self) -> AddReports:
@@ -138,7 +138,10 @@ class DataSets:
     def recover_add(
         self, name: str, shape: Mapping[str, object], owner: str, who: str | None
     ) -> bool:
-        """Say whether an interrupted add had made this card current; if so, sign the card."""
+        """Return True if an interrupted add had already made this card current.
+
+        In that case, sign the card.
+        """
         with wait_add_lock(self.folder / "add.lock"):
             listing = self.catalogue.find(name)
             if listing is None or listing.owner != owner or listing.card != read_card(name, shape):
@@ -153,9 +156,10 @@ class DataSets:
             return forget_earlier(self.catalogue, self.engine, self.ledger, tables, self.reports)
 
     def _sign_what_stands(self, name: str, different_people: str | None = None) -> None:
-        """Sign the current card if a crash came before its signature.
+        """Sign the current card if a crash prevented its signature.
 
-        It is signed as the successor of the version before it, so caps that the owner has set stay.
+        The card is signed as the successor of the previous version, so caps that the owner has set
+        stay.
         """
         found = self.catalogue.find(name)
         if found is None or self._is_signed(found.card):
@@ -189,14 +193,17 @@ class DataSets:
         return self.folder / "tables" / f"{stem}.duckdb"
 
     def _drop(self, table: Path, sketch: Path) -> None:
-        """Delete the files of a failed add; if the engine is unavailable, the next add does it."""
+        """Delete the files of a failed add.
+
+        If the engine is unavailable, the next add deletes its files.
+        """
         sketch.unlink(missing_ok=True)
         self.reports.drop(table.stem)
         with contextlib.suppress(EngineStopped):
             self.engine.forget(str(table))
 
     def _sweep(self) -> None:
-        """Delete files of earlier adds that crashed, or that failed while the engine was down."""
+        """Delete files of earlier adds that crashed, or failed while the engine was unavailable."""
         kept = {Path(sketch).stem for _, sketch in self.catalogue.people()}
         for work in (self.folder / "tables").glob(".*"):  # working folders of preparations
             shutil.rmtree(work, ignore_errors=True)
@@ -205,7 +212,7 @@ class DataSets:
             self._drop(self._table(stem), self.folder / "people" / f"{stem}.json")
 
     def check_card(self, name: str, shape: Mapping[str, object], owner: str) -> str:
-        """Return the card's people domain; refuse a card that contradicts a signed one."""
+        """Refuse a card that contradicts a signed one. Return the card's people domain."""
         check_unit(shape)
         card = read_card(name, shape)
         self._check_owner(card, owner)
@@ -254,12 +261,14 @@ class DataSets:
         self.ledger.note("cap-raised", {"people": people, "why": why, "approver": approver})
 
     def acknowledge(self, why: str) -> LedgerHead:
-        """Continue after ledger entries were lost; what was lost counts as spent.
+        """Restart the ledger after a loss of entries. The lost charges count as spent.
 
-        If nobody can tell what was lost, every cap counts as spent, of all known cards too.
+        If it is unknown which charges were lost, the whole cap of every account counts as spent.
+        That includes the accounts of all known cards.
         """
         self.ledger.check_broken()
-        for card in self.catalogue.cards():  # their accounts may be among the lost entries
+        # the ledger may have lost the entries that opened their accounts
+        for card in self.catalogue.cards():
             self.ledger.store.open_account(
                 people_account(card.people), cap_in_all(card, card.budget)
             )
@@ -269,7 +278,10 @@ class DataSets:
         return self.ledger.acknowledge(why)
 
     def acknowledged(self, head: LedgerHead) -> Json:
-        """Return what an acknowledgement debited; if measured, it is exactly what was lost."""
+        """Return the epsilon that an acknowledgement debited from each account.
+
+        If `measured` is true, it is exactly the epsilon of the lost charges.
+        """
         entry = self.ledger.store.entry(head.seq)
         said: Json = {} if entry is None else json.loads(entry.body)
         debits = said.get("debits")
@@ -305,7 +317,7 @@ class DataSets:
         return list(found.values())
 
     def lost_readings(self) -> list[Json]:
-        """Count how often the host killed a process that read rows, by cause."""
+        """Return how often the host killed a process that read rows, by cause."""
         return losses(self.ledger.store)
 
     def _check_new(self, card: Card, different_people: str | None, owner: str) -> None:
@@ -425,7 +437,9 @@ class DataSets:
         A cap that the owner has set on an account stays until the card's own cap changes.
         """
         if card.window is not None:
-            return []  # the next window opens with the card's own caps
+            # a card with windows changes no open account: the next window opens with the card's
+            # caps
+            return []
         accounts = self.ledger.store.accounts()
         found: list[tuple[str, Cap]] = []
         for stem, of in (

@@ -1,4 +1,4 @@
-"""Give an owner's sources as files: uploads, tables of a database connection, and frames."""
+"""Provide an owner's sources as files: uploads, tables of a database connection, and frames."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from sfumato.vault.engine_port import Described
 from sfumato.vault.users import Caller
 from sfumato.wire.connection_name import read_connection
 
-Fill = Callable[[Path, int], None]  # writes a file of at most that many bytes
-TABLE_FILE: Final = "rows.tsv"  # the name of a fetched table's file
+Fill = Callable[[Path, int], None]  # a function that writes a file of at most that many bytes
+TABLE_FILE: Final = "rows.tsv"  # the file name of a fetched table
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Sources:
     def as_files(
         self, caller: Caller, sources: Mapping[str, str | PathLike[str] | Fill]
     ) -> Iterator[dict[str, str]]:
-        """Provide each source as a file during the block: a path, or a table of a connection.
+        """Provide each source as a file during the block.
 
-        A source can also be a function that writes a CSV file.
+        A source is a path, a table of a connection, or a function that writes a CSV file.
         """
         with ExitStack() as stack:
             files = {}
@@ -62,7 +62,7 @@ class Sources:
 
     @contextmanager
     def fetched_table(self, caller: Caller, connection: str, table: str) -> Iterator[str]:
-        """Fetch a table's rows into a temporary file, which is deleted when the block ends."""
+        """Fetch a table's rows into a temporary file, and delete the file when the block ends."""
 
         def fill(path: Path, room: int) -> None:
             self.connections.fetch(caller, connection, table, (path, room))
@@ -72,7 +72,7 @@ class Sources:
 
     @contextmanager
     def _written(self, caller: Caller, name: str, fill: Fill) -> Iterator[str]:
-        """Let `fill` write a temporary file, which is deleted when the block ends."""
+        """Let `fill` write a temporary file, and yield its path; delete it when the block ends."""
         upload = self._upload_of(caller, name, fill)
         try:
             yield str(upload.path)
@@ -80,7 +80,10 @@ class Sources:
             self.uploads.remove([upload.id])
 
     def _upload_of(self, caller: Caller, name: str, fill: Fill) -> Upload:
-        """Create an upload from what `fill` writes; other uploads may run at the same time."""
+        """Create an upload with the content that `fill` writes.
+
+        Other uploads may run at the same time.
+        """
         incoming = self.uploads.begin(caller, name, None)
         is_whole = False
         try:

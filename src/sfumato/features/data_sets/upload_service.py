@@ -29,10 +29,10 @@ from sfumato.vault.encryption_at_rest import PIECE, AtRest, FileEncryptor
 from sfumato.vault.ports import Clock
 from sfumato.vault.users import Caller
 
-MAX_BYTES: Final = 2 * 10**9  # bytes of one file
-SHARE: Final = 4  # all files of one owner may have SHARE * MOST bytes together
-FILES: Final = 40  # per owner
-AT_ONCE, OF_ONE_OWNER = 4, 2  # concurrent uploads, in all and per owner
+MAX_BYTES: Final = 2 * 10**9  # the most bytes of one file
+SHARE: Final = 4  # limit of one owner: all files together have at most SHARE * MOST bytes
+FILES: Final = 40  # the most files of one owner
+AT_ONCE, OF_ONE_OWNER = 4, 2  # the most concurrent uploads: of all owners, and of one owner
 KEPT: Final = timedelta(hours=24)
 SUFFIXES: Final = (".csv", ".tsv", ".parquet")
 SEALED: Final = ".sealed"  # the suffix of encrypted files, by which the engine recognises them
@@ -63,13 +63,13 @@ class Uploads:
     lock: threading.Lock = field(default_factory=threading.Lock)
     beginning: threading.Lock = field(default_factory=threading.Lock)
     rest: AtRest | None = None  # encrypts the files, if the vault is encrypted at rest
-    drafts: Drafts | None = None  # temporary folders where rows may be unencrypted
+    drafts: Drafts | None = None  # temporary folders in which rows may be in clear text
 
     def begin(self, caller: Caller, name: str, size: int | None) -> Incoming:
         """Start an upload; refuse one with a bad name or too large before any byte arrives."""
         suffix = _suffix(name)
         self.sweep()
-        with self.beginning:  # else two uploads could get the same free space
+        with self.beginning:  # hold the lock, or two uploads could reserve the same free space
             room = self._room(caller.user)
             if size is not None and size > room:
                 raise _too_large(room)
@@ -92,7 +92,7 @@ class Uploads:
         return found
 
     def holds(self, uploads: list[str]) -> bool:
-        """Say whether all of these files are on this machine."""
+        """Return True if all of these uploads are on this machine."""
         return all(self._find(upload) is not None for upload in uploads)
 
     def remove(self, uploads: list[str]) -> None:
@@ -112,7 +112,7 @@ class Uploads:
                 self._forget(stem)
 
     def leave(self, owner: str) -> None:
-        """Decrease the owner's number of uploads in progress."""
+        """Count one upload of the owner in progress less."""
         with self.lock:
             self.coming[owner] -= 1
 
@@ -123,7 +123,10 @@ class Uploads:
             self.coming[owner] += 1
 
     def _room(self, owner: str) -> int:
-        """Return the most bytes of the owner's next file; uploads in progress count in full."""
+        """Return the greatest size of the owner's next file, in bytes.
+
+        An upload in progress counts with all the bytes that it reserved.
+        """
         there = ((n, self._said(path.name.partition(".")[0])) for path, n in self._sizes())
         sizes = [max(n, _room_in(said)) for n, said in there if said.get("owner") == owner]
         if len(sizes) >= FILES:
@@ -200,7 +203,7 @@ class Uploads:
         return now > datetime.fromisoformat(upload.until)
 
     def _is_coming(self, stem: str) -> bool:
-        """Say whether a living process writes the file, and so holds its lock."""
+        """Return True if a living process still writes the file, and so holds its lock."""
         for suffix in SUFFIXES:
             with contextlib.suppress(FileNotFoundError):
                 descriptor = os.open(self._path(stem, suffix), os.O_RDONLY | os.O_CLOEXEC)
@@ -241,7 +244,7 @@ class Incoming:
                 raise _no_space()
 
     def _is_written(self, part: bytes) -> bool:
-        """Write a piece; return whether it was written in full. After `end` nothing is."""
+        """Write a piece, and return True if it was written in full. After `end`, write nothing."""
         rest = memoryview(part)
         try:
             while rest and self.descriptor >= 0:
@@ -252,7 +255,10 @@ class Incoming:
 
     @contextmanager
     def filling(self) -> Iterator[Path]:
-        """Provide a path where another process writes the whole file; encrypt it afterwards."""
+        """Yield a path where another process writes the whole file.
+
+        If the vault is encrypted, encrypt the file when the block ends.
+        """
         if self.sealer is None or self.uploads.drafts is None:
             yield self.path
             self.size = self.path.stat().st_size
@@ -274,7 +280,8 @@ class Incoming:
 
     def end(self, *, is_kept: bool) -> None:
         """Close the file; delete it unless it is kept."""
-        with self.lock:  # so that a late writer can't write to a descriptor that was reused
+        # mark it as closed, so that a late writer cannot write to a descriptor that was reused
+        with self.lock:
             descriptor, self.descriptor = self.descriptor, -1
             if not is_kept:
                 self.uploads.remove([self.stem])

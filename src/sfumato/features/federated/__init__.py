@@ -1,7 +1,8 @@
 """Remote tensors and federated training in the style of PySyft 0.2; needs PyTorch.
 
-A tensor that is sent to a worker stays there. Operations run at the worker, and only values that
-came from the caller can be fetched back. `pip install torch==2.13.0` is not in the hash lock.
+A tensor that is sent to a worker stays there. The worker runs the operations, and the caller can
+fetch only values that came from the caller. The hash lock does not include PyTorch: `pip install
+torch==2.13.0`.
 """
 
 from __future__ import annotations

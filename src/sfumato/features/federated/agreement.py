@@ -28,8 +28,10 @@ from sfumato.dp.secure_aggregation.round_terms import (
 from sfumato.query.expression import canonical_json
 
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
-MAX_SITES: Final = 200  # if every site shares masks and secrets with every other
-MAX_IN_RING: Final = 1000  # if it shares them with its neighbours only, and knows the keys of all
+# the most sites if every site shares masks and secrets with every other site
+MAX_SITES: Final = 200
+# the most sites if each shares them with its neighbours only, and knows the keys of all
+MAX_IN_RING: Final = 1000
 ONE_IN: Final = 20  # default: one site in twenty may collude
 KEY_DIGITS: Final = 64
 WORDS: Final = ("name", "convener", "sites", "floor", "colluders", "neighbours")
@@ -65,7 +67,7 @@ class Agreement:
 
     @property
     def is_ring(self) -> bool:
-        """Return True if a site shares masks with only some of the other sites."""
+        """Return True if each site shares masks with its neighbours only, not with all others."""
         return self.neighbours not in (None, len(self.members) - 1)
 
     @cached_property
@@ -102,7 +104,7 @@ class Agreement:
         )
 
     def trust(self) -> Trust:
-        """Return what this site requires of a round: convener, known keys, floor, colluders."""
+        """Return what this site requires of a round: convener, known keys, floor and colluders."""
         known = {member.name: member.identity for member in self.members}
         everyone = len(known) - 1
         fewest = everyone if self.neighbours is None else self.neighbours
@@ -186,7 +188,10 @@ def bad_federation(why: str) -> Refused:
 
 
 class NonceStore(Protocol):
-    """The nonces of all rounds that a site has joined; a change is durable when it returns."""
+    """A store of the nonces of all rounds that a site has joined.
+
+    A change is durable when the call returns.
+    """
 
     def take(self, nonce: bytes) -> bool:
         """Store the nonce; return True if it was not there before."""

@@ -1,7 +1,8 @@
-"""Plan of a sum over several sites without noise: `secure-average (not DP)`, if the cards allow it.
+"""The plan of a sum over several sites without noise: `secure-average (not DP)`.
 
-It covers all sites of the agreement or none: a second sum without one site would reveal that site's
-numbers. It covers whole tables: a filter or group could match only one site's or one person's rows.
+Each site's card must allow such sums. A sum covers all sites of the agreement or none: a second sum
+without one site would reveal that site's numbers. It covers whole tables: a filter or group could
+match only one site's or one person's rows.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from sfumato.vault.card.data_card import Card
 from sfumato.vault.card.secure_average_terms import GUARANTEE, not_without_noise
 
 FORMAT: Final = "average-over-sites/1"
-_NOTHING: Final = Fraction(1, 1 << 80)  # a positive noise width, for verbs that divide by it
+_NOTHING: Final = Fraction(1, 1 << 80)  # a positive noise scale, for aggregates that divide by it
 
 
 class NoNoise(Noise):
-    """A zero-noise placeholder for verbs that need a noise; its errors are not shown."""
+    """A placeholder with zero noise, for aggregates that need a noise. Its errors are not shown."""
 
     def std(self) -> float:
         """Return 0."""
@@ -58,7 +59,7 @@ class AveragePlan:
 
     @property
     def agreement(self) -> Agreement:
-        """Return the agreement with a floor of all sites, so that none may drop out."""
+        """Return the agreement with its floor raised to all sites, so that no site may drop out."""
         return whole(self.joined)
 
     @property
@@ -81,7 +82,10 @@ class AveragePlan:
 
     @cached_property
     def about(self) -> str:
-        """Return the hash of the sum's terms; cards with different bounds or keys give another."""
+        """Return the hash of the sum's terms.
+
+        Sites whose cards have other bounds or keys get another hash.
+        """
         kept = {k: v for k, v in self.plan.canonical().items() if k not in ("people", "version")}
         said: Json = {
             "format": FORMAT,
@@ -99,7 +103,10 @@ class AveragePlan:
 
     @cached_property
     def shape(self) -> str:
-        """Return the query's shape hash; an engine stop freezes it for this version of the card."""
+        """Return the hash of the query's shape and the card's version.
+
+        An engine stop freezes this shape.
+        """
         said: Json = {"average": self.plan.shape(), "version": self.plan.card.version}
         return hashlib.sha256(canonical_json(said).encode()).hexdigest()
 
@@ -114,7 +121,7 @@ class AveragePlan:
 
 
 def whole(agreement: Agreement) -> Agreement:
-    """Return the agreement with a floor of all its sites."""
+    """Return the agreement with its floor raised to the number of its sites."""
     return replace(agreement, floor=len(agreement.members))
 
 
@@ -154,7 +161,7 @@ def _check_whole(question: Query) -> None:
 
 
 def _is_plain(of: object) -> bool:
-    """Return True for a verb over plain columns, or a formula of released numbers."""
+    """Return True for an aggregate of plain columns, and for a formula of released numbers."""
     if isinstance(of, Formula):
         return True
     return isinstance(of, Aggregate) and of == Aggregate(of.verb, of.operands) and _all_columns(of)

@@ -1,8 +1,8 @@
 """Release one site's part of a sum without noise: `secure-average (not DP)`.
 
-It has no epsilon, because no epsilon would be true. Instead, the card limits the number of such
-sums per people domain. Each sum is written to the ledger before a row is read. Every later receipt
-for these people states how many there are.
+The sum has no epsilon, because no epsilon would be true. Instead, the card limits the number of
+such sums per people domain. The site writes each sum to the ledger before it reads a row. Every
+later receipt for these people states how many such sums there are.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class AverageOrder:
     sum: AveragePlan
     asker: Asker
     nonce: bytes
-    may_still: Callable[[], None] = lambda: None  # refuses a round that is no longer allowed
+    # refuses if the site may no longer take part in the round
+    may_still: Callable[[], None] = lambda: None
 
     @property
     def agreement(self) -> Agreement:
@@ -103,7 +104,7 @@ def average_part(door: SumDependencies, order: AverageOrder, participant: Partic
 
 
 def averaged_answer(sum_: AveragePlan, total: IntegerArray) -> Json:
-    """Format a finished sum without noise as an answer; reads no row."""
+    """Return a finished sum without noise as an answer; read no row."""
     priced = sum_.unpriced()
     answer = shown_answer(priced, answer_text(priced, NoisyCells(tuple(sum_.parts_of(total)))))
     answer.pop("open_intervals", None)
@@ -160,7 +161,7 @@ def _check_limit(ledger: Ledger, order: AverageOrder, before: int | None) -> Non
 
 
 def _averages(ledger: Ledger, people: str) -> list[tuple[int, Any]]:  # Any: JSON of our own ledger
-    """Return all ledger entries of these people's sums without noise, with sequence numbers."""
+    """Return the ledger entries of these people's sums without noise: (sequence number, body)."""
     found = [(entry.seq, json.loads(entry.body)) for entry in ledger.store.notes(NOT_DP)]
     return [(s, b) for s, b in found if (b["people"], b["guarantee"]) == (people, GUARANTEE)]
 
@@ -218,9 +219,10 @@ def _body(order: AverageOrder, participant: Participant) -> Json:
 
 
 def _rows(order: AverageOrder) -> str:
-    """Return the identity of the prepared rows, and how many rows of a person count.
+    """Return a text that identifies the prepared rows and the contribution bound `max_rows`.
 
-    An amended card keeps both. Newly loaded rows have another identity, under any name.
+    An amended card keeps the prepared rows. Newly loaded rows have another identity, under any
+    name.
     """
     return f"{Path(order.table).stem}/{order.card.max_rows}"
 

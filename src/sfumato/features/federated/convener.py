@@ -34,8 +34,8 @@ from sfumato.features.federated.site_replies import (
     malformed,
 )
 
-OF_ACCOUNTS: Final = ("left", "odds")  # keys of a price that differ by site
-NAMED: Final = 4  # at most so many site names per reason
+OF_ACCOUNTS: Final = ("left", "odds")  # the keys of a price that may differ between sites
+NAMED: Final = 4  # the most site names that are listed for one reason
 STAGES: Final = ("join", "share", "mask", "agree", "reveal")
 _ASKED: Final = {"data_set", "sql", "question", "epsilon", "delta", "max_groups", "max_rows"}
 
@@ -50,7 +50,7 @@ class Site(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a round: the finished stage, the remaining sites, and the failures."""
+    """The progress of a round: the finished stage, the remaining sites, and all refusals so far."""
 
     stage: str
     left: tuple[str, ...]
@@ -59,7 +59,10 @@ class Progress:
 
 @dataclass
 class Round:
-    """One round at the convener; mutable."""
+    """The convener's state of one round: collector, refusals and receipts.
+
+    It changes at every stage.
+    """
 
     collector: Collector
     body: Json
@@ -119,7 +122,7 @@ class Convener:
         }
 
     def budget(self, data_set: str) -> Json:
-        """Return the first site's budget, and every account of every site under `yours`."""
+        """Return the budget of the first site by name; `yours` has all accounts of all sites."""
         said, gone = self._everywhere("budget", {n: {"data_set": data_set} for n in self.sites})
         said = {name: one for name, one in said.items() if is_budget(one)}
         self._check_left(said.keys(), gone)
@@ -131,7 +134,10 @@ class Convener:
         return {**said[min(said)], "yours": accounts}
 
     def from_any(self, verb: str, body: Json) -> Json:
-        """Return the reply of the first site that answers."""
+        """Call the verb at one site after another, and return the first reply.
+
+        If every site refuses, raise the refusal of the first.
+        """
         refusals = []
         for site in self.sites.values():
             try:
@@ -141,7 +147,7 @@ class Convener:
         raise refusals[0]
 
     def spent(self, data_set: str) -> dict[str, float]:
-        """Return the epsilon that each reachable site's data set has spent."""
+        """Return the epsilon spent on the data set at each reachable site, by site name."""
         said, _ = self._everywhere("budget", {n: {"data_set": data_set} for n in self.sites})
         told = {name: one for name, one in sorted(said.items()) if is_budget(one)}
         return {name: float(one["spent"]["epsilon"]) for name, one in told.items()}
@@ -166,9 +172,11 @@ class Convener:
     def priced(
         self, body: Json, is_more: Callable[[Json], bool] = lambda _: True
     ) -> tuple[dict[str, Json], dict[str, Refused]]:
-        """Return each site's price; refuse if the sites disagree on the sum's terms.
+        """Return each site's price, and the refusals.
 
-        A site is left out if its reply is no valid price, or if `is_more` rejects it.
+        Refuse if the sites disagree on the terms of the sum.
+
+        A site is left out if its reply is not a valid price, or if `is_more` rejects the reply.
         """
         said_all, gone = self._everywhere("price-sum", dict.fromkeys(self.sites, body))
         priced = {name: one for name, one in said_all.items() if is_price(one) and is_more(one)}
@@ -209,10 +217,9 @@ class Convener:
         return self._everywhere("go-on-with-sum", {n: {**where, **s} for n, s in sent.items()})
 
     def _take(self, round_: Round, name: str, reply: Json) -> None:
-        """Pass a site's message to the collector; an invalid message drops the site.
+        """Pass a site's message to the collector. An invalid message drops the site from the round.
 
-        The site's receipt is recorded in any case: the site has paid even if its message is
-        invalid.
+        The site's receipt is recorded even then, because the site has paid.
         """
         if is_receipt(reply.get("receipt"), round_.body.get("guarantee")):
             round_.receipts[name] = reply["receipt"]
@@ -224,7 +231,11 @@ class Convener:
             round_.gone[name] = refused
 
     def _check_left(self, left: Any, gone: Mapping[str, Refused]) -> None:
-        """Refuse below the floor, with the sites' own reason if they all give the same one."""
+        """Refuse if fewer sites than the floor are left.
+
+        If all left-out sites refuse with the same code, the refusal has that code. Its cause lists
+        their reasons.
+        """
         if len(left) >= self.agreement.floor:
             return
         codes = {one.code for one in gone.values()}
@@ -308,7 +319,10 @@ class Convener:
 
 
 def _wrong(collector: Collector) -> Json:
-    """Return wrong key shares, if any: the sum is right without them, but one of two sites lied."""
+    """Return the wrong key shares as JSON: the site that showed each, and the site that dealt it.
+
+    The sum is right without them, but one of the two sites lied. Returns {} if there are none.
+    """
     found = [{"shown_by": shown, "dealt_by": dealt} for shown, dealt in collector.wrong_shares]
     return {"wrong_shares": found} if found else {}
 
@@ -338,7 +352,7 @@ def _bytes(text: object) -> bytes:
     try:
         return base64.b64decode(str(text), validate=True)
     except ValueError:
-        return b""  # which every stage refuses
+        return b""  # every stage refuses an empty message
 
 
 def _not_its_own() -> Refused:

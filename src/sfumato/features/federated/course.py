@@ -92,7 +92,10 @@ def __getattr__(name: str) -> NoReturn:
 
 
 class TorchHook:
-    """Hold the notebook's local worker; patch nothing, and refuse plain PyTorch."""
+    """Stand in for PySyft's TorchHook: provide the local worker, and refuse plain PyTorch.
+
+    It patches nothing.
+    """
 
     def __init__(self, torch: object = None, **_: object) -> None:
         if torch is plain_torch:
@@ -113,7 +116,7 @@ class VirtualWorker(virtual_worker.VirtualWorker):
 
     @property
     def _objects(self) -> dict[str, str]:
-        """Return the keys of the worker's objects, without values or sizes."""
+        """Return the keys of the worker's objects, each with the worker's name, without values."""
         return dict.fromkeys(self.objects(), f"at {self.id}")
 
     _tensors = _objects

@@ -8,7 +8,9 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 
-MIN_DIGIT: Final = -400  # below every float; as an exact fraction it would fill the memory
+# A number with its first digit below this power of ten is refused. It is below every float, and
+# its exact fraction could fill the memory.
+MIN_DIGIT: Final = -400
 
 
 def number(name: str, said: object, least: float, most: float) -> Fraction:

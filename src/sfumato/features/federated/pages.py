@@ -57,7 +57,10 @@ async def lessons(visit: Visit) -> Response:
 
 
 def paid_of(lesson: Mapping[str, Any], own: str | None) -> list[Paid]:  # Any: JSON of the wire
-    """Return each site's payment: this site's by its ledger, others' as the convener reports."""
+    """Return each site's payment.
+
+    This site's own comes from its ledger, and the others' as the convener reports them.
+    """
     told: dict[str, Paid] = {}
     for one in lesson["told"]:
         for site, epsilon in one.get("paid", {}).items():
@@ -71,7 +74,7 @@ def paid_of(lesson: Mapping[str, Any], own: str | None) -> list[Paid]:  # Any: J
 
 
 def curves_of(rounds: Sequence[Mapping[str, Any]]) -> list[Curve]:  # Any: JSON of the wire
-    """Return loss and accuracy curves; a metric needs reports from at least two rounds."""
+    """Return the curves of loss and accuracy, each if two or more rounds report it."""
     found = []
     for name in ("loss", "accuracy"):
         told = [(int(one["round"]), float(one[name])) for one in rounds if name in one]
@@ -95,7 +98,7 @@ def _curve(name: str, told: Sequence[tuple[int, float]]) -> Curve:
 
 
 async def events(visit: Visit) -> Response:
-    """Send a server-sent event to the page's script when another round is used."""
+    """Send a server-sent event to the page's script when the run uses another round."""
     return await follow_state(visit, "lessons", {"data_set": visit.at("data_set")})
 
 

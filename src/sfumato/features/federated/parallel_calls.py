@@ -14,8 +14,9 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 
-PATIENCE_S: Final = 300.0  # the least wait for the rest, once enough have answered
-LATE: Final = 10  # the wait is also at least this multiple of their time
+# the least time to wait for the rest, in seconds, once enough sites have answered
+PATIENCE_S: Final = 300.0
+LATE: Final = 10  # ... and at least this multiple of the time that those sites took
 
 
 def call_all_sites(

@@ -30,7 +30,10 @@ class Bins:
 
 @dataclass(frozen=True)
 class BinnedQuantile:
-    """One quantile: its bin, and the range of bins at 95 % over the noise alone."""
+    """One quantile: its bin, and the 95 % range of bins.
+
+    The range covers the noise alone.
+    """
 
     p: float
     start: float
@@ -45,7 +48,7 @@ class BinnedQuantile:
 
 
 def quantiles_of(bins: Bins, shares: Sequence[float]) -> tuple[BinnedQuantile, ...]:
-    """Return the bin of each quantile."""
+    """Return the bin of each quantile, in the order of `shares`."""
     check_shares(shares)
     return tuple(_quantile(bins, share) for share in shares)
 
@@ -93,7 +96,10 @@ def _quantile(bins: Bins, share: float) -> BinnedQuantile:
 
 
 def _doubts(stds: Sequence[float], share: float) -> list[float]:
-    """Return the std of each running sum minus `share` times the total; bins are independent."""
+    """Return the std of each running sum minus `share` times the total.
+
+    It assumes that the noises of the bins are independent.
+    """
     squares = [std**2 for std in stds]
     whole = math.fsum(squares)
     below = [0.0, *accumulate(squares)][1:]

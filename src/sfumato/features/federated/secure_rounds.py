@@ -1,7 +1,7 @@
-"""The open rounds of a site, in memory only: a killed site has left its rounds.
+"""The open rounds of a site, in memory only: a site that is killed has left its rounds.
 
-A stage repeats its reply for the same message, because a reply may be lost. So a round never sends
-two different replies at one stage.
+A reply may be lost, so the convener may repeat a message. A stage answers the same message with the
+same reply. So a round never sends two different replies at one stage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Reply = Callable[[], Json]
 
 @dataclass
 class Round:
-    """One open round at this site; mutable."""
+    """One open round at this site, and its last reply. It changes at every stage."""
 
     order: SumOrder | AverageOrder | TrainOrder
     participant: Participant
@@ -35,7 +35,10 @@ class Round:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def once(self, stage: str, message: bytes, reply: Reply) -> Json:
-        """Compute a stage's reply once; the same message again gets the same reply."""
+        """Return the reply to a message of a stage.
+
+        The reply is computed once: the same message again gets the stored reply.
+        """
         heard = hash_of(message)
         with self.lock:
             if (self.stage, self.heard) != (stage, heard):
@@ -65,7 +68,7 @@ class Rounds:
             return self._open.get((user, nonce))
 
     def begun(self, user: str, invitation: bytes) -> Json | None:
-        """Return the earlier reply to this user's invitation, or None."""
+        """Return the earlier reply to this invitation of this user, or None if there was none."""
         heard = hash_of(invitation)
         with self._lock:
             own = [made for key, made in self._open.items() if key[0] == user]

@@ -202,7 +202,10 @@ class SiteService:
     # --- helpers ------------------------------------------------------------------------------
 
     def _masked(self, caller: Caller, listing: Listing, found: Round, delivery: bytes) -> Json:
-        """Charge, read and mask; card and agreement must not have changed since the round began."""
+        """Charge the round, read the rows, and return the masked part.
+
+        Refuse if the card or the agreement has changed since the round began.
+        """
         order = found.order
         may_still = partial(self._check_still, caller, listing.card.name)
         may_still()
@@ -223,7 +226,7 @@ class SiteService:
         return {"message": part.message, "receipt": part.receipt}
 
     def _planned(self, card: Card, asked: JoinSum) -> tuple[SumPlan | AveragePlan | TrainPlan, str]:
-        """Return the plan, and the `about` text that the round's terms must carry."""
+        """Return the plan of the sum or training run, and the `about` text for the terms."""
         if asked.lesson is None:
             sum_ = self._summed(card, asked)
             return sum_, sum_.about
@@ -243,7 +246,7 @@ class SiteService:
         asked: JoinSum,
         nonce: bytes,
     ) -> SumOrder | AverageOrder | TrainOrder:
-        """Return the order for a round that this site can pay for, or refuse."""
+        """Return the order for a round that this site can pay for. Refuse any other round."""
         card, table = listing.card, listing.table
         if isinstance(sum_, AveragePlan):
             average = AverageOrder(card, table, sum_, asker, nonce)

@@ -1,4 +1,4 @@
-"""Validation of sites' replies, which may be anything, and the majority among them."""
+"""Validate the replies of untrusted sites, and take the majority of the valid replies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfumato.dp.secure_aggregation.round_terms import MAX_BITS, MAX_SIZE, MIN_BI
 from sfumato.vault.card.secure_average_terms import GUARANTEE
 
 Json = dict[str, Any]  # Any: JSON
-DEEPEST: Final = 300  # nesting of objects and lists in a reply; no query is so deep
+DEEPEST: Final = 300  # the most levels of objects and lists in a reply; no query is so deep
 
 
 def majority_reply(said: Mapping[str, Json], one: str) -> Json:
@@ -34,7 +34,7 @@ def majority_reply(said: Mapping[str, Json], one: str) -> Json:
 
 
 def _told(words: Json, word: str) -> str:
-    """Return the value of a key as text; empty if the key is missing."""
+    """Return the value of a key as text, or an empty text if the key is missing."""
     return json.dumps(words[word], sort_keys=True, default=str) if word in words else ""
 
 
@@ -87,7 +87,10 @@ def is_answer(said: Json) -> bool:
 
 
 def is_receipt(said: object, guarantee: object) -> bool:
-    """Return True if a receipt has the fields that an answer shows: an epsilon, if it has noise."""
+    """Return True if a receipt has the fields that an answer shows.
+
+    A receipt of a sum with noise must have an epsilon.
+    """
     if not isinstance(said, dict) or not _is_left(said.get("left")):
         return False
     return guarantee == GUARANTEE or is_number(said.get("epsilon"))

@@ -35,33 +35,32 @@ from sfumato.query.price import Priced
 from sfumato.vault.card.data_card import Card
 
 FORMAT: Final = "sum-over-sites/1"
-FINE: Final = 1 << 20  # largest noise variance in grid steps, where the grid may be coarse
-MAX_SIZE: Final = 50_000  # integers of one sum, which fit into one message
-FAILS: Final = 100  # 1/FAILS of delta is for the chance of overflow
+FINE: Final = 1 << 20  # the largest noise variance in grid steps; above it a coarser grid is tried
+MAX_SIZE: Final = 50_000  # the most integers of one sum, so that they fit into one message
+FAILS: Final = 100  # delta / FAILS pays for the chance of overflow
 _UNIT: Final = 1 << 10  # noise scales are multiples of 1/1024
 _MOST: Final = 1 << 16
-MAX_STEPS: Final = 1 << 63  # bound on a sum in whole steps
+MAX_STEPS: Final = 1 << 63  # the bound on the size of a sum, in whole steps
 ADDITIVE: Final = ("rows", "values", "people", "sum")
 
 
 @dataclass(frozen=True)
 class SummedSkellam(Noise):
-    """Skellam noise summed over sites; verbs read it like a Gaussian of the same variance.
+    """Skellam noise summed over sites. Aggregates read it like a Gaussian of the same variance.
 
-    It is a subclass, so that every verb reads it like the noise of one draw. No site draws the
-    whole noise. The variance is in the part's own steps, and includes the rounding error of the
-    grid.
+    As a subclass of `Noise`, it looks like the noise of one draw, but no site draws the whole
+    noise. The variance is in the part's own steps, and includes the rounding error of the grid.
     """
 
     sites: int = 0
     grid: int = 1
 
     def is_drawable(self) -> bool:
-        """Return True: the shares were checked when the plan was made."""
+        """Return True, because the shares were checked when the plan was made."""
         return True
 
     def sample(self, count: int, dice: RandomSource) -> IntegerArray:
-        """Raise: each site draws its share, and no site draws the whole noise."""
+        """Raise Bug: each site draws its own share, and no site draws the whole noise."""
         raise Bug("noise of several sites is drawn in shares")
 
     def as_json(self) -> Json:
@@ -72,10 +71,10 @@ class SummedSkellam(Noise):
 
 @dataclass(frozen=True)
 class Summand:
-    """One part of a sum: values in units of `grid` steps, and the noise variance in these units."""
+    """One part of a sum. Its values and its noise variance are in units of `grid` steps."""
 
     grid: int
-    cells: int  # the most cells that one person is in
+    cells: int  # the most cells to which one person contributes
     per_cell: int
     variance: int
 
@@ -90,7 +89,7 @@ class Summand:
         return self.cells * self.per_cell**2
 
     def on_grid(self, values: IntegerArray) -> IntegerArray:
-        """Round whole steps to the nearest grid units, halves upwards."""
+        """Round values in whole steps to units of the grid, halves upwards."""
         return (values + self.grid // 2) // self.grid
 
 
@@ -111,7 +110,7 @@ class SumPlan:
 
     @property
     def failure(self) -> Fraction:
-        """Return the chance, covered by delta, that overflow makes a site send nothing."""
+        """Return the chance that overflow makes a site send nothing; delta covers this chance."""
         return failure_budget(self.epsilon, self.delta / FAILS)
 
     @property
@@ -120,12 +119,12 @@ class SumPlan:
         return ApproximateEvent(self.epsilon, self.delta)
 
     def share(self, summand: Summand) -> Fraction:
-        """Return the variance of each site's noise share for a part."""
+        """Return the variance of the noise share that each site draws for a part."""
         floor, colluders = self.agreement.floor, self.agreement.colluders
         return skellam.share_of(Fraction(summand.variance), floor, colluders)
 
     def cost(self) -> Fraction:
-        """Return the epsilon that the noise implies at delta; the charge is at least that."""
+        """Return the epsilon of the noise at delta. The charged epsilon is at least this."""
         return _cost(self.summands, self.delta - self.delta / FAILS)
 
     @cached_property
@@ -166,7 +165,7 @@ class SumPlan:
         return f"{FORMAT} {hashlib.sha256(canonical_json(said).encode()).hexdigest()}"
 
     def priced(self, sites: int) -> Priced:
-        """Return the plan with the noise of `sites` sites, to format an answer."""
+        """Return the priced plan with the noise of `sites` sites, to format an answer."""
         noises = tuple(self._noise(summand, sites) for summand in self.summands)
         return Priced(self.plan, self.epsilon, self.delta, self.event, noises)
 
@@ -233,9 +232,10 @@ def check_additive(plan: Plan) -> None:
 def _summands(
     parts: Sequence[PartSensitivity], epsilon: Fraction, delta: Fraction
 ) -> tuple[Summand, ...]:
-    """Return the least noise with which all parts fit the price.
+    """Return the parts with the least noise at which all of them together fit the price.
 
-    A bisection finds it, as a multiple of 1/1024 of the variance that Gaussian noise would need.
+    A bisection finds the noise, as a multiple of 1/1024 of the variance that Gaussian noise would
+    need.
     """
     rho = rho_within(epsilon, delta)
     if rho == 0:
@@ -260,9 +260,10 @@ def _summands(
 
 
 def _grid(bounded: PartSensitivity, rho: Fraction) -> int:
-    """Return a power of two on which the noise variance is small.
+    """Return the grid of a part, a power of two, on which its noise variance is at most FINE.
 
-    It is 1, or less than twice the sensitivity per cell.
+    The grid is 1, or less than twice the sensitivity per cell. At that limit, the variance may be
+    larger.
     """
     grid = 1
     while grid < bounded.per_cell and _summand(bounded, grid, rho).variance > FINE:
@@ -271,7 +272,7 @@ def _grid(bounded: PartSensitivity, rho: Fraction) -> int:
 
 
 def _summand(bounded: PartSensitivity, grid: int, rho: Fraction) -> Summand:
-    per_cell = -(-bounded.per_cell // grid)  # rounded sums differ by at most this
+    per_cell = -(-bounded.per_cell // grid)  # one person changes the rounded sum by at most this
     l2_squared = bounded.cells * per_cell**2
     needed = Fraction(l2_squared) / (2 * rho * bounded.weight)
     variance = -(-needed.numerator // needed.denominator)

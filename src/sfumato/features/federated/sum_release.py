@@ -44,7 +44,7 @@ MECHANISM: Final = "skellam"
 
 @dataclass(frozen=True)
 class SumDependencies:
-    """Dependencies of a sum: the ledger, the engine, and randomness for noise shares."""
+    """The dependencies of a sum: the ledger, the engine, and randomness for noise shares."""
 
     ledger: Ledger
     engine: Engine
@@ -61,7 +61,8 @@ class SumOrder:
     sum: SumPlan
     asker: Asker
     nonce: bytes
-    may_still: Callable[[], None] = lambda: None  # refuses a round that the site may no longer pay
+    # refuses if the site may no longer pay for the round
+    may_still: Callable[[], None] = lambda: None
 
     @property
     def agreement(self) -> Agreement:
@@ -71,7 +72,7 @@ class SumOrder:
 
 @dataclass(frozen=True)
 class SumPart:
-    """A site's output: the masked numbers, and the receipt of its charge."""
+    """The output of a site for a round: its masked numbers, and the receipt of its charge."""
 
     message: bytes
     receipt: Json
@@ -113,7 +114,7 @@ def price_of(door: SumDependencies, card: Card, asker: Asker, sum_: SumPlan) -> 
         "at": [],
         "split": [],
         "rank_error": {},
-        "error_by_people": {},  # margins are not estimated by a guess at the people
+        "error_by_people": {},  # do not estimate margins from a guessed number of people
         "spent": False,
     }
 
@@ -223,14 +224,14 @@ def operation_of(nonce: bytes) -> str:
 
 
 def says(sum_: SumPlan) -> str:
-    """Describe the sum in words."""
+    """Return a sentence that describes the sum."""
     agreement = sum_.agreement
     count = len(agreement.members)
     return f"{plan_text(sum_.plan)}, added up over {count} sites ({agreement.name})"
 
 
 def against(agreement: Agreement) -> str:
-    """State against whom the guarantee holds, and who pays at more than one site."""
+    """Return a text that states against whom the guarantee holds, and who pays at several sites."""
     t = agreement.colluders
     who = "one site" if t == 1 else f"{t} sites"
     return (
@@ -240,7 +241,7 @@ def against(agreement: Agreement) -> str:
 
 
 def noise_json(sum_: SumPlan) -> Sequence[Json]:
-    """Return each part's total noise over all sites, and this site's share of it."""
+    """Return, for each part, the total noise over all sites and the noise share of one site."""
     return [
         {
             "kind": "skellam",

@@ -1,7 +1,8 @@
 """Tensors that callers keep at a site: one process per token, without access to any row.
 
-This process forwards messages without parsing them. A table of the site has only the shape that its
-card declares. Its contents leave only through a release of the vault, at a price.
+The service forwards messages to the process without parsing them. The process knows only the shape
+of a site's table, as the card declares it. A table's contents leave only through a release of the
+vault, at a price.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sfumato.vault.users import Caller
 
 
 class TensorRooms(Protocol):
-    """The tensor processes, one per user's token."""
+    """The interface of the tensor processes: one process for each user's token."""
 
     def say(self, caller: tuple[str, str], header: Mapping[str, object], body: bytes) -> bytes:
         """Return the reply of the caller's process, or refuse."""
@@ -36,7 +37,7 @@ class Tensors:
         return self._send(caller, asked, header, bytes_of(asked.message))
 
     def declare(self, caller: Caller, card: Card, asked: TensorTable) -> bytes:
-        """Declare a data set's public shape: its row limit and its bounded numeric columns."""
+        """Declare a data set's shape to the process: row limit and bounded numeric columns."""
         columns = [
             column.name for column in card.columns if column.is_numeric and column.is_bounded
         ]

@@ -40,8 +40,8 @@ from sfumato.vault.card.data_card import Card
 from sfumato.vault.training_port import Field, LearnOrder
 
 FORMAT: Final = "training-at-sites/1"
-FINE: Final = 1 << 20  # largest noise variance in grid steps, before coarser steps are tried
-FAILS: Final = 100  # 1/FAILS of delta is for dithers; noisy_sum_for takes more for overflow
+FINE: Final = 1 << 20  # the largest noise variance in grid steps; above it coarser steps are tried
+FAILS: Final = 100  # delta / FAILS pays for dithers; noisy_sum_for takes more of delta for overflow
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,11 @@ class TrainPlan:
         return f"{self.about} {number} {hashlib.sha256(weights).hexdigest()}"
 
     def coins(self, dice: RandomSource) -> PoissonSample | None:
-        """Return a fresh Poisson sample for one round; None if the sampling rate is 1."""
+        """Return a fresh Poisson sample of people for a round; None if the sampling rate is 1."""
         return None if self.lesson.sample == 1 else PoissonSample.fresh(self.lesson.sample, dice)
 
     def order(self, table: str, weights: bytes, coins: PoissonSample | None = None) -> LearnOrder:
-        """Return the engine's order for one round."""
+        """Return the engine's order to compute one round at these weights."""
         lesson = self.lesson
         wanted = None if lesson.sample == 1 else most_below(lesson.sample)
         if wanted != (None if coins is None else coins.below):
@@ -171,7 +171,7 @@ def _feature(card: Card, name: str) -> Field:
 
 
 def _entry(card: Card, name: str) -> Field:
-    """Return a column that selects an embedding entry, by its declared keys or its integers."""
+    """Return a column as an index into an embedding, by its declared keys or its integers."""
     place, column = card.index(name), card.column(name)
     if column.keys is None:
         return _feature(card, name)
@@ -246,7 +246,7 @@ def _sum(  # noqa: PLR0913, PLR0917  # inputs of the noise
 def _grids(
     card: Card, lesson: TrainingTask, size: int, chance: Fraction, epsilon: Fraction
 ) -> tuple[Callable[[int], Grid | DitheredGrid], int]:
-    """Return the grid for a shift, and the sensitivity of the sum in multiples of the clip."""
+    """Return a function from shift to grid, and the sum's sensitivity in multiples of the clip."""
     if lesson.is_of_sites:
         steps = lesson.clip * (1 << UNIT_BITS)
         return lambda shift: Grid(lesson.clip, max(1, int(steps / (1 << shift))), size), 2

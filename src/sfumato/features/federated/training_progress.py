@@ -19,9 +19,9 @@ from sfumato.features.federated.training_release import ROUND
 from sfumato.release.ledger_guard import Ledger
 from sfumato.vault.ledger_entries import Entry, LedgerHead
 
-MAX_RUNS: Final = 20  # training runs shown, newest first
-MAX_KEPT: Final = 64  # cache entries: (data set, user)
-LOOKED_AT: Final = 2000  # newest charges searched for training runs
+MAX_RUNS: Final = 20  # the most training runs that are shown, the newest first
+MAX_KEPT: Final = 64  # the most cache entries, by (data set, user)
+LOOKED_AT: Final = 2000  # the number of newest charges among which training runs are searched
 _LAST: Final = 2**62
 SECONDS: Final = 19  # characters of a timestamp, up to seconds
 _COPIED: Final = ("says", "guarantee", "against", "bounding", "version")
@@ -64,14 +64,14 @@ def lessons_of(ledger: Ledger, data_set: str, user: str | None) -> Json:
 
 
 def _charges(ledger: Ledger, data_set: str) -> list[tuple[Entry, Mapping[str, Any]]]:
-    """Return the charges for training runs with their bodies; Any: JSON of our own ledger."""
+    """Return each charge for a training run with its body (Any: JSON of our own ledger)."""
     charges = ledger.store.charges(_LAST, LOOKED_AT, data_set=data_set)
     read = ((entry, json.loads(entry.body)) for entry in charges if entry.kind == "charged")
     return [(entry, body) for entry, body in read if TRAINING in body["body"]]
 
 
 def _rounds(ledger: Ledger, data_set: str, after: int) -> dict[str, list[Json]]:
-    """Return the rounds used after a ledger entry, grouped by the operation that paid for them."""
+    """Return the rounds used after a ledger entry, by the operation that paid for them."""
     found: dict[str, list[Json]] = {}
     for entry in ledger.store.notes(ROUND, after):
         body = json.loads(entry.body)

@@ -45,12 +45,12 @@ ROUND: Final = "training-round"  # kind of ledger entry: one round of a paid tra
 
 @dataclass(frozen=True)
 class TrainDoor:
-    """Dependencies of a training round: ledger, engine, randomness, store of used rounds."""
+    """The dependencies of a training round: ledger, engine, randomness, and used rounds."""
 
     ledger: Ledger
     engine: LearnEngine
     dice: RandomSource
-    is_new: Callable[[bytes], bool]  # stores a round; durable when it returns
+    is_new: Callable[[bytes], bool]  # stores a round durably, and returns whether it is new
     code: str = ""
     turn: threading.Lock = field(default_factory=threading.Lock)  # one round reads rows at a time
 
@@ -67,7 +67,8 @@ class TrainOrder:
     weights: bytes
     told: tuple[tuple[str, float], ...] = ()  # metrics on public rows, reported by the convener
     paid: tuple[tuple[str, float], ...] = ()  # epsilon per site, reported by the convener
-    may_still: Callable[[], None] = lambda: None  # refuses if the site may no longer join
+    # refuses if the site may no longer take part in the run
+    may_still: Callable[[], None] = lambda: None
 
     @property
     def agreement(self) -> Agreement:
@@ -196,7 +197,7 @@ def _failed(ledger: Ledger, charge: Charge, shape: str | None) -> Never:
 
 
 def says(plan: TrainPlan) -> str:
-    """Describe the training run in one sentence."""
+    """Return a sentence that describes the training run."""
     lesson, agreement = plan.lesson, plan.agreement
     where = "at each site" if lesson.is_of_sites else "of each person's own"
     along, drawn = "all rows", ""
@@ -213,7 +214,7 @@ def says(plan: TrainPlan) -> str:
 
 
 def _front(plan: TrainPlan) -> str:
-    """Describe the convolutions and embedding tables, if any, before the linear layers."""
+    """Return a text that describes the convolutions and embeddings before the linear layers."""
     front = plan.network.front
     if front is None:
         return ""
@@ -224,7 +225,7 @@ def _front(plan: TrainPlan) -> str:
 
 
 def bounding(plan: TrainPlan) -> str:
-    """Describe the clipping bound for one person or site."""
+    """Return a text that describes the clipping bound for one person or site."""
     lesson = plan.lesson
     if lesson.is_of_sites:
         return f"a site's whole update has a norm of at most {float(lesson.clip):g}"
@@ -261,7 +262,7 @@ def _charge(door: TrainDoor, order: TrainOrder) -> Charge:
     return Charge(
         user=order.asker.user,
         op=order.operation,
-        # acknowledging a lost ledger starts a new epoch: no run continues across it
+        # after a lost ledger is acknowledged, a new epoch begins, and no run continues in it
         request=digest({**terms, "version": card.version,
                          "epoch": door.ledger.store.head().epoch}),
         answer_key=digest({**terms, "version": card.version, "people": card.people,

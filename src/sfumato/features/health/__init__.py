@@ -1,1 +1,1 @@
-"""Health: the service's readiness and its metrics."""
+"""The health of the service: its readiness and its metrics."""

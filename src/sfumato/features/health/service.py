@@ -15,22 +15,26 @@ from sfumato.dp.refusal import Refused
 from sfumato.release.ledger_guard import Ledger
 from sfumato.vault.ports import Catalogue
 
-LEDGER_S: Final = 1.0  # seconds for which the result for ledger and disks is cached
-ENGINE_S: Final = 30.0  # the same for the engine, whose check may start a process
-FREE: Final = 256 << 20  # bytes; a disk with less counts as full
+LEDGER_S: Final = 1.0  # the lifetime in seconds of the cached results for ledger and disks
+# the lifetime in seconds of the engine's result, because its check may start a process
+ENGINE_S: Final = 30.0
+FREE: Final = 256 << 20  # a disk with fewer free bytes counts as full
 STARTING, NO_ENGINE, DISK = "starting", "engine-unavailable", "disk"
 
 
 @dataclass
 class _Seen:
-    """A cached check result; callers get the old result while one of them runs the check."""
+    """A cached check result. While one thread runs the check, all others get the old result."""
 
     found: tuple[str, ...] = (STARTING,)
     at: float = -1e9
     looking: threading.Lock = field(default_factory=threading.Lock)
 
     def told(self, for_s: float, look: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
-        """Return the cached result; run the check if it is old and no other thread does."""
+        """Return the cached result.
+
+        If it is older than `for_s` seconds and no other thread runs the check, run it first.
+        """
         if time.monotonic() - self.at > for_s and self.looking.acquire(blocking=False):
             try:
                 self.found = look()
@@ -90,7 +94,7 @@ class Readiness:
         return (*(() if refused is None else (refused,)), *((DISK,) if is_full else ()))
 
     def _refusal(self) -> str | None:
-        """Return the code of the refusal that a charge would get, or None."""
+        """Return the code with which the ledger would refuse a charge now, or None."""
         try:
             refused = self.ledger.history_fault()
         except Refused as error:  # the ledger's database can't be reached
@@ -111,5 +115,8 @@ def _free(folder: Path) -> int:
 
 
 def _rounded(size: int) -> int:
-    """Round down to a power of two, so that the metric hardly changes with what a query writes."""
+    """Round a size down to a power of two.
+
+    So the metric hardly changes with the bytes that a query writes.
+    """
     return 1 << (size.bit_length() - 1) if size else 0

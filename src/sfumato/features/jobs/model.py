@@ -17,15 +17,15 @@ class Job:
 
     id: str
     user: str
-    token: str  # the id of the token that began it; if that is revoked, the job stops
+    token: str  # the id of the token that began the job; if it is revoked, the job stops
     kind: str
     data_set: str
-    op: str  # the operation id, so that a restarted job pays once
+    op: str  # the operation id; a restarted job has the same one, so it pays once
     body: str  # the request, as JSON with exact numbers
     created: str
     state: str = WAITING
     tries: int = 0  # how often it was started; more than once after a crash
-    refusal: str = ""  # as JSON, if it failed
+    refusal: str = ""  # the refusal as JSON, if the job failed
 
 
 class JobStore(Protocol):

@@ -1,4 +1,4 @@
-"""The job service: begin, show and cancel jobs; lease them to runners."""
+"""The job service: begin, show and cancel jobs, and lease them to runners."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from sfumato.vault.users import Caller
 
 __all__ = ["ADD", "ASK", "CANCELLED", "FAILED", "WAITING", "Job", "Jobs"]
 
-OPEN: Final = 20  # jobs of one user that are not over
-LEASE: Final = timedelta(seconds=6)  # a runner that doesn't renew for longer counts as gone
+OPEN: Final = 20  # the most unfinished jobs of one user
+# lease time; a runner that does not renew for longer counts as gone
+LEASE: Final = timedelta(seconds=6)
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,10 @@ class Jobs:
         *,
         as_stored: Callable[[str], str] = str,
     ) -> Job:
-        """Queue a job; the same operation again is the same job, queued again if it failed."""
+        """Queue a job, and return it.
+
+        The same operation id again returns the same job, and queues it again if it failed.
+        """
         return self.requeue(self.add_once(caller, kind, data_set, body, op, as_stored=as_stored))
 
     def add_once(  # noqa: PLR0913  # a job's fields
@@ -62,9 +66,10 @@ class Jobs:
         *,
         as_stored: Callable[[str], str] = str,
     ) -> Job:
-        """Store a new job that waits, or return the operation's existing job unchanged.
+        """Store a new waiting job, or return the existing job of the operation unchanged.
 
-        `as_stored` gives the body of an existing job as this version would store it.
+        `as_stored` converts the body of an existing job to the form in which this version would
+        store it.
         """
         _check_op(op)
         self._check_few(caller, op)
@@ -117,7 +122,10 @@ class Jobs:
         return self.one(caller, job)
 
     def shown(self, job: Job) -> Json:
-        """Return the job as its user sees it; the elapsed time is its only measure of progress."""
+        """Return the job as its user sees it.
+
+        Its only measure of progress is the elapsed time, in seconds.
+        """
         begun = datetime.fromisoformat(job.created)
         since = datetime.fromisoformat(self.clock.now()) - begun
         return {
@@ -156,7 +164,10 @@ class Jobs:
         self.store.finish(job.id, by, state, "" if refusal is None else json.dumps(refusal))
 
     def _check_few(self, caller: Caller, op: str | None) -> None:
-        """Refuse a new job beyond OPEN unfinished ones; a known operation isn't a new job."""
+        """Refuse a new job if the user has OPEN unfinished ones.
+
+        The job of a known operation is not a new job.
+        """
         found = self.store.of(caller.user)
         if any(job.op == op for job in found):
             return

@@ -1,6 +1,6 @@
-"""Approval rules: an owner approves in advance all programs that match a rule.
+"""Approval rules, by which an owner approves in advance all programs that match.
 
-A rule can be ended, but not edited. It does not apply to programs submitted before it.
+An owner can end a rule, but not edit it. A rule does not apply to programs submitted before it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_NAMES = 200
 
 @dataclass(frozen=True)
 class Range:
-    """An output that a rule allows, with its widest range."""
+    """An output that a rule allows, with the widest range that it may declare."""
 
     name: str
     lower: Fraction
@@ -40,9 +40,9 @@ class Rule:
     groups: tuple[str, ...]
     columns: tuple[str, ...]
     outputs: tuple[Range, ...]
-    most_epsilon: Fraction  # per run
-    most_total: Fraction  # the epsilon of all runs under the rule together
-    most_delta: Fraction = Fraction(0)  # per run
+    most_epsilon: Fraction  # the largest epsilon of one run
+    most_total: Fraction  # the largest epsilon of all runs under the rule together
+    most_delta: Fraction = Fraction(0)  # the largest delta of one run
     texts: tuple[str, ...] = ()  # SHA-256 of the allowed program texts; empty allows any text
     takes_files: bool = False  # also allows programs that see the files in people's folders
     by: str = ""
@@ -51,7 +51,10 @@ class Rule:
 
     @property
     def is_over(self) -> bool:
-        """Say whether the owner has ended the rule: it approves no program and allows no run."""
+        """Return True if the owner has ended the rule.
+
+        An ended rule approves no program and allows no run.
+        """
         return self.ended_at != ""
 
     def as_json(self) -> Json:
@@ -96,11 +99,11 @@ class Rule:
 
 @dataclass(frozen=True)
 class HandedIn:
-    """The properties of a submitted program and its author that a rule checks."""
+    """The properties of a submitted program and of its author, which a rule checks."""
 
     user: str
     groups: tuple[str, ...]
-    text: str  # SHA-256
+    text: str  # SHA-256 of the program's text
     columns: tuple[str, ...]
     outputs: tuple[Output, ...]
     sees_files: bool
@@ -108,20 +111,20 @@ class HandedIn:
 
 @dataclass(frozen=True)
 class Spending:
-    """The epsilon of one run under a rule; repeating the same run does not count twice.
+    """The epsilon of one run under a rule. A repetition of the same run does not count again.
 
-    Until the run has an answer, this is a reservation of one asker; another asker reserves their
-    own.
+    Until the run has an answer, this is a reservation of one asker. Another asker of the same run
+    needs a reservation of their own.
     """
 
     rule: str
     run: str
     epsilon: Fraction
-    by: str = ""  # the asker, hashed, who reserves it until the run has its answer
+    by: str = ""  # hash of the asker who holds the reservation; empty once the run has its answer
 
     @property
     def reservation_key(self) -> str:
-        """Return the key of the reservation, before the run has its answer."""
+        """Return the key under which the run's epsilon is reserved or spent."""
         return f"{self.run}:{self.by}" if self.by else self.run
 
 
@@ -149,10 +152,10 @@ class RuleStore(Protocol):
         ...
 
     def reserve(self, spending: Spending, most: Fraction) -> bool | None:
-        """Reserve a run's epsilon, if the rule's total stays within `most`.
+        """Reserve a run's epsilon if the rule's total stays within `most`.
 
-        True means that it is reserved now. False means that the run has its answer, or the asker
-        has the reservation already. None means that too little is left.
+        Returns True if the epsilon is reserved now. Returns False if the run has its answer, or the
+        asker already has the reservation. Returns None if too little epsilon is left.
         """
         ...
 
@@ -166,7 +169,7 @@ class RuleStore(Protocol):
 
 
 def misfit(rule: Rule, one: HandedIn) -> str | None:
-    """Return why a program does not match the rule, or None; what a rule omits is not allowed."""
+    """Return why a program does not match the rule, or None. A rule allows only what it lists."""
     if rule.is_over:
         return "the rule is over"
     if one.user not in rule.users and not set(one.groups) & set(rule.groups):

@@ -13,7 +13,10 @@ STATES: Final = (WAITING, APPROVED, DECLINED)
 
 @dataclass(frozen=True)
 class Submitted:
-    """A submitted program; once approved, a run may cost up to `most_epsilon`."""
+    """A submitted program and its owner's decision.
+
+    An approved program may spend up to `most_epsilon` per run.
+    """
 
     digest: str
     data_set: str

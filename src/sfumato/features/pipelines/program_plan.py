@@ -40,33 +40,37 @@ from sfumato.vault.card.data_card import ROW, Card
 
 KINDS: Final = ("function", "program", "bids")
 GROUP, PARTICIPANT = "group", "participant"  # the two analysis levels of BIDS apps
-MEAN, MEDIAN = "mean", "median"  # the aggregate of the blocks' results
+MEAN, MEDIAN = "mean", "median"  # how the results of blocks are combined
 MAX_BLOCKS: Final = 1000
-MAX_CPU_S: Final = 7200  # of all blocks: even run one by one they end before a job times out
-MAX_SOURCE: Final = 200_000  # letters of a program
-BLOCKS: Final = (10, 20, 50, 100, 200, 500)  # numbers of blocks in an error table
-# Control characters, which owners who read a program would not see.
+# processor time of all blocks, in seconds: run one by one, they still end before a job's time limit
+MAX_CPU_S: Final = 7200
+MAX_SOURCE: Final = 200_000  # the most letters of a program
+BLOCKS: Final = (10, 20, 50, 100, 200, 500)  # the numbers of blocks that an error table compares
+# Control characters: an owner who reads a program would not see them.
 _UNSEEN: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
 _LIMITS: Final = {
     "cpu_s": (Fraction(1, 20), Fraction(600)),
     "memory_mb": (Fraction(256), Fraction(16_384)),
     "disk_mb": (Fraction(16), Fraction(4_096)),
 }
-DISK_MB: Final = SandboxLimits.disk_mb  # the default disk space of a block
+DISK_MB: Final = SandboxLimits.disk_mb  # the default disk space of a block, in megabytes
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program with its declared outputs; an owner approves it by its digest."""
+    """A program with its declared outputs. Its owner approves it by its digest."""
 
     data_set: str
-    kind: str  # one of KINDS; "bids" runs once per person first, then per block
+    # one of KINDS; a "bids" program first runs for each person alone, then for each block
+    kind: str
     source: str
-    name: str  # of the function, or of the program
+    name: str  # the name of the function or of the program
     columns: tuple[str, ...]
     outputs: tuple[Output, ...]
-    environment: str = ""  # the digest of interpreter and libraries, plus its own environment
-    people: int = 0  # the most people with folders, by the card; 0 if a block is a table alone
+    # the digest of the interpreter and libraries, and the name of the program's own environment
+    environment: str = ""
+    # the most people with folders, as the card declares; 0 if a block is only a table
+    people: int = 0
     files: tuple[str, ...] = ()  # the card's patterns for the files of a person's folder
 
     @property
@@ -76,7 +80,7 @@ class Program:
 
     @property
     def is_study(self) -> bool:
-        """Say whether a block is a folder with its people's files, and not a table alone."""
+        """Return True if a block is a folder with its people's files, and not only a table."""
         return self.people > 0 and self.kind != "function"
 
     def as_json(self) -> Json:
@@ -122,17 +126,23 @@ class Run:
 
     @property
     def numbers(self) -> int:
-        """Return the count of released numbers, with every array entry; they share epsilon."""
+        """Return the count of released numbers, including every entry of arrays.
+
+        They share epsilon.
+        """
         return sum(output.count for output in self.program.outputs)
 
     @property
     def person_runs(self) -> int:
-        """Return the number of runs for single people before the blocks, each in a new sandbox."""
+        """Return the number of runs for single people before the blocks.
+
+        Each of them has a new sandbox.
+        """
         return self.program.people if self.program.is_study and self.program.kind == "bids" else 0
 
     @property
     def person_run_key(self) -> str:
-        """Return a key for the stored results of per-person runs: the program and its limits."""
+        """Return the key of stored per-person results: a hash of the program and its limits."""
         limits = self.limits.cpu_s, self.limits.memory_mb, self.limits.disk_mb
         said = f"{self.program.digest} {limits!r}"
         return hashlib.sha256(said.encode()).hexdigest()[:32]
@@ -157,7 +167,7 @@ class Run:
 
     @property
     def spent_delta(self) -> Fraction:
-        """Return the delta that the run spends: none unless Gaussian noise is smaller."""
+        """Return the delta that the run spends. It is 0 unless the noise is Gaussian."""
         return self.delta if self.rho else Fraction(0)
 
     @property
@@ -179,12 +189,12 @@ class Run:
 
     @property
     def noises(self) -> tuple[Noise, ...]:
-        """Return the noise of each output's sum, in steps; empty for a median."""
+        """Return the noise of each output's sum over blocks, in steps. It is empty for medians."""
         found = map(self.noise, self.program.outputs)
         return tuple(noise for noise in found if noise is not None)
 
     def draws(self) -> list[tuple[Noise, int]]:
-        """Return each output's noise with the number of draws it needs."""
+        """Return each output's noise, and how many draws of it the output needs."""
         counts = (output.count for output in self.program.outputs)
         return list(zip(self.noises, counts, strict=False))
 
@@ -211,10 +221,10 @@ class Run:
         return self.blocks - 2 * self.trim
 
     def margins(self) -> dict[str, float]:
-        """Return the 95 % margin of the noise for each output.
+        """Return the 95 % margin of the noise for each output, in the output's unit.
 
-        For a median the margin is a number of ranks among the blocks; the value of a rank is
-        private.
+        For a median, the margin is a number of ranks among the blocks, because the value of a rank
+        is private.
         """
         if self.take == MEDIAN:
             return {
@@ -243,7 +253,7 @@ class Run:
         }
 
     def in_words(self) -> str:
-        """Describe the run in words."""
+        """Return a text that describes the run."""
         named = ", ".join(output.name for output in self.program.outputs)
         cut = f" without the {self.trim} lowest and highest" if self.trim else ""
         if self.take == MEDIAN:
@@ -301,14 +311,17 @@ def inside_at(program: Program, card: Card, level: str) -> dict[str, object]:
 
 
 def _columns(card: Card, kind: str, wanted: object) -> tuple[str, ...]:
-    """Return the columns that a program sees; a function sees the card's main table alone."""
+    """Return the columns that a program sees. A function sees only the card's main table."""
     if kind == "function" or card.folders is None:
         return tuple(column.name for column in block_columns(card, wanted))
     return folder_columns(card, wanted)
 
 
 def _is_placed(output: Output, kind: str) -> bool:
-    """Say whether an output's path fits: a function has a default path, a program names a file."""
+    """Return True if an output's path fits the program's kind.
+
+    A function has a default path for each output. A program must name a file.
+    """
     if kind == "function":
         return output.path == (f"{output.name}.npy" if output.shape else ANSWER)
     return output.path != ANSWER

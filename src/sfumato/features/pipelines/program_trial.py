@@ -29,12 +29,14 @@ from sfumato.sandbox.program_outputs import (
 )
 from sfumato.vault.card.data_card import Card
 
-SAMPLE: Final = 8  # blocks that are tried for each number of blocks
+SAMPLE: Final = 8  # the number of blocks that are tried, for each number of blocks
 MAX_PEOPLE: Final = 20_000
-MAX_CPU_S: Final = 2  # of a block: low, as nobody has approved the program and others wait
-MAX_VALUES: Final = 2_000_000  # of all synthetic people together
-MAX_FOLDERS: Final = 200  # people with folders; each folder is written in several blocks
-MAX_ALONE_S: Final = 120  # processor seconds of all per-person runs
+# the most processor time of a block, in seconds; low, because nobody has approved the program
+# and other users wait
+MAX_CPU_S: Final = 2
+MAX_VALUES: Final = 2_000_000  # the most cells in the tables of all synthetic people together
+MAX_FOLDERS: Final = 200  # the most people with folders; each folder is written for several blocks
+MAX_ALONE_S: Final = 120  # limit for all per-person runs together, in seconds of processor time
 _ROWS: Final = (
     "the bias was measured on synthetic people, whom the card alone describes: for real people "
     "it can be larger, and no interval covers it"
@@ -65,8 +67,9 @@ class TrialReport:
     run: Run
     bias: dict[str, float]
     within: dict[str, float]  # the 95 % margin of the bias, as it is estimated from few blocks
-    middle: dict[str, int]  # tried blocks that gave the middle of the range, as a failure does
-    no_number: dict[str, int]  # tried blocks that gave no number
+    # number of tried blocks that gave the middle of the range, as a failed block does
+    middle: dict[str, int]
+    no_number: dict[str, int]  # number of tried blocks that gave no number
 
     def as_json(self) -> Json:
         """Return the report as one line of the plan's table."""
@@ -80,21 +83,21 @@ class TrialReport:
 
     @property
     def count(self) -> int:
-        """Return the number of blocks that were tried."""
+        """Return the number of blocks that were tried for this number of blocks."""
         return min(SAMPLE, self.run.blocks)
 
     @property
     def is_mute(self) -> bool:
-        """Say whether more than a quarter of the blocks gave no number for some output.
+        """Return True if more than a quarter of the blocks gave no number for some output.
 
-        Such blocks count as the middle of the range, where synthetic people are too. So their bias
-        looks small and says little.
+        Such blocks count as the middle of the range. Synthetic people are near the middle too, so
+        the bias looks small and says little.
         """
         return any(4 * n > self.count for n in self.no_number.values())
 
     @property
     def together(self) -> float:
-        """Return noise plus absolute bias of the worst output, relative to its range."""
+        """Return the largest noise plus absolute bias of an output, relative to its range."""
         noise = self.run.margins()
         return max(
             (noise[one.name] + abs(self.bias.get(one.name, 0.0))) / float(one.upper - one.lower)
@@ -104,9 +107,9 @@ class TrialReport:
 
 @dataclass(frozen=True)
 class Shown:
-    """One trial run in full: how it ended, what it printed, and which outputs were read."""
+    """One trial run to show: how it ended, what it printed, and which outputs could be read."""
 
-    of: str  # everybody, one block, or one person
+    of: str  # whose run it was: everybody's, one block's or one person's
     people: int
     result: TrialResult
     read: tuple[Reading, ...]
@@ -123,17 +126,17 @@ class Shown:
 
     @property
     def is_whole(self) -> bool:
-        """Say whether every output was a number."""
+        """Return True if every output of the run was a number."""
         return all(one.is_number for one in self.read)
 
 
 @dataclass(frozen=True)
 class Table:
-    """The plan's table: one report per number of blocks, sample runs, and outputs that failed."""
+    """The table of a plan: a report per number of blocks, sample runs, and silent outputs."""
 
     lines: tuple[TrialReport, ...]
     trials: tuple[Shown, ...]  # one per-person run, everybody, and one block per number of blocks
-    silent: tuple[str, ...]  # outputs without a number in the run on everybody
+    silent: tuple[str, ...]  # outputs that gave no number in the run on everybody
 
     @property
     def never(self) -> tuple[str, ...]:
@@ -160,7 +163,7 @@ class Table:
         return [] if self.proposed is not None else [_sentence(_FEW)]
 
     def says(self) -> str:
-        """Describe in words what the table can and can't tell."""
+        """Return a text that says what the table can and cannot show."""
         files = [_FILES] if self.lines[0].run.program.is_study else []
         silent = [_SILENT.format(", ".join(self.silent))] if self.silent else []
         return "; ".join((_ROWS, *files, *silent))
@@ -214,7 +217,8 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
     for one in runs:
         own = slice(place, place + min(SAMPLE, one.blocks))
         found.append(_compared(one, whole, np.stack(rest[own]), shown[1:][own]))
-        trials.append(min(shown[1:][own], key=lambda block: block.is_whole))  # a failed one first
+        # show a failed run if there is one
+        trials.append(min(shown[1:][own], key=lambda block: block.is_whole))
         place = own.stop
     return Table(tuple(found), tuple(trials), silent)
 
@@ -222,7 +226,7 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
 def _dealt(
     made: SyntheticBlocks, runs: Sequence[Run], seed: str
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield a label and the people of each tried block, for each number of blocks."""
+    """Yield the people of each tried block, with a label, for each number of blocks."""
     for one in runs:
         dealt = Seeded(seed, f"blocks {one.blocks}").integers(one.blocks, len(made.people))
         for block in range(min(SAMPLE, one.blocks)):
@@ -231,7 +235,7 @@ def _dealt(
 
 
 def _tried_alone(sandbox: Sandbox, made: SyntheticBlocks, run: Run) -> dict[str, TrialResult]:
-    """Run the program for each synthetic person alone; return the results by name."""
+    """Run the program for each synthetic person alone. Return the results by the person's name."""
     job = TrialJob(
         inside_at(run.program, made.card, PARTICIPANT),
         tuple(made.block([person], {}) for person in made.people),
@@ -242,7 +246,7 @@ def _tried_alone(sandbox: Sandbox, made: SyntheticBlocks, run: Run) -> dict[str,
 
 
 def _own_run(alone: Mapping[str, TrialResult]) -> list[Shown]:
-    """Return one per-person run to show: a failed one if there is any, else the first."""
+    """Return one per-person run to show: a failed run if there is one, else the first."""
     if not alone:
         return []
     one = min(alone.values(), key=lambda result: result.ending == "exit status 0")
@@ -252,9 +256,9 @@ def _own_run(alone: Mapping[str, TrialResult]) -> list[Shown]:
 def _compared(
     run: Run, whole: IntegerArray, blocks: IntegerArray, shown: Sequence[Shown]
 ) -> TrialReport:
-    """Compare the average of blocks with the result on everybody.
+    """Compare the average of the blocks with the result on everybody.
 
-    An output with several numbers is represented by the one with the largest bias.
+    An output with several numbers is represented by the number with the largest bias.
     """
     sizes = _sizes(run.program.outputs)
     apart = (blocks.mean(axis=0) - whole) * sizes
@@ -269,11 +273,11 @@ def _compared(
 
 
 def _places(outputs: Sequence[Output]) -> list[tuple[Output, slice]]:
-    """Return each output with the slice of its numbers among all numbers."""
+    """Return each output with the slice that its numbers have among all numbers."""
     ends = np.cumsum([output.count for output in outputs]).tolist()
     return [(o, slice(end - o.count, end)) for o, end in zip(outputs, ends, strict=True)]
 
 
 def _sizes(outputs: Sequence[Output]) -> Floats:
-    """Return the step size of each number, in its own units."""
+    """Return the size of one step for each number, in the number's own unit."""
     return np.array([float(o.step) for o in outputs for _ in range(o.count)])

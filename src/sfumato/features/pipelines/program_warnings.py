@@ -1,7 +1,7 @@
-"""Warn in prices and answers if a program may give no number or has too much noise.
+"""Warn, in prices and answers, that a program may give no number or may have too much noise.
 
 The warnings depend on trials on synthetic people (features/pipelines/program_trial.py), on the
-noise, and on released values. No row and no block's result is read here.
+noise, and on released values. This module reads no row and no block's result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNTRIED: Final = (
 
 
 def most_people(card: Card) -> int | None:
-    """Return the most people that the card declares, or None if it declares no number."""
+    """Return the largest number of people that the card declares, or None if it declares none."""
     known = [card.size, None if card.folders is None else card.folders.people]
     return min((one for one in known if one is not None), default=None)
 

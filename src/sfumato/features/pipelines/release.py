@@ -130,7 +130,7 @@ def _interval(run: Run, output: Output, value: float) -> list[float] | None:
 
 
 FORMAT: Final = "pipeline/1"
-PATIENCE_S: Final = 24 * 3600  # longer than any job may take
+PATIENCE_S: Final = 24 * 3600  # in seconds; longer than any job may take
 KEY_BYTES: Final = 32
 INTERVAL: Final = (
     "95 %, for the noise alone, around the average of blocks; the bias of blocks is not included "
@@ -144,7 +144,7 @@ OF_RANKS: Final = (
 
 @dataclass(frozen=True)
 class PipelinePorts:
-    """What a pipeline needs: ledger, engine, sandbox, noise pool, and a private folder."""
+    """The dependencies of a pipeline: ledger, engine, sandbox, noise pool and a private folder."""
 
     ledger: Ledger
     engine: SplitEngine
@@ -162,9 +162,11 @@ class RunOrder:
     run: Run
     asker: Asker
     op: str
-    rule: str = ""  # the rule that approved the program, if the owner did not
-    may_still: Callable[[], None] = lambda: None  # refuses an asker who may no longer run it
-    may_pay: Callable[[], None] = lambda: None  # refuses new charges; stored answers stay
+    rule: str = ""  # the id of the rule that approved the program; empty if the owner approved it
+    # refuses if the asker may no longer run the program
+    may_still: Callable[[], None] = lambda: None
+    # refuses new charges; a stored answer is given without this check
+    may_pay: Callable[[], None] = lambda: None
 
 
 def run_pipeline(door: PipelinePorts, order: RunOrder) -> Release:
@@ -177,7 +179,8 @@ def run_pipeline(door: PipelinePorts, order: RunOrder) -> Release:
     drawn = [door.pool.take(noise, count) for noise, count in order.run.draws()]
     charge = _charge(order)
     outcome = door.ledger.charge(charge)
-    if isinstance(outcome, Pending):  # the asker's other operation has paid: continue that one
+    # the asker has paid for the same run under another operation id: continue that operation
+    if isinstance(outcome, Pending):
         charge = replace(charge, op=outcome.op)
         outcome = door.ledger.charge(charge)
     match outcome:
@@ -232,8 +235,9 @@ def no_sandbox() -> Refused:
 def _text(
     door: PipelinePorts, order: RunOrder, charge: Charge, drawn: list[NDArray[np.int64]]
 ) -> str:
-    """Run the program and return the answer to store; every failure gives the same refusal."""
-    sums, _ = attempt_read(lambda: _sums(door, order, drawn))  # a failure freezes no question
+    """Run the program, and return the answer to store. Every failure gives the same refusal."""
+    # a failure here freezes no query shape
+    sums, _ = attempt_read(lambda: _sums(door, order, drawn))
     if sums is None:
         _failed(door.ledger, charge)
     said: Json = {"format": FORMAT, "version": order.card.version, "sums": list(sums)}
@@ -274,7 +278,7 @@ def _split_order(order: RunOrder, target: str, key: bytes) -> SplitOrder:
 
 
 def _each_person(door: PipelinePorts, order: RunOrder, split: SplitOrder) -> None:
-    """Run a "bids" program for each person alone, and store the results for the blocks."""
+    """Run a "bids" program for each person alone. Store the results, which the blocks get."""
     if not order.run.person_runs:
         return
     laid, turns = _laid(order), door.engine.split_people(split)
@@ -285,7 +289,7 @@ def _each_person(door: PipelinePorts, order: RunOrder, split: SplitOrder) -> Non
 
 
 def _laid(order: RunOrder) -> InputTiming:
-    """Return the engine's starting time, and the most data that it may write, by the card."""
+    """Return the engine's starting time, and the most data that it may write by the card."""
     run, folders = order.run, order.card.folders
     if folders is None or not run.program.is_study:
         return InputTiming(time.monotonic())
@@ -325,7 +329,7 @@ def _charge(order: RunOrder) -> Charge:
 
 
 def bounding(run: Run) -> str:
-    """Describe the contribution bounds: one person is in one block."""
+    """Return a text that describes the contribution bounds: one person is in one block."""
     return (
         f"a person with all their rows is in one of {run.blocks} blocks, whatever the program does"
     )
@@ -352,7 +356,7 @@ def _receipt(
         **({"rule": order.rule} if order.rule else {}),
         "says": run.in_words(),
         "data_set": card.name,
-        "version": version,  # of the rows that were read
+        "version": version,  # the version of the rows that were read
         "people": card.people,
         "guarantee": GUARANTEE,
         "unit": unit_of(card),

@@ -32,9 +32,9 @@ from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Clock, Listing
 from sfumato.vault.users import Caller
 
-MAX_RULES: Final = 100  # per data set
+MAX_RULES: Final = 100  # the most rules of one data set
 _BY: Final = "rule:"  # prefix of a rule's id in `decided_by`
-_UNPAID: Final = (  # refusals that come before a charge
+_UNPAID: Final = (  # codes of refusals that come before a charge
     "budget-exceeded", "sandbox-missing", "ledger-busy", "data-set-frozen", "unknown-data-set",
     "pipeline-waits", "pipeline-unknown", "bad-pipeline",
 )  # fmt: skip
@@ -83,7 +83,7 @@ class PipelineRules:
     def fitting(self, program: Program, asker: Asker) -> Rule | None:
         """Return the oldest rule that the program matches, or None.
 
-        Rules don't cover environments, so a program with its own environment matches none.
+        Rules do not cover environments, so a program with its own environment matches no rule.
         """
         if program.own_environment:
             return None
@@ -93,11 +93,11 @@ class PipelineRules:
 
     @contextmanager
     def taken(self, found: Submitted, order: RunOrder) -> Iterator[RunOrder]:
-        """Reserve the run's epsilon under the rule that approved its program, during the block.
+        """During the block, hold a reservation of the run's epsilon under the program's rule.
 
-        Refuse a run outside the rule's limits, and an asker whom it does not name. A run that was
-        charged and failed stays spent; the next try is charged and counted again. A program that
-        its owner approved needs no reservation.
+        Refuse a run outside the rule's limits, and an asker whom the rule does not name. A run that
+        was charged and failed stays spent; the next try is charged and counted again. A program
+        that its owner approved needs no reservation.
         """
         if not is_by_rule(found):
             yield order
@@ -121,7 +121,7 @@ class PipelineRules:
         self.store.spend(spending, spending.run)
 
     def check(self, found: Submitted, run: Run, asker: Asker) -> None:
-        """Refuse an asker or a run that the approving rule does not allow now."""
+        """Refuse an asker or a run that the approving rule does not allow at present."""
         if not is_by_rule(found):
             return
         rule = self._rule_of(found)
@@ -142,12 +142,12 @@ class PipelineRules:
 
 
 def by_rule(rule: Rule) -> str:
-    """Return the `decided_by` value of a program that a rule approved."""
+    """Return the value of `decided_by` for a program that this rule approved."""
     return _BY + rule.id
 
 
 def is_by_rule(found: Submitted) -> bool:
-    """Say whether a rule approved the program, and not its owner."""
+    """Return True if a rule approved the program, and not its owner."""
     return found.state == APPROVED and found.decided_by.startswith(_BY)
 
 
@@ -167,7 +167,10 @@ def _short(text: str) -> str:
 
 
 def _run_key(run: Run, version: str) -> str:
-    """Return a key of the run's terms and the version; equal runs count once."""
+    """Return a key of the run's terms and the data version.
+
+    Equal runs have equal keys, so they count once.
+    """
     said = json.loads(canonical_json(run.as_json()))
     return hashlib.sha256(canonical_json({"run": said, "version": version}).encode()).hexdigest()
 

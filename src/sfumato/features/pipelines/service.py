@@ -57,13 +57,13 @@ from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Catalogue, Clock, Listing
 from sfumato.vault.users import Caller
 
-MAX_HANDED_IN: Final = 1000  # programs per author and data set, in any state
-MAX_WAITING: Final = 20  # waiting programs per author and data set
+MAX_HANDED_IN: Final = 1000  # the most programs of one author on one data set, in any state
+MAX_WAITING: Final = 20  # the most waiting programs of one author on one data set
 
 
 @dataclass(frozen=True)
 class Unsplit:
-    """A stand-in for an engine that can't split rows into blocks yet."""
+    """A stand-in for an engine that does not support splitting rows into blocks."""
 
     kind: str
 
@@ -76,7 +76,7 @@ class Unsplit:
         raise _not_on(self.kind)
 
     def free_disk_bytes(self, table: str) -> int:
-        """Return 0: there is no disk space for blocks."""
+        """Return 0, because this engine has no disk space for blocks."""
         return 0
 
 
@@ -90,7 +90,7 @@ class Pipelines:
     clock: Clock
     dice: RandomSource
     rules: PipelineRules
-    brought: Callable[[], Sequence[str]]  # the names of this machine's program environments
+    brought: Callable[[], Sequence[str]]  # returns the names of this machine's program environments
     # Only one plan at a time holds its synthetic people in memory.
     planning: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
@@ -251,7 +251,8 @@ class Pipelines:
         text = canonical_json(program.as_json())
         now = self.clock.now()
         made = Submitted(program.digest, listing.card.name, text, asker.user, now)
-        if not self.store.add(made):  # added concurrently; a decision on it may be stored already
+        # another request added it meanwhile, and its owner may have decided already
+        if not self.store.add(made):
             return self._found(listing, program.digest)
         if asker.user == listing.owner:
             most = listing.card.budget.epsilon
@@ -297,7 +298,7 @@ class Pipelines:
             raise _unknown()
 
     def _check_same(self, found: Submitted, run: Run) -> None:
-        """Refuse a program whose text, card or libraries differ from what was approved."""
+        """Refuse a program if its text, card or libraries differ from those that were approved."""
         is_here = run.program.environment == self.door.sandbox.environment(
             run.program.own_environment
         )
@@ -315,7 +316,7 @@ class Pipelines:
             )
 
     def _thawed(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
-        """Return the same as `_listing`; refuse while the data set is frozen."""
+        """Return the result of `_listing`. Refuse while the data set is frozen."""
         listing, asker = self._listing(caller, data_set)
         check_not_frozen(self.catalogue, listing, caller.user)
         return listing, asker
@@ -333,7 +334,7 @@ def _allows_less(before: Submitted, now: Submitted) -> bool:
 
 
 def _terms(asked: PipelineTerms) -> dict[str, object]:
-    """Return the terms of a run that the request gives."""
+    """Return the fields of the request that are terms of a run."""
     return asked.as_body("data_set", "pipeline", "op", "people", "seed")
 
 
@@ -342,7 +343,7 @@ def _planned(program: Program, asked: PipelineTerms, blocks: int, delta: Fractio
 
 
 def _values(answer: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON of our own release
-    """Return the released numbers by name, without arrays."""
+    """Return the answer's released numbers by name. Arrays are not included."""
     return dict(zip(answer["columns"], answer["rows"][0], strict=True))
 
 

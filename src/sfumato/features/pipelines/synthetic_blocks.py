@@ -22,14 +22,14 @@ KIND: Final = "schema-twin"  # the label inside their files
 
 @dataclass(frozen=True)
 class Lines:
-    """A table in the format of block files: its path, its header, and each person's lines."""
+    """A table in the format of block files: its path, its header line, and each person's lines."""
 
     path: str
     head: str
     of: Mapping[str, Sequence[str]]
 
     def text(self, people: Collection[str]) -> bytes:
-        """Return the table with the rows of these people alone."""
+        """Return the text of the table with only the lines of these people."""
         return (self.head + "".join("".join(self.of.get(name, ())) for name in people)).encode()
 
 
@@ -43,7 +43,10 @@ class SyntheticBlocks:
     is_study: bool
 
     def block(self, people: Collection[str], left: Mapping[str, bytes]) -> bytes:
-        """Return the input of a block of these people, with the results of per-person runs."""
+        """Return the input of a block of these people.
+
+        `left` has the results of their per-person runs.
+        """
         if not self.is_study:
             return self.tables[0].text(people)
         parts = [whole(FILE, table.path, table.text(people)) for table in self.tables]
@@ -75,7 +78,7 @@ def synthetic_blocks(card: Card, program: Program, people: int, seed: str) -> Sy
 
 
 def values_of(card: Card, people: int) -> int:
-    """Estimate the number of values that so many synthetic people have."""
+    """Estimate the number of cells in the tables of so many synthetic people."""
     tables = [table for table in card.every_table if not table.is_public]
     return sum(people * (1 + most_rows(t)) * (1 + len(t.columns)) // 2 for t in tables)
 

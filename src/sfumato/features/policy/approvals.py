@@ -14,7 +14,7 @@ STATES: Final = (WAITING, APPROVED, DECLINED, OUTDATED)
 
 @dataclass(frozen=True)
 class Approval:
-    """A request to raise a cap from `before`, which takes effect when a second person approves."""
+    """A request to raise a cap whose value was `before`. A second person must approve it."""
 
     id: str
     data_set: str

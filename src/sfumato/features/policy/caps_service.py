@@ -44,7 +44,7 @@ from sfumato.vault.users import Caller, check_words
 
 @dataclass(frozen=True)
 class Caps:
-    """The caps service of one vault, with the raises that wait for a second person."""
+    """The caps service of one vault. It stores raises that wait for a second person."""
 
     ledger: Ledger
     catalogue: Catalogue
@@ -53,7 +53,10 @@ class Caps:
     clock: Clock
 
     def set(self, caller: Caller, asked: ChangeCap) -> Json:
-        """Lower a cap at once; raise it at once or after a second person's approval."""
+        """Lower a cap at once.
+
+        Raise a cap at once, or after a second person's approval if required.
+        """
         card = own_listing(self.catalogue, caller, asked.data_set).card
         if card.window is not None:
             raise windows_stay()
@@ -94,9 +97,9 @@ class Caps:
         return self._approved(caller, found) if is_approved else self._declined(caller, found)
 
     def _approved(self, caller: Caller, found: Approval) -> Json:
-        """Raise the cap, unless it has changed since the request.
+        """Raise the cap, unless the cap has changed since the request.
 
-        The decision is stored first, so a crash after it leaves the cap as it was.
+        The decision is stored first, so a crash between the two leaves the cap unchanged.
         """
         self._check_raise(found.account, found.why)
         account = self.ledger.store.account(found.account)
@@ -130,7 +133,7 @@ class Caps:
         self.ledger.note("cap-decided", {"approval": found.id, "state": state, "by": caller.user})
 
     def _opened(self, card: Card, account: str, asked: ChangeCap) -> Account:
-        """Return the account; open it with the card's cap if it does not exist yet."""
+        """Return the account. If it does not exist yet, open it with the card's cap."""
         by_kind = {"group": card.group_cap, "user": card.user_cap}
         cap = cap_from_budget(by_kind.get(asked.of) or card.budget)
         return self.ledger.open_account(account, cap)
@@ -212,12 +215,15 @@ def _wanted(card: Card, asked: ChangeCap) -> tuple[Budget, str]:
 
 
 def _delta_of(account: Account) -> Fraction:
-    """Return the delta of a cap, which stores half of it (dp/accounting/privacy_filter.py)."""
+    """Return the delta of an account's cap.
+
+    A cap stores half of its delta (dp/accounting/privacy_filter.py).
+    """
     return Fraction(2 * account.cap.delta, DELTA_UNITS)
 
 
 def check_second(caller: Caller) -> None:
-    """Refuse a caller who is neither owner nor operator, and so can't be a second person."""
+    """Refuse a caller who is neither owner nor operator, because only they can be second person."""
     if not (caller.may("own") or caller.may("operate")):
         raise Refused(
             "not-allowed", "This needs the role of an owner or operator.", "Ask for the role."
@@ -225,7 +231,10 @@ def check_second(caller: Caller) -> None:
 
 
 def _may_see(caller: Caller, approval: Approval) -> bool:
-    """Say whether the caller may see an approval: operators see all, requesters their own."""
+    """Return True if the caller may see an approval.
+
+    Operators see all approvals, and requesters see their own.
+    """
     is_theirs = caller.may("operate") or approval.asked_by == caller.user
     return is_theirs and caller.reaches(approval.data_set)
 

@@ -22,7 +22,8 @@ from sfumato.release.ledger_guard import Ledger
 from sfumato.vault.ports import Clock
 from sfumato.vault.users import Caller, User
 
-LASTS: Final = timedelta(hours=24)  # how long a job waits, and how long a confirmation is valid
+# how long a job waits for a confirmation, and how long a confirmation is valid
+LASTS: Final = timedelta(hours=24)
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,10 @@ class Confirmations:
     clock: Clock
 
     def ask(self, caller: Caller, user: User, job: str, said: tuple[str, str]) -> Confirmation:
-        """Ask a user to confirm the people of an add job, unless they are asked or have agreed.
+        """Ask a user to confirm that the people of an add job are new. Return the confirmation.
 
-        A user who declined, or who agreed more than a day ago, is asked again. `said` is the data
-        set and its people domain.
+        A user who is asked already, or who agreed within the last day, is not asked again. `said`
+        is the data set and its people domain.
         """
         known = self.store.of_job(job)
         if known is not None and (known.state == WAITING or self._is_agreed(known)):
@@ -58,7 +59,10 @@ class Confirmations:
         return asked
 
     def second_person(self, caller: Caller, user: User | None) -> User:
-        """Check that the named second person is another owner or operator; refuse anybody else."""
+        """Return the named user if they can be the second person: another owner or operator.
+
+        Else refuse.
+        """
         is_one = user is not None and not user.is_blocked and user.name != caller.user
         if user is None or not is_one or not user.actions & {"own", "operate"}:
             raise Refused(
@@ -70,14 +74,14 @@ class Confirmations:
         return user
 
     def waits(self, job: str, begun: str) -> bool:
-        """Say whether the job still waits for a confirmation; after a day it no longer does."""
+        """Return True if the job still waits for a confirmation. A job waits for a day at most."""
         known = self.store.of_job(job)
         if known is None:
             return not self._is_old(begun)
         return known.state == WAITING and not self._is_old(known.asked_at)
 
     def asked_of(self, job: str) -> str | None:
-        """Return the user whose confirmation the job waits for, or None."""
+        """Return the name of the user whose confirmation the job waits for, or None."""
         known = self.store.of_job(job)
         return known.asked_of if known is not None and known.state == WAITING else None
 
@@ -100,7 +104,7 @@ class Confirmations:
         return now - datetime.fromisoformat(at) > LASTS
 
     def holds(self, confirmation: str) -> bool:
-        """Say whether there is a confirmation of this id."""
+        """Return True if there is a confirmation of this id."""
         return confirmation.isalnum() and self.store.find(confirmation) is not None
 
     def waiting(self, caller: Caller) -> list[Json]:

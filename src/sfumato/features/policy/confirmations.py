@@ -10,7 +10,7 @@ from sfumato.features.policy.approvals import WAITING
 
 @dataclass(frozen=True)
 class Confirmation:
-    """The confirmation of one named user, which one add job waits for."""
+    """A confirmation that one add job needs from one named user."""
 
     id: str
     job: str

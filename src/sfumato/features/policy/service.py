@@ -17,7 +17,7 @@ from sfumato.vault.ports import Catalogue, Clock, Grant
 from sfumato.vault.service_ports import AccessStore
 from sfumato.vault.users import Caller, check_words
 
-LATE_DAYS: Final = 7  # how far back an owner sees reads that the host killed
+LATE_DAYS: Final = 7  # how many days back an owner sees reads that the host killed
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ class Policy:
             raise Refused(
                 "unknown-user", "That user has no grant for this data set.", "List the grants."
             )
-        self.catalogue.revoke(name, user)  # first, so that a crash leaves the user without access
+        # first, so that the user has no access even after a crash
+        self.catalogue.revoke(name, user)
         self.ledger.note("grant-revoked", {"data_set": name, "user": user, "by": caller.user})
         return {"revoked": user}
 
@@ -122,7 +123,7 @@ class Policy:
         return list(found.values())
 
     def lost_readings(self, caller: Caller, data_set: str) -> list[Json]:
-        """Count how often the host killed a read of the data set in the last days, by cause."""
+        """Return how often the host killed a read of the data set in the last days, by cause."""
         name = own_listing(self.catalogue, caller, data_set).card.name
         late = datetime.fromisoformat(self.clock.now()) - timedelta(days=LATE_DAYS)
         return losses(self.ledger.store, name, late.isoformat(timespec="milliseconds"))

@@ -25,7 +25,7 @@ from sfumato.vault.ports import LedgerStore
 
 QUESTIONS: Final = 50  # the most queries in the report
 _PAGE: Final = 500  # ledger entries per page
-_PAGES: Final = 20  # pages that are searched, from the ledger's end
+_PAGES: Final = 20  # the most pages that are searched, from the ledger's end
 
 
 def spending(ledger: Ledger, card: Card) -> Json:
@@ -45,7 +45,7 @@ def spending(ledger: Ledger, card: Card) -> Json:
 
 
 def kind_of(card: Card, account: str) -> tuple[str, str]:
-    """Return an account's kind (people, data-set, group or user) and the name it is for."""
+    """Return an account's kind (people, data-set, group or user), and the name of its holder."""
     for kind, stem in (
         ("group", group_account(card.name, "")),
         ("user", user_account(card.name, "")),
@@ -97,7 +97,7 @@ def _questions(store: LedgerStore, data_set: str) -> Iterator[Json]:
 
 
 def _backwards(store: LedgerStore) -> Iterator[Entry]:
-    """Yield the ledger's last _PAGE * _PAGES entries, the newest first."""
+    """Yield the last _PAGE * _PAGES entries of the ledger, the newest first."""
     above = store.head().seq
     for _ in range(_PAGES):
         if above <= 0:

@@ -20,7 +20,7 @@ from sfumato.server.console.number_text import key_text
 from sfumato.server.console.page import Page
 from sfumato.server.console.visit import Said, Visit, unknown_page
 
-SHOWN: Final = 500  # rows on the page; the files have all of them
+SHOWN: Final = 500  # the most rows on the page; the files have all rows
 MAX_PICTURES: Final = 4
 
 
@@ -90,7 +90,10 @@ def _cell(value: object, bar: tuple[float, float] | None, is_key: bool) -> Cell:
 
 
 def csv_of(found: Answer) -> str:
-    """Return the answer as CSV; a text that a spreadsheet would run as a formula gets a quote."""
+    """Return the answer as CSV.
+
+    A quote precedes each text that a spreadsheet would run as a formula.
+    """
     frame = found.frame()
     text = io.StringIO()
     writer = csv.writer(text)

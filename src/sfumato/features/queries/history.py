@@ -1,4 +1,4 @@
-"""A user's history: their own past queries, and how to find their answers again."""
+"""A user's history: their own past queries, and the way from a query to its answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def history(ledger: Ledger, user: str, before: int, limit: int) -> Json:
 
 
 def asked_before(ledger: Ledger, caller: Caller, op: str) -> dict[str, Any]:  # Any: JSON of it
-    """Return the ledger entry's body of the caller's answered operation; or refuse."""
+    """Return the body of the ledger entry of an answered operation of the caller.
+
+    Refuse any other operation.
+    """
     past = ledger.store.past_of(caller.user, op)
     body = {} if past is None else json.loads(past.entry.body).get("body", {})
     is_question = past is not None and past.state == "answered" and "request" in body
@@ -44,7 +47,8 @@ def question_json(past: PastOperation) -> Json:
     return {
         "op": past.op,
         "entry": past.entry.seq,
-        "at": past.entry.at[:19],  # finer times show when another query ended
+        # cut to seconds, because finer times show when another user's query ended
+        "at": past.entry.at[:19],
         "state": past.state,
         "code": ended.get("code"),
         "charged": sorted(said["debits"]),

@@ -19,7 +19,7 @@ from sfumato.server.console.visit import Said, Visit
 from sfumato.wire.json_text import bad_request
 from sfumato.wire.query_json import refusal_shape
 
-FIRST: Final = "0.1"  # the form's initial epsilon
+FIRST: Final = "0.1"  # the epsilon that the empty form proposes
 WORDS: Final = (
     "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "AND", "OR", "NOT", "IN",
     "BETWEEN", "AS", "COUNT(*)", "COUNT(DISTINCT ", "SUM(", "AVG(", "MEDIAN(", "MIN(", "MAX(",
@@ -46,7 +46,8 @@ async def live_price(visit: Visit) -> Response:
     (said, refused), budget = await asyncio.gather(
         visit.tried("price", lambda: _price_body(visit)), visit.call("budget", data_set)
     )
-    if refused is not None:  # the user may still be typing, so a refusal is no error page
+    # a refusal is returned as JSON and not as an error page, because the user may still be typing
+    if refused is not None:
         return JSONResponse(refusal_shape(for_pages(refused)))
     return JSONResponse(price_view(said or {}, _tightest(budget)))
 
@@ -60,7 +61,7 @@ async def ask(visit: Visit) -> Response:
 
 
 def price_view(price: Shape, account: Account) -> dict[str, Any]:
-    """Return the price's texts and numbers, as the page shows them with or without scripts."""
+    """Return the price's texts and numbers, as the page shows them with and without scripts."""
     taken = price["epsilon"]
     head, rows = Price(dict(price)).table()
     return {
@@ -85,13 +86,16 @@ def price_view(price: Shape, account: Account) -> dict[str, Any]:
 
 
 def _taken(account: Account, epsilon: float) -> float:
-    """Return the share of the cap that the price would take, in percent."""
+    """Return the share of the epsilon cap that the query would spend, in per cent."""
     cap = account.cap["epsilon"]
     return round(min(100 - account.share, 100 * epsilon / cap), 3) if cap else 0
 
 
 def _fits_words(price: Shape) -> str:
-    """Describe whether the price fits the budget, and the largest that does; repeats are free."""
+    """Return a sentence that says whether the price fits, and the largest epsilon that fits.
+
+    For a repeated query it says that the answer is free.
+    """
     left = price["left"]["next_epsilon"]
     if price["free"]:
         return "Answered before: asking again is free, with the same numbers."

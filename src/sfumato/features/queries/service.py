@@ -80,19 +80,22 @@ class Queries:
     ) -> list[PaidOrder | Release | Exception | None]:
         """Charge several queries in one ledger transaction, before any row is read.
 
-        Each query returns itself as paid, its stored answer, its error, or None. None means that
-        nothing was charged; the caller then uses `ask`.
+        For each query, it returns the paid order, the stored answer, or the error. It returns None
+        if nothing was charged; the caller then uses `ask`.
         """
         orders = [self._order_of(caller, asked) for caller, asked in several]
         begun = iter(begin_all(self.door, [order for order in orders if order is not None]))
         return [None if order is None else next(begun) for order in orders]
 
     def read(self, begun: PaidOrder) -> str:
-        """Read the rows of one paid query; return its noisy answer as text, or refuse."""
+        """Read the rows for one paid query. Return its noisy answer as text, or refuse."""
         return read_rows(self.door, begun)
 
     def end(self, read: Sequence[tuple[PaidOrder, str]]) -> list[Release | Exception]:
-        """Store several answers in one ledger transaction; return each release, or its error."""
+        """Store several answers in one ledger transaction.
+
+        Return each release, or the error of its query.
+        """
         return end_all(self.door, read)
 
     def answer_all(self, several: Sequence[PaidOrder]) -> list[Release | Exception]:
@@ -105,7 +108,7 @@ class Queries:
         return None
 
     def _order_now(self, caller: Caller, asked: Ask) -> Order:
-        """Return the order, if the caller may query now; the charge checks that again."""
+        """Return the query's order if the caller may query now. The charge checks it again."""
 
         def may_still() -> None:
             self._thawed(caller, asked.data_set)
@@ -147,7 +150,7 @@ class Queries:
     def budget(self, caller: Caller, data_set: str) -> Json:
         """Return cap, spent and left of the data set's, the people's and the caller's accounts."""
         asker, listing = self._listing(caller, data_set)
-        self.door.ledger.check_history()  # a rolled-back ledger has sums that are too low
+        self.door.ledger.check_history()  # the sums of a rolled-back ledger are too low
         accounts = accounts_paying(self.door.ledger, listing.card, asker)
         people, data, *others = accounts
         return {
@@ -209,12 +212,15 @@ class Queries:
         )
 
     def _listing(self, caller: Caller, data_set: str) -> tuple[Asker, Listing]:
-        """Return the data set, and the asker with the groups that allow the query; or refuse."""
+        """Return the data set, and the asker with those groups that allow the query.
+
+        Refuse other callers.
+        """
         asker, opened = self._opened(caller, data_set)
         return asker, opened.listing
 
     def _thawed(self, caller: Caller, data_set: str) -> tuple[Asker, Listing]:
-        """Return the same as `_listing`; refuse also if the owner has frozen the data set."""
+        """Return the result of `_listing`. Refuse also while the owner has frozen the data set."""
         asker, opened = self._opened(caller, data_set)
         if opened.is_frozen:
             raise data_set_frozen(opened.listing, caller.user)
@@ -240,7 +246,7 @@ class Queries:
         return op
 
     def _of_paid(self, card: Card, asker: Asker) -> Json:
-        """Return the price's fields for an answer that the asker has already paid for."""
+        """Return the fields of a price for an answer that the asker has already paid for."""
         people = accounts_paying(self.door.ledger, card, asker)[0]
         return {"free": True, "fits": True, "odds": _odds(card, people.spent)}
 
@@ -292,7 +298,7 @@ class Queries:
 
 
 def numbers_of(question: Query) -> dict[str, Aggregate | Formula]:
-    """Return the answer's numbers by name, without hidden inputs of formulas."""
+    """Return the answer's numbers by name. Hidden numbers that only formulas use are left out."""
     formulas = [o.of.expr for o in question.outputs if isinstance(o.of, Formula)]
     within = {name for expr in formulas for name in columns_of(expr)}
     return {
@@ -303,7 +309,10 @@ def numbers_of(question: Query) -> dict[str, Aggregate | Formula]:
 
 
 def _margin(priced: Priced, of: Aggregate | Formula, people: int | None) -> float | None:
-    """Return the margin of error; None if unknown, or infinite, which JSON can't express."""
+    """Return the 95 % margin of error.
+
+    It is None if it is unknown, or infinite, which JSON cannot express.
+    """
     margin = priced.margin(of, people)
     return None if margin is None or math.isinf(margin) else margin
 
@@ -314,7 +323,10 @@ def _by_size(priced: Priced, of: Aggregate | Formula) -> list[list[float]]:
 
 
 def _raising(priced: Priced, named: Mapping[str, Aggregate | Formula], people: int | None) -> Json:
-    """Return a top-up's price fields, and those of one new draw at the whole price."""
+    """Return the price fields of a top-up, and those of a single new draw at the whole price.
+
+    The result is {} if the query is no top-up.
+    """
     raised = top_up_json(priced)
     if raised is None:
         return {}
@@ -334,9 +346,9 @@ def _odds(card: Card, spent: PrivacyCost) -> str:
 
 
 def sure_at(spent: int, epsilon: Fraction) -> float:
-    """Return the most certain belief in a fact, in percent, after this and all earlier releases.
+    """Return how certain a fact can become after this and all earlier releases, in per cent.
 
-    It starts from even odds: 100 / (1 + e^-ε), with ε the sum of all releases.
+    A belief starts from even odds: 100 / (1 + e^-ε), with ε the sum of all releases.
     """
     return 100 / (1 + math.exp(-(spent / EPSILON_UNITS + float(epsilon))))
 
@@ -367,7 +379,7 @@ def _account_json(account: Account) -> Json:
 
 
 def _bounded(question: Query, asked: PriceQuery) -> Query:
-    """Return the question with the contribution bounds of the request, if it has any."""
+    """Return the question with the contribution bounds that the request sets, if any."""
     return replace(
         question,
         max_groups=asked.max_groups or question.max_groups,

@@ -13,13 +13,13 @@ from sfumato.client.text_tables import number_text
 from sfumato.dp.refusal import Refused
 from sfumato.features.regression.scaled_columns import Model
 
-EVEN = 1 / 3  # variance of a uniform column on [-1, 1]
+EVEN = 1 / 3  # the variance of a column that is uniform on [-1, 1]
 Margins = Callable[[dict[str, float], int], dict[str, float]]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One query of a fit: its purpose, the query, and its share of the price."""
+    """One query of a fit: a text that says its purpose, the query, and its share of the price."""
 
     says: str
     question: Builder
@@ -101,7 +101,7 @@ def _why(size: int | None) -> str:
 def column_margins(
     model: Model, scaled: Sequence[float], rows: int, unit: float
 ) -> dict[str, float]:
-    """Convert the margins of scaled sums of products to margins of coefficients."""
+    """Convert margins of scaled sums of products to margins of coefficients, by column."""
     return {
         x.name: margin / (rows * (1.0 if x.is_boolean else EVEN)) * unit / float(x.half)
         for x, margin in zip(model.xs, scaled, strict=True)

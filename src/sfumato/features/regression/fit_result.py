@@ -118,8 +118,8 @@ def in_units(
 ) -> tuple[Coefficient, dict[str, Coefficient]]:
     """Convert scaled coefficients to the columns' own units.
 
-    `covariances` are those of the noise and of sampling. `margins` are the 95 % half-intervals of
-    each coefficient, in stds.
+    `covariances` are the covariance of the noise and that of sampling. `margins` are the 95 %
+    half-intervals of the coefficients, in multiples of their noise stds.
     """
     turn = _turn(model)
     value = turn @ values + np.eye(len(values))[0] * _start(model)
@@ -142,12 +142,15 @@ def _roots(covariance: Floats) -> Floats:
 
 
 def _start(model: Model) -> float:
-    """Return y at scaled value zero; the score of a logistic fit has no unit, so it is 0 there."""
+    """Return the value of y at scaled value zero.
+
+    For a logistic fit it is 0, because the score has no unit.
+    """
     return 0.0 if model.is_odds else float(model.y.middle)
 
 
 def _turn(model: Model) -> Floats:
-    """Return the matrix that converts scaled coefficients to the columns' units."""
+    """Return the matrix that converts scaled coefficients to the columns' own units."""
     unit = 1.0 if model.is_odds else float(model.y.half)
     slopes = [unit / float(x.half) for x in model.xs]
     turn = np.diag([unit, *slopes])

@@ -1,8 +1,8 @@
 """Linear least squares from one query of noisy moments (soundness rule 20; decision 0005).
 
-With the released matrix M + E, the solution b and the true solution b* satisfy (M + E)(b - b*) = e.
-Here e is the noise's part of the residual moments at b*. It is linear in the noise, so its std is
-known at b.
+Let M + E be the released matrix, where E is the noise. The solution b and the true solution b*
+satisfy (M + E)(b - b*) = e. Here e is the contribution of the noise to the residual moments at b*.
+It is linear in the noise, so its std is known at b.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from sfumato.features.regression.moments_query import (
 from sfumato.features.regression.scaled_columns import Model, model_of
 from sfumato.query.expression import Constant
 
-STEADY: Final = 2.0  # ridge: raise the least eigenvalue of the covariance to so many blurs
+# the ridge raises the covariance's least eigenvalue to at least so many times the noise norm
+STEADY: Final = 2.0
 ROWS_ALIKE: Final = (
     "The sampling std assumes independent rows from one distribution. The ± covers neither "
     "sampling, nor clamping, nor max_rows."
@@ -40,12 +41,12 @@ ROWS_ALIKE: Final = (
 
 @dataclass(frozen=True)
 class Solved:
-    """Scaled coefficients, with the intercept first, and their sensitivity to noise."""
+    """Scaled coefficients, with the intercept first, and the terms for their noise."""
 
     values: Floats
     inverse: Floats
     ridge: float
-    strain: float  # blur / least eigenvalue, at most 1 / STEADY
+    strain: float  # noise norm / least eigenvalue, at most 1 / STEADY
 
 
 def fit_linear(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> Fit:
@@ -109,12 +110,15 @@ def fitted(model: Model, answer: Answer, ridge: float | None) -> Fit:
 
 
 def _solved(matrix: Matrix, count: int, ridge: float | None) -> Solved:
-    """Solve the least squares problem; add a ridge if the noise could make it indefinite."""
+    """Solve the least squares problem.
+
+    Without a given ridge, add one if the noise could make the matrix indefinite.
+    """
     least = float(np.linalg.eigvalsh(matrix.covariance(count))[0])
     blur = matrix.noise_norm(count)
     more = max(STEADY * blur - least, 0.0) if ridge is None else ridge / matrix.rows
     if ridge is not None and least + more <= blur * 1e-9:
-        more = STEADY * blur - least  # the given ridge does not make it positive
+        more = STEADY * blur - least  # the given ridge does not make the matrix positive definite
     inner = matrix.entries[: count + 1, : count + 1].copy()
     inner[0, 0] = matrix.rows
     inner += matrix.rows * more * np.diag([0.0, *[1.0] * count])
@@ -138,7 +142,10 @@ def _sampling(matrix: Matrix, solved: Solved, rest: float, count: int) -> Floats
 
 
 def _explained(matrix: Matrix, theta: Floats, rest: float) -> tuple[float | None, float | None]:
-    """Return r squared and its noise std; None if the noise hides the variance of y."""
+    """Return r squared and the std of its noise.
+
+    Both are None if the noise hides the variance of y.
+    """
     mean = float(matrix.mean[-1])
     whole = float(matrix.entries[-1, -1]) - matrix.rows * mean**2
     rests = np.array([theta @ noise @ theta for noise in matrix.noises])

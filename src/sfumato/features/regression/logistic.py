@@ -1,8 +1,9 @@
 """Logistic regression in rounds of noisy full gradients (soundness rule 20; decision 0005).
 
-The first query is that of the moments; they guide the steps. Each later query is the gradient at
-weights computed from released values alone. The final fit averages all gradients. The weight of
-each depends on its noise and on its distance from the optimum.
+The first query asks for the moments, which guide the steps of the fit. Each later query asks for
+the gradient at weights that are computed from released values alone. The final fit averages all
+gradients. The weight of a gradient depends on its noise and on the distance of its round from the
+optimum.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from sfumato.query.expression import Arithmetic, Clamp, Constant, Expr, Floor, w
 GRID: Final = 2**12  # a probability is a multiple of 1/GRID
 WEIGHT_GRID: Final = 2**10  # a weight of a scaled column is a multiple of 1/WEIGHT_GRID
 HEAVIEST: Final = 16  # the largest weight of a scaled column
-MAX_NODES: Final = 1900  # of a query; the language allows 2,000
+MAX_NODES: Final = 1900  # the most expression nodes of a query here; the language allows 2,000
 PIECES: Final = (6, 5, 4, 3, 2)
 
 
@@ -64,7 +65,7 @@ def on_grid(weights: Floats) -> tuple[Fraction, ...]:
 def gradient_question(
     model: Model, weights: Sequence[Fraction]
 ) -> tuple[Builder, PiecewiseLogistic]:
-    """Return the query of a round and its curve, with as many pieces as fit into a query."""
+    """Return the query of a round, and its curve with as many pieces as fit into a query."""
     for pieces in PIECES:
         curve = ladder(pieces)
         built = model.asking(_sums(model, weights, curve))
@@ -128,7 +129,7 @@ def _score(model: Model, weights: Sequence[Fraction]) -> Expr:
 
 
 def _nothing(model: Model, constant: Expr) -> Expr:
-    """Return a constant score as an expression that still depends on a column."""
+    """Return a constant score as an expression that depends on a column (times zero)."""
     return Arithmetic("+", Arithmetic("*", model.y.term, literally(0)), constant)
 
 
@@ -145,22 +146,23 @@ def _sum(terms: Sequence[Expr]) -> Expr:
     return Arithmetic("+", _sum(terms[:half]), _sum(terms[half:]))
 
 
-FOR_MOMENTS: Final = Fraction(3, 10)  # share of the price
+FOR_MOMENTS: Final = Fraction(3, 10)  # the share of the price that pays for the moments
 MAX_ROUNDS: Final = 20
-MISFIT: Final = 0.2  # assumed relative error of the crowd's curvature
-FLOOR: Final = 0.5  # least eigenvalue of the crowd's covariance, in blurs
+MISFIT: Final = 0.2  # the assumed relative error of the curvature under the normal approximation
+# the least eigenvalue of the approximation's covariance, in multiples of the noise norm
+FLOOR: Final = 0.5
 STEPS: Final = 40
 LONGEST_STEP: Final = 1.5
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round's release: the gradient at its weights, and the std of its noise."""
+    """The release of one round: the gradient at the round's weights, and the std of its noise."""
 
     weights: Floats
     gradient: Floats
     stds: Floats
-    curve_error: Floats  # error bound of the gradient from the piecewise linear curve
+    curve_error: Floats  # bound on the gradient's error from the piecewise linear curve
     answer: Answer
 
     @property
@@ -198,7 +200,10 @@ def price_logistic(rows: Builder, y: str, xs: Sequence[str], terms: FitPriceTerm
 
 
 def _stages(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> tuple[Model, list[Stage]]:
-    """Return every query with its share; rounds are planned at the largest weights."""
+    """Return the model, and every query with its share of the price.
+
+    The rounds are planned at the largest weights.
+    """
     card, count = rows.target.card, terms.get("rounds", ROUNDS)
     if terms.get("ridge") is not None:
         raise Refused("not-in-language", "A logistic fit takes no ridge.", "Leave ridge out.")
@@ -225,7 +230,10 @@ def _stages(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> tuple[
 
 
 def _parts(rounds: int) -> list[Fraction]:
-    """Return the price shares; later rounds start nearer to the optimum, so they get more."""
+    """Return the price share of each query.
+
+    Later rounds start nearer to the optimum, so they get larger shares.
+    """
     rest, whole = 1 - FOR_MOMENTS, rounds * (rounds + 1) // 2
     return [FOR_MOMENTS, *(rest * number / whole for number in range(1, rounds + 1))]
 
@@ -243,14 +251,17 @@ def _crowd(matrix: Matrix, count: int) -> NormalApproximation:
 
 
 def _start(matrix: Matrix, crowd: NormalApproximation) -> Floats:
-    """Return the initial weights, at which the crowd has the released sums of y (ridge 1)."""
+    """Return the initial weights: with them, the normal approximation has the released sums of y.
+
+    The ridge penalty is 1.
+    """
     size = len(crowd.mean) + 1
     wanted = (matrix.entries[:size, -1] + matrix.entries[:size, 0]) / 2
     return _solved(crowd, wanted, np.zeros(size), 1.0)
 
 
 def _solved(crowd: NormalApproximation, wanted: Floats, begin: Floats, ridge: float) -> Floats:
-    """Return the weights with the wanted expected gradient, by Newton's method."""
+    """Return the weights with the wanted expected gradient, found by Newton's method."""
     weights = begin
     for _ in range(STEPS):
         missing = wanted - crowd.gradient(logistic, weights) - ridge * weights
@@ -282,7 +293,7 @@ def _round(model: Model, crowd: NormalApproximation, weights: Floats, stage: Sta
 
 
 def _settled(crowd: NormalApproximation, rounds: Sequence[Round]) -> Floats:
-    """Return the weights from all rounds, averaged by trust."""
+    """Return the weights from all rounds, averaged with `trust` as the weight of a round."""
     trust = np.array([r.trust for r in rounds])
     wanted = [r.gradient + crowd.gradient(logistic, r.weights) for r in rounds]
     mean = np.average(wanted, axis=0, weights=trust)
@@ -308,8 +319,8 @@ def _errors(
 ) -> tuple[Floats, Floats]:
     """Return the covariances of the noise and of the remaining optimisation error.
 
-    The second assumes a relative error of MISFIT in the crowd's values. These are its curvature
-    along each step, and its correction for the piecewise linear curve.
+    The second assumes a relative error of MISFIT in two values of the normal approximation: its
+    curvature along each step, and its correction for the piecewise linear curve.
     """
     inverse = np.linalg.inv(crowd.curvature(steepness, weights) + 1e-6 * np.eye(len(weights)))
     trust = np.array([r.trust for r in rounds])

@@ -1,7 +1,8 @@
-"""The logistic curve as a sum of clamps, which queries can express, and its mean over a crowd.
+"""The logistic curve as a sum of clamps, which queries can express, and its mean over the rows.
 
-A crowd is a normal distribution with the released mean and covariance of the rows. It only guides
-the rounds; information on the rows comes from the gradients (decision 0005).
+The mean uses a normal approximation: a normal distribution with the released mean and covariance of
+the rows. It only guides the rounds. Information about the rows comes from the gradients (decision
+0005).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Floats = NDArray[np.float64]
 FAR: Final = 8  # beyond it the curve is 0 or 1
 KNOT_GRID: Final = 2**4
 SLOPE_GRID: Final = 2**12
-POINTS: Final = 60  # quadrature points over a crowd
+POINTS: Final = 60  # the number of quadrature points
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,10 @@ class PiecewiseLogistic:
 
 @lru_cache(maxsize=16)
 def ladder(pieces: int) -> PiecewiseLogistic:
-    """Return the curve with `pieces` pieces per side, denser where it bends; within 0 to 1."""
+    """Return the curve with `pieces` pieces per side.
+
+    The pieces are denser where the curve bends. Its values are from 0 to 1.
+    """
     fine = np.linspace(0, FAR, 4001)
     bend = np.sqrt(np.abs(steepness(fine) * (1 - 2 * logistic(fine))))
     share = np.cumsum(bend) / bend.sum()
@@ -77,7 +81,7 @@ class NormalApproximation:
     covariance: Floats
 
     def _along(self, weights: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return quadrature scores, their weights, and the mean of the columns given each score."""
+        """Return the quadrature scores, their weights, and the columns' mean given each score."""
         middle = weights[0] + weights[1:] @ self.mean
         leaning = self.covariance @ weights[1:]
         spread = float(max(float(weights[1:] @ leaning), 1e-12) ** 0.5)
@@ -91,7 +95,7 @@ class NormalApproximation:
         return self.rows * np.asarray(columns @ (odds * height(scores)), np.float64)
 
     def off_by(self, heights: Callable[[Floats], Floats], weights: Floats) -> Floats:
-        """Return the rows times the RMS of height(score) times the RMS of each column."""
+        """Return the number of rows times the RMS of height(score) times the RMS of each column."""
         scores, odds, _ = self._along(weights)
         off = np.sqrt(odds @ heights(scores) ** 2)
         squares = np.array([1.0, *(np.diag(self.covariance) + self.mean**2)])

@@ -18,13 +18,15 @@ from sfumato.features.regression.logistic_curve import Floats
 from sfumato.features.regression.scaled_columns import Model, Scaled, literally
 from sfumato.query.expression import Arithmetic, Clamp, Constant, Expr
 
-LAPLACE_95 = 2.12  # stds that cover 95 % of any sum of Laplace noises: ln(20) / sqrt(2), rounded up
+# in stds, the half-interval that covers 95 % of any sum of Laplace noises: ln(20) / sqrt(2),
+# rounded up
+LAPLACE_95 = 2.12
 NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True)
 class Moment:
-    """One sum of the query: its name, its expression, and its pattern in the matrix."""
+    """One sum of the query: its name, its expression, and the matrix entries that it fills."""
 
     name: str
     of: Expr | None
@@ -32,7 +34,10 @@ class Moment:
 
 
 def moments(model: Model) -> list[Moment]:
-    """Return every moment; squares are centred at half their maximum, which halves their noise."""
+    """Return every moment.
+
+    Squares are centred at half their maximum, which halves the sensitivity and so the noise.
+    """
     every = [*model.xs, model.y]
     size = len(every) + 1
     rows = np.diag([1.0, *(1.0 if c.is_boolean else 0.5 for c in every)])
@@ -57,7 +62,10 @@ def _pattern(size: int, i: int, j: int) -> Floats:
 
 
 def _square(column: Scaled) -> Expr:
-    """Return the square minus half its maximum; the clamp only states the known bounds."""
+    """Return the square of a column minus half its maximum.
+
+    The clamp changes no value; it only tells the planner the bounds.
+    """
     most = column.reach**2
     square = Arithmetic("*", column.centred, column.centred)
     known = Clamp(square, Constant.of(0), Constant.of(most))
@@ -71,7 +79,7 @@ def moments_question(model: Model) -> Builder:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The released matrix, and for each moment the change by one std of its noise."""
+    """The released moment matrix, and its change by one std of noise in each moment."""
 
     entries: Floats
     noises: tuple[Floats, ...]
@@ -93,7 +101,7 @@ class Matrix:
         return np.asarray(inner - np.outer(mean, mean), np.float64)
 
     def noise_norm(self, count: int) -> float:
-        """Return the root mean square error (Frobenius norm) of the covariance from noise."""
+        """Return the root mean square (Frobenius) error of the covariance that noise causes."""
         total = 0.0
         for noise in self.noises:
             mean, first = self.mean[:count], noise[0, 1 : count + 1]
@@ -112,7 +120,7 @@ def matrix_of(model: Model, answer: Answer) -> Matrix:
 
 
 def named(answer: Answer) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the answer's single row by name: the values, and their noise stds."""
+    """Return the values of the answer's single row by name, and the noise stds by name."""
     row = cast("Sequence[float]", answer.rows[0])
     stds = cast("Sequence[float]", answer.std[0])
     pairs = zip(answer.columns, row, stds, strict=True)
@@ -121,6 +129,6 @@ def named(answer: Answer) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def stds_for_95(answers: Sequence[Answer]) -> float:
-    """Return how many stds a 95 % interval spans to each side, by the kind of noise."""
+    """Return the half-width of a 95 % interval in stds: larger if any answer has Laplace noise."""
     laplace = any("laplace" in str(answer.receipt["mechanism"]) for answer in answers)
     return LAPLACE_95 if laplace else NORMAL_95

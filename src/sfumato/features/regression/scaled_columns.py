@@ -25,8 +25,8 @@ from sfumato.query.expression import (
 )
 from sfumato.query.model import Aggregate, Output
 
-FINEST: Final = 2**13  # most steps between the bounds; beyond it a column is rounded
-MAX_COLUMNS: Final = 7  # more would need too many moments for one query
+FINEST: Final = 2**13  # the most steps between the bounds of a term; a column with more is rounded
+MAX_COLUMNS: Final = 7  # the most columns; more would need too many moments for one query
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,10 @@ class Model:
     is_odds: bool = False  # logistic: coefficients are of the log odds
 
     def asking(self, named: Sequence[tuple[str, Expr | None]]) -> Builder:
-        """Return the query for sums over the complete rows; None as an expression counts them."""
+        """Return the query for named sums over the complete rows.
+
+        Without an expression (None), an output counts the rows.
+        """
         outputs = tuple(
             Output(name, Aggregate("count") if of is None else Aggregate("sum", (of,)))
             for name, of in named

@@ -54,7 +54,7 @@ CLOSED: Final = "stream-closed"  # kind of ledger entry: a closed period
 
 @dataclass(frozen=True)
 class StreamDoor:
-    """What a stream needs: the ledger, an engine, the noise pool, and a store of private state."""
+    """The dependencies of a stream: ledger, engine, noise pool and private state store."""
 
     ledger: Ledger
     engine: StreamEngine
@@ -64,7 +64,7 @@ class StreamDoor:
 
 @dataclass(frozen=True)
 class Opened:
-    """A paid stream, and the place of its charge in the ledger."""
+    """A stream whose price is paid, and the position of its charge in the ledger."""
 
     stream: Stream
     opener: str
@@ -80,7 +80,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Closed:
-    """A closed period, as the ledger has it."""
+    """A closed period, as its ledger entry describes it."""
 
     end: int
     block: int
@@ -124,7 +124,7 @@ def open_stream(ledger: Ledger, card: Card, stream: Stream, opener: str) -> Open
 
 
 def _opening(ledger: Ledger, card: Card, stream: Stream, charge: Charge, seq: int) -> str:
-    """Return the stream's terms as text, which the ledger stores in the place of an answer."""
+    """Return the stream's terms as text, which the ledger stores as the opening's answer."""
     entry = ledger.store.entry(seq)
     if entry is None:
         raise Bug("a charge is not in the ledger")
@@ -135,14 +135,15 @@ def _opening(ledger: Ledger, card: Card, stream: Stream, charge: Charge, seq: in
 def find_stream(ledger: Ledger, opener: str, data_set: str, name: str) -> Opened | None:
     """Return the open stream of that name, or None."""
     text = ledger.answer_of(opener, stream_op(data_set, name))
-    body: dict[str, Any] = {} if text is None else json.loads(text)  # Any: of our own ledger
-    if body.get("format") != FORMAT:  # no stream: no answer, or a query with this op
+    body: dict[str, Any] = {} if text is None else json.loads(text)  # Any: JSON of our own ledger
+    # it is no stream if it has no answer, or is a query under this operation id
+    if body.get("format") != FORMAT:
         return None
     return Opened(stream_of(body["stream"]), opener, body["seq"], body["epoch"], body["says"])
 
 
 def closed_of(ledger: Ledger, opened: Opened) -> tuple[Closed, ...]:
-    """Return the closed periods, in order; only the first entry of each period counts."""
+    """Return the closed periods in order. Only the first entry of each period counts."""
     found: list[Closed] = []
     for entry in ledger.store.entries(opened.seq):
         if entry.kind != CLOSED:
@@ -211,7 +212,7 @@ def _close(
     kept = doors.kept.find(opened.id, end)
     if kept is None:
         kept = _taken(doors, listing, opened, end, before)
-    words: dict[str, Any] = kept.words  # Any: of a file of our own
+    words: dict[str, Any] = kept.words  # Any: JSON of a file of our own
     if (words["stream"], words["end"], words["follows"]) != (opened.id, end, follows):
         raise _lost("The stored state of the stream does not match the ledger.")
     said = {key: words[key] for key in ("stream", "end", "block", "token", "version")}
@@ -221,7 +222,7 @@ def _close(
 
 
 def opened_token(ledger: Ledger, opened: Opened) -> str:
-    """Return the hash of the opening's entry, which the first period names as its predecessor."""
+    """Return the hash of the opening's ledger entry, which the first period names."""
     entry = ledger.store.entry(opened.seq)
     if entry is None:
         raise Bug("a stream's opening is not in the ledger")
@@ -231,11 +232,12 @@ def opened_token(ledger: Ledger, opened: Opened) -> str:
 def _taken(
     doors: StreamDoor, listing: Listing, opened: Opened, end: int, before: Closed | None
 ) -> PeriodState:
-    """Count the period and save it with its noise; every error becomes one constant code."""
+    """Count the period, add its noise, and save both. Every error becomes one constant code."""
     follows, used = opened_token(doors.ledger, opened), None
     if before is not None:
         follows, used = before.token, _used_before(doors.kept, opened, before)
-    plan = plan_of_period(listing.card, opened.stream, end)  # refused by the card alone
+    # this can refuse only for reasons on the card
+    plan = plan_of_period(listing.card, opened.stream, end)
     where = plan.measure.where
     if where is None:
         raise Bug("a period without an end")
@@ -269,7 +271,7 @@ def _taken(
 
 
 def _blurred(doors: StreamDoor, stream: Stream, order: CountPeriodOrder) -> int:
-    """Return the noisy block; its noise is drawn before any row is read."""
+    """Return the period's noisy block. Its noise is drawn before any row is read."""
     draw = doors.pool.take(stream.running.noise, 1)
     (part,) = add_noise(doors.engine.count_period(order), (0,), (draw,), doors.pool.dice).parts
     return int(part[0])
@@ -306,7 +308,7 @@ def _lost(cause: str) -> Refused:
 
 
 def stream_op(data_set: str, name: str) -> str:
-    """Return the operation id by which the opener pays for the stream of that name."""
+    """Return the operation id under which the opener pays for the stream of that name."""
     return f"stream {stream_id(data_set, name)}"
 
 
@@ -367,7 +369,7 @@ def stream_answer(ledger: Ledger, card: Card, opened: Opened) -> Json:
 
 
 def _receipt(ledger: Ledger, card: Card, opened: Opened, closed: tuple[Closed, ...]) -> Json:
-    """Return the signed receipt of the whole stream, with the place of its last entry."""
+    """Return the signed receipt of the whole stream, with the position of its last ledger entry."""
     stream = opened.stream
     names = people_account(card.people), data_set_account(card.name)
     paying = debtors(card, "", ())[:2]  # without the asker's own account

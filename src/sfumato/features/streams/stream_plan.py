@@ -27,8 +27,9 @@ from sfumato.vault.card.columns import read_constant
 from sfumato.vault.card.data_card import NAME, NAMED, Card
 
 UNITS: Final[tuple[Unit, ...]] = ("day", "week", "month")
-MAX_ROWS: Final = 10**6  # rows per person for which noise can be drawn at the smallest epsilon
-LATEST: Final = 7000  # last year in which a stream may start, so that every period has a date
+# the most rows per person: with them, noise can be drawn at the smallest epsilon
+MAX_ROWS: Final = 10**6
+LATEST: Final = 7000  # the last year in which a stream may start, so that every period has a date
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,9 @@ class Stream:
     data_set: str
     name: str
     question: Query  # RUNNING_COUNT(*) by one period, in the card's spelling
-    start: str  # the first day of the first period
+    start: str  # the day on which the first period begins
     periods: int
-    rows: int  # most rows of a person over all periods together
+    rows: int  # the most rows of a person that count, over all periods together
     epsilon: Fraction
 
     @property
@@ -56,16 +57,19 @@ class Stream:
         return TreeMechanism(Noise("laplace", scale), tree, Axis(1, self.periods, 1))
 
     def day(self, end: int) -> str:
-        """Return the first day of period `end`, counted from 1; one after the last is allowed."""
+        """Return the first day of period `end`, counted from 1.
+
+        The period after the last one is allowed, too.
+        """
         return first_of_period(self.unit, period_of_text(self.unit, self.start) + end - 1)
 
     def ends_by(self, until: str) -> int:
-        """Return how many periods are over at the end of that day."""
+        """Return the number of periods that are over at the end of the day `until`."""
         after = day_of(read_constant("date", until, "until").text) + 1
         return period_of_day(self.unit, after) - period_of_text(self.unit, self.start)
 
     def first_of_block(self, end: int) -> int:
-        """Return the first period of the tree's block that ends with period `end`."""
+        """Return the first period of the block of the tree that ends with period `end`."""
         return int(self.running.tree.before()[end - 1]) + 1
 
     def as_json(self) -> Json:
@@ -203,7 +207,7 @@ def _rounded(unit: Unit, day: str) -> str:
 
 
 def _spelled(card: Card, stream: Stream) -> Query:
-    """Return the question with the card's spelling of names; its filter and column are checked."""
+    """Return the question in the card's spelling, after checking its filter and column."""
     key = _period_of(stream.question)
     checked = plan_of_period(card, stream, 1).question  # refuses a column that is no date
     name = key.of.column if isinstance(key.of, Ref) else ""

@@ -22,13 +22,13 @@ from sfumato.features.surveys.randomised_report import Published
 
 @dataclass(frozen=True)
 class Wave:
-    """A device's record of one series of surveys.
+    """The record of one series of surveys on a device.
 
-    It has the memos of the answered questions, which identify their permanent responses, and says
-    whether any wave had `ever`.
+    It has the memos of the answered questions, which identify their permanent responses. It also
+    says if any wave had `ever`.
     """
 
-    memos: str  # empty once surveys with different memos were answered
+    memos: str  # empty once the device has answered surveys of the series with different memos
     lasts: bool
 
 
@@ -36,7 +36,7 @@ Waves = Mapping[str, Wave]
 
 
 def check_wave(made: Published, known: Waves) -> None:
-    """Refuse a wave whose questions differ from the answered ones, if any wave has `ever`."""
+    """Refuse a wave that asks other questions than the answered ones, if any wave has `ever`."""
     before = known.get(_series(made))
     if before is None or before.memos == _memos(made):
         return

@@ -63,7 +63,10 @@ class FileBallotKeys:
         return blind_signatures.sign(self._loaded(survey), blinded, self._dice)
 
     def proof(self, survey: str) -> tuple[bytes, ...]:
-        """Return the proof that the survey's key can't mark people; empty once it is deleted."""
+        """Return the proof that the survey's key cannot mark people.
+
+        It is empty once the key is deleted.
+        """
         with self._lock:
             known = self._proofs.get(survey)
         if known is None and self._path(survey).is_file():
@@ -73,7 +76,7 @@ class FileBallotKeys:
         return known or ()
 
     def is_signed(self, key: blind_signatures.PublicKey, token: bytes, signature: bytes) -> bool:
-        """Verify the key's signature of a token."""
+        """Return True if the signature of a token is by the survey's key."""
         with self._lock:
             known = self._public.get(key)
             if known is None:
@@ -85,7 +88,7 @@ class FileBallotKeys:
         return False
 
     def forget(self, survey: str) -> None:
-        """Delete the private key for good, so that nothing more is signed."""
+        """Delete the private key for good, so that the service signs nothing more with it."""
         with self._lock:
             self._private.pop(survey, None)
             self._proofs.pop(survey, None)

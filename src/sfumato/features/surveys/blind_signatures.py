@@ -26,11 +26,12 @@ from typing import Final
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 
-HASH_BYTES: Final = 48  # of SHA-384, and of the salt
+HASH_BYTES: Final = 48  # length in bytes of SHA-384, and of the salt
 TOKEN_BYTES: Final = 32
 EXPONENT: Final = 65537  # a prime, on which the proof by roots depends
-SMALLEST_KEY, LARGEST_KEY = 2048, 4096  # bits
-ROOTS: Final = 8  # under a malicious key, each exists by chance once in 65537
+SMALLEST_KEY, LARGEST_KEY = 2048, 4096  # the allowed key sizes in bits
+# number of roots in a proof; under a malicious key, each exists with a chance of 1/65537
+ROOTS: Final = 8
 _TRAILER: Final = 0xBC
 _PROOF: Final = b"sfumato-key-proof/1\n"
 
@@ -60,7 +61,10 @@ class PrivateKey:
 
 @dataclass(frozen=True)
 class Blinded:
-    """A blinded token to be signed, and the inverse factor, which never leaves the device."""
+    """A blinded token to be signed, and the inverse of its factor.
+
+    The inverse never leaves the device.
+    """
 
     message: bytes
     inverse: int
@@ -78,7 +82,8 @@ def blind(key: PublicKey, token: bytes, dice: RandomSource) -> Blinded:
 def blind_with(key: PublicKey, token: bytes, salt: bytes, factor: int) -> Blinded:
     """Blind a token with this PSS salt and this factor."""
     encoded = int.from_bytes(encode(token, key.modulus.bit_length() - 1, salt), "big")
-    if gcd(encoded, key.modulus) != 1:  # a shared factor would make the token recognisable
+    # a factor that shares a divisor with the modulus would make the token recognisable
+    if gcd(encoded, key.modulus) != 1:
         raise unproven()
     hidden = encoded * pow(factor, key.exponent, key.modulus) % key.modulus
     return Blinded(hidden.to_bytes(key.size, "big"), pow(factor, -1, key.modulus))
@@ -105,7 +110,8 @@ def sign(key: PrivateKey, message: bytes, dice: RandomSource) -> bytes:
         mask = int.from_bytes(dice.draw(public.size + 16), "big") % public.modulus
     masked = number * pow(mask, public.exponent, public.modulus) % public.modulus
     signed = _root(key, masked) * pow(mask, -1, public.modulus) % public.modulus
-    if pow(signed, public.exponent, public.modulus) != number:  # a fault would reveal the key
+    # verify the signature before it leaves, because a faulty one would reveal the key
+    if pow(signed, public.exponent, public.modulus) != number:
         raise Bug("a blind signature that does not verify")
     return signed.to_bytes(public.size, "big")
 
@@ -125,7 +131,10 @@ def prove(key: PrivateKey, dice: RandomSource) -> tuple[bytes, ...]:
 
 
 def is_proven(key: PublicKey, roots: Sequence[bytes]) -> bool:
-    """Verify the proof of a key: every unit has exactly one root, so blinding is perfect."""
+    """Return True if the proof of a key is valid: then every unit has exactly one root.
+
+    So blinding is perfect: a blinded token says nothing about the token.
+    """
     is_sized = SMALLEST_KEY <= key.modulus.bit_length() <= LARGEST_KEY
     if not is_sized or key.modulus < 0 or key.modulus % 2 == 0:
         return False
@@ -148,7 +157,10 @@ def unproven() -> Refused:
 
 
 def _nobodys(key: PublicKey) -> list[int]:
-    """Derive the proof's numbers from the key by a hash, with a bias of 2**-128."""
+    """Derive the numbers of the proof from the key by a hash.
+
+    Nobody chose them. Their bias is 2**-128.
+    """
     start = _PROOF + key.modulus.to_bytes(key.size, "big")
     seeds = (hashlib.sha384(start + bytes([place])).digest() for place in range(ROOTS))
     wide = (int.from_bytes(_stretched(seed, key.size + 16), "big") for seed in seeds)
@@ -176,7 +188,7 @@ def _stretched(seed: bytes, length: int) -> bytes:
 
 
 def _root(key: PrivateKey, number: int) -> int:
-    """Compute the private RSA power by the Chinese remainder theorem."""
+    """Return the number to the private power, by the Chinese remainder theorem."""
     by_p = pow(number, key.d % (key.p - 1), key.p)
     by_q = pow(number, key.d % (key.q - 1), key.q)
     return by_q + key.q * (pow(key.q, -1, key.p) * (by_p - by_q) % key.p)

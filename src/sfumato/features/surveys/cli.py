@@ -94,7 +94,7 @@ def _off(one: Any) -> str:  # Any: the Expected of a question
 
 
 def _size(one: Any, size: float) -> str:  # Any: as above
-    """Format an error: of a number in its own unit, of a share in percentage points."""
+    """Format an error with its unit: a number's own unit, or percentage points for a share."""
     if one.question.kind == "number":
         return f"{size:.3g} {one.question.unit}".strip()
     return f"{100 * size:.3g} points"

@@ -36,8 +36,8 @@ class Simulated:
 
     question: str
     answer: str
-    truth: float  # the share among the synthetic people
-    observed: float  # the share among the randomised reports
+    truth: float  # the true share among the synthetic people
+    observed: float  # the share in the randomised reports, before estimation
     estimate: Estimate
 
     def __str__(self) -> str:
@@ -49,12 +49,12 @@ class Simulated:
 
 
 def nearest_share(value: float) -> float:
-    """Clamp an estimated share to 0 to 1; the unbiased estimate may be outside."""
+    """Clamp an estimated share to 0..1. The unbiased estimate can be outside that range."""
     return min(1.0, max(0.0, value))
 
 
 def share_in_words(value: float) -> str:
-    """Format the clamped share; add the original estimate if clamping changed it."""
+    """Format the clamped share. If clamping changed it, add the unbiased estimate."""
     nearest = nearest_share(value)
     return f"{nearest:.1%}" + ("" if nearest == value else f" (cut from {value:.1%})")
 
@@ -81,7 +81,7 @@ class LocalSurvey:
 
     @property
     def tried(self) -> tuple[tuple[Fraction, tuple[Expected, ...]], ...]:
-        """Return the expected errors for other epsilons of the ballot."""
+        """Return other epsilons of the ballot, each with the expected error of all questions."""
         return tried(self._drawn.survey)
 
     def simulate(self, shares: Mapping[str, Shares], people: int | None = None) -> list[Simulated]:
@@ -139,7 +139,7 @@ class LocalSurvey:
         return Published(read_survey(dict(self.design)), PublicKey(1, 1))
 
     def _told(self, question: Question, shares: Shares, people: int) -> np.ndarray:
-        """Draw the true answers of synthetic people from the given shares."""
+        """Draw the true answers of synthetic people from the given shares of a question."""
         if question.kind not in ("yes-no", "choice"):
             raise Refused(
                 "bad-survey",
@@ -180,7 +180,7 @@ def _check_simulated(survey: Survey, shares: Mapping[str, Shares], people: int) 
 
 @dataclass(frozen=True)
 class Coin:
-    """A simulated share of yes: true, observed in randomised reports, and estimated back."""
+    """The simulated share of yes in three forms: true, in the randomised reports, and estimated."""
 
     truth: float
     observed: float

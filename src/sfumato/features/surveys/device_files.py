@@ -41,7 +41,8 @@ from sfumato.features.surveys.respondent_client import (
 )
 from sfumato.system.durable_files import make_folder
 
-FOR_GOOD: Final = (  # as in survey.js: after such a refusal the same ballot can never count
+# after one of these refusals the ballot can never count; survey.js has the same list
+FOR_GOOD: Final = (
     "bad-report", "bad-request", "ballot-spent", "budget-exceeded", "invitation-unknown",
     "invitation-used", "survey-not-open", "survey-unknown",
 )  # fmt: skip
@@ -126,7 +127,8 @@ class KeptDevice:
                 )
             own = self.device()
             waiting = own.begun(made, invitation, truths)
-            if made.survey.series or not self._has_answered:  # at first, an empty record
+            # create an empty record before the first ballot
+            if made.survey.series or not self._has_answered:
                 keep_waves(self.path, own.waves or {})
             keep_ballot(self.path, waiting)
         return waiting
@@ -202,12 +204,13 @@ class KeptDevice:
         raise unreadable(self._spent, what)
 
     def _check_first(self, survey: str) -> None:
-        """Refuse a second answer to a survey.
+        """Refuse a second answer of this device to a survey.
 
         Two people with the same answers would send equal reports from one device.
         """
         if survey in self._done():
-            forget_ballot(self.path, survey)  # left by a crash after the ballot was counted
+            # the file was left by a crash after the ballot was counted
+            forget_ballot(self.path, survey)
             raise Refused(
                 "not-allowed",
                 "This device has already answered this survey.",
@@ -215,7 +218,10 @@ class KeptDevice:
             )
 
     def _check_none_left(self, survey: str) -> None:
-        """Refuse a survey with a stored cost: its ballot was sent, even if other files are lost."""
+        """Refuse a survey whose epsilon is stored, because its ballot was sent.
+
+        This check works even if other files of the device are lost.
+        """
         if any(name.startswith(f"{survey} ") for name in self._costs()):
             raise Refused(
                 "not-allowed",
@@ -240,7 +246,7 @@ class KeptDevice:
         check_wave(made, waves)
 
     def _done(self) -> list[str]:
-        """Return the ids of the answered surveys; refuse a damaged or truncated file."""
+        """Return the ids of the surveys that this device has answered. Refuse a damaged file."""
         what = "which surveys this device has answered"
         text = kept_text(self._answered, what)
         if text is not None and not _IDS.fullmatch(text):
@@ -281,9 +287,10 @@ class KeptDevice:
             )
 
     def _make(self) -> None:
-        """Write a new secret durably and atomically; never overwrite an existing one."""
+        """Write a new secret durably and atomically. Never overwrite an existing secret."""
         make_folder(self.path.parent)
-        secret, name = self.draw(SECRET_BYTES), self.draw(8).hex()  # a draft name of its own
+        # the draft has a random name, so that two processes do not share it
+        secret, name = self.draw(SECRET_BYTES), self.draw(8).hex()
         draft = on_disk(self.path.with_name(f"{self.path.name}.{name}"), secret)
         with contextlib.suppress(FileExistsError):  # another process was first: keep its secret
             os.link(draft, self.path)

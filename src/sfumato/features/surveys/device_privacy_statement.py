@@ -41,7 +41,7 @@ def device_privacy_statement(made: Published) -> list[str]:
 
 
 def adds_up(made: Published) -> str:
-    """Say who adds up a respondent's epsilon over several surveys."""
+    """Return a text that says who adds up a respondent's epsilon over several surveys."""
     return (
         "The house adds up what you give away only if it invited you by name: then over all "
         f"surveys of this owner, up to epsilon {_up(made.survey.lifetime)}. An invitation without "
@@ -50,7 +50,7 @@ def adds_up(made: Published) -> str:
 
 
 def summed(spent: Fraction) -> str:
-    """Say what this device has given away so far, as epsilon and as certainty of a guess."""
+    """Return a text about all reports of this device: their epsilon, and a guess's certainty."""
     return (
         f"In all surveys that were answered with this device: epsilon {_up(spent)}. Somebody who "
         "saw every report of yours, and knew it for yours, could become "
@@ -69,7 +69,7 @@ def _each(told: dict[str, object]) -> list[dict[str, Any]]:
 
 
 def _odds(one: dict[str, Any]) -> str:  # Any: as above
-    """Say how often a report follows the true answer, and what is sent."""
+    """Return a text that says how often a report follows the true answer, and what is sent."""
     if one["ways"]:
         whose = "have their own answer sent"
         among = "" if one["required"] else ", “no answer” among them"

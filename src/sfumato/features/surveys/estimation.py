@@ -47,12 +47,15 @@ from sfumato.features.surveys.randomised_report import Published
 from sfumato.features.surveys.tally import Tally
 
 CONFIDENCE: Final = 0.95
-ADDABLE: Final = ("yes-no", "choice")  # kinds with one answer per person, so shares add up to 1
-LIARS: Final = Fraction(1, 100)  # of all reports: the share of liars that bounds are stated for
-TRIED: Final = tuple(map(Fraction, ("0.25", "0.5", "1", "2", "3", "4")))  # epsilons of a preview
-_SURE_WHO_ANSWERED: Final = 0.99  # the two failure chances, 1 % and 4 %, add up to 5 %
+# kinds of question with one answer per person, so that the shares add up to 1
+ADDABLE: Final = ("yes-no", "choice")
+LIARS: Final = Fraction(1, 100)  # the share of liars among all reports for which bounds are stated
+# the epsilons that a preview tries
+TRIED: Final = tuple(map(Fraction, ("0.25", "0.5", "1", "2", "3", "4")))
+# confidences of two intervals that are used together: they fail with 1 % and 4 %, so 5 % in all
+_SURE_WHO_ANSWERED: Final = 0.99
 _SURE_WHICH: Final = 0.96
-_LEAST: Final = 1e-12  # the smallest share who answered: estimates divide by that share
+_LEAST: Final = 1e-12  # the smallest share of people who answered, because estimates divide by it
 _Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
@@ -64,7 +67,8 @@ class Estimate:
     value: float
     low: float
     high: float
-    liars: float  # the most that one report in a hundred, all lying alike, can change the value
+    # the largest change of the value by liars: one report in a hundred, all lying alike
+    liars: float
 
     def shape(self) -> dict[str, object]:
         """Return the estimate as JSON values."""
@@ -82,7 +86,7 @@ class Answered:
     """The estimates of one question."""
 
     question: Question
-    people: int  # the number of ballots with an answer to this question
+    people: int  # number of ballots with an answer to this question
     measure: str  # share, mean or first
     estimates: tuple[Estimate, ...]
 
@@ -227,21 +231,24 @@ def _ratio(
 
 
 def _moved(coin: Answers, people: int, reports: int) -> float:
-    """Bound how far false reports can change a share if all liars answer the same slot.
+    """Bound the change of a share by false reports if all liars answer the same slot.
 
-    They choose their slot, so they can be a larger share of that slot than of all reports
+    Liars choose their slot, so they can be a larger share of that slot than of all reports
     (soundness rule 35).
     """
     return float(_in_slot(people, reports) / coin.p_minus_q)
 
 
 def _moved_number(question: Question, coin: Numbers, people: int, reports: int) -> float:
-    """Bound how far false reports can change the sum of numbers, per respondent of the slot."""
+    """Bound the change of the sum of numbers, per respondent of the slot, by false reports.
+
+    All liars may answer the same slot.
+    """
     return float(influence_on_mean(coin, _in_slot(people, reports)) * grid_step_width(question))
 
 
 def _in_slot(people: int, reports: int) -> Fraction:
-    """Return the share of liars in a slot if all of them choose it, at most 1."""
+    """Return the largest share of liars in a slot, which is the share if all of them choose it."""
     return min(Fraction(1), LIARS * reports / people)
 
 
@@ -291,14 +298,14 @@ class Expected:
     """The expected error of one question, at the survey's epsilon and number of people."""
 
     question: Question
-    people: int  # the expected number of reports of one slot
-    error: float  # half the width of a 95 % interval; for a share, at one half
-    odds: int  # how many of a hundred reports say the truth
-    liars: float  # as in Estimate
+    people: int  # the expected number of reports for one slot
+    error: float  # the half-width of a 95 % interval; of a share, at a true share of one half
+    odds: int  # the number of reports in a hundred that say the truth
+    liars: float  # the same as in Estimate
 
     @property
     def tells(self) -> bool:
-        """Say whether the estimate is useful: its interval is narrower than all possible values."""
+        """Return True if the expected interval is narrower than the range of possible values."""
         return self.error < _width(self.question) / 2
 
     def shape(self) -> dict[str, object]:
@@ -335,7 +342,7 @@ def _tried(survey: Survey, epsilon: Fraction) -> tuple[Expected, ...]:
         return ()
     try:
         return expected(replace(survey, epsilon=epsilon))
-    except Refused:  # no randomiser, or no dice, has so small an epsilon
+    except Refused:  # no randomiser has so small an epsilon, or two dice cannot have it
         return ()
 
 
@@ -354,7 +361,7 @@ def _expected(question: Question, coin: QuestionRandomiser, asked: int, reports:
 
 
 def _width(question: Question) -> int:
-    """Return the width of the range of possible values: of a share, 1."""
+    """Return the width of the range of possible values. It is 1 for a share."""
     return question.high - question.low if question.kind == "number" else 1
 
 

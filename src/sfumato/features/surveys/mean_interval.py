@@ -24,7 +24,8 @@ from sfumato.dp.local.numeric_response import Line, Numbers
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 _PLACES: Final = 401
-_OFTEN: Final = 200  # Fieller needs a total variance of so many squared largest deviations
+# Fieller's interval needs a total variance of so many squared largest deviations
+_OFTEN: Final = 200
 
 
 def mean_of(tally: NumberTally, confidence: float) -> Mean:
@@ -41,7 +42,7 @@ def mean_of(tally: NumberTally, confidence: float) -> Mean:
 
 
 def _bounded(tally: NumberTally, confidence: float) -> tuple[float, float]:
-    """Return the ends of the interval of means that Bernstein's bound allows."""
+    """Return the lowest and highest mean that Bernstein's bound allows."""
     steps, (total, gave) = float(tally.oracle.steps), _sums(tally)
     likely = min(max(total / gave, 0.0), steps) if gave > 0 else steps / 2
 
@@ -60,8 +61,8 @@ def _bounded(tally: NumberTally, confidence: float) -> tuple[float, float]:
 
 
 def _furthest(are_allowed: Callable[[Floats], Booleans], start: float, end: float) -> float | None:
-    """Search from start to end for the last allowed value, rounded outwards; None if none is."""
-    for _ in range(2):  # a coarse grid, then a fine one past the last allowed value
+    """Return the last allowed value between start and end, rounded outwards; None if none is."""
+    for _ in range(2):  # first on a coarse grid, then on a fine grid after the last allowed value
         places = np.linspace(start, end, _PLACES)
         allowed = np.flatnonzero(are_allowed(places))
         if not len(allowed):
@@ -72,7 +73,7 @@ def _furthest(are_allowed: Callable[[Floats], Booleans], start: float, end: floa
 
 
 def _sums(tally: NumberTally) -> tuple[float, float]:
-    """Return the unbiased estimates of the sum of numbers and of how many people gave one."""
+    """Return two unbiased estimates: the sum of numbers, and the number of people who gave one."""
     total = gave = 0.0
     for line, row in zip(tally.oracle.lines, tally.counts, strict=True):
         people, silent, places, _ = (float(count) for count in row)
@@ -84,10 +85,11 @@ def _sums(tally: NumberTally) -> tuple[float, float]:
 
 
 def _variance(oracle: Numbers, ratios: Floats) -> Floats:
-    """Return for each ratio the largest variance of a report over all numbers with that mean.
+    """Return, for each ratio, the largest variance of a report over all numbers with that mean.
 
-    The variance is a quadratic function of the number. If it is convex, numbers at both ends give
-    the largest mean variance; if concave, the mean itself does. "No answer" is the third candidate.
+    The variance is a quadratic function of the number. If the function is convex, the mean variance
+    is largest with numbers at both ends; if it is concave, with all numbers at the mean. "No
+    answer" is the third candidate.
     """
     steps = oracle.steps
     low, high, between = (
@@ -100,7 +102,7 @@ def _variance(oracle: Numbers, ratios: Floats) -> Floats:
 
 
 def _square(line: Line, number: float | Floats, ratios: Floats) -> Floats:
-    """Return the mean square of a report's estimate of (number - ratio), for this number."""
+    """Return the mean square of the estimate of (number - ratio) from one report of this number."""
     truth, weight, quiet = float(line.truth), float(line.middle) + ratios, float(line.silence)
     a, b, c = map(float, line.squares)
     place = truth * (number + float(line.middle)) + float(line.rest)
@@ -110,7 +112,7 @@ def _square(line: Line, number: float | Floats, ratios: Floats) -> Floats:
 
 
 def _quiet_square(line: Line, ratios: Floats) -> Floats:
-    """Return the mean square of a report's estimate if the person gives no answer."""
+    """Return the mean square of the estimate from one report of a person who gives no answer."""
     truth, weight = float(line.truth), float(line.middle) + ratios
     quiet = truth + float(line.silence)
     place = float(line.rest) + weight * quiet
@@ -119,7 +121,7 @@ def _quiet_square(line: Line, ratios: Floats) -> Floats:
 
 
 def _widest(oracle: Numbers, ratios: Floats) -> Floats:
-    """Return for each ratio the largest absolute deviation of any report's estimate."""
+    """Return, for each ratio, the largest absolute estimate of (number - ratio) from a report."""
     furthest = np.zeros(len(ratios))
     for line in oracle.lines:
         truth, weight = float(line.truth), float(line.middle) + ratios

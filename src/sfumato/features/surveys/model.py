@@ -33,7 +33,7 @@ FORMATS: Final = (
 )  # 1 has k-ary response alone (features/surveys/randomisation.py); both stay readable for ever
 FORMAT: Final = 2
 MAX_QUESTIONS, MAX_OPTIONS, MAX_RANKED = 20, 20, 8
-MAX_THROWN: Final = 5  # options on paper: with "no answer" they are the six sides of a die
+MAX_THROWN: Final = 5  # the most options on paper: with "no answer" they are the six sides of a die
 LARGEST: Final = Fraction(10)  # a larger epsilon of a ballot hides nobody
 SMALLEST: Final = Fraction(1, 100)
 LARGEST_NUMBER: Final = 10**9
@@ -49,8 +49,8 @@ class Question:
     id: str
     text: str
     kind: Kind
-    options: tuple[str, ...] = ()  # of a choice, of several, of a ranking
-    low: int = 0  # of a number
+    options: tuple[str, ...] = ()  # the options of a choice, of several, or of a ranking
+    low: int = 0  # the range of a number
     high: int = 0
     unit: str = ""
     is_required: bool = False  # for yes-no and choice: "no answer" isn't offered
@@ -83,7 +83,7 @@ class Question:
         return (*(self.options or ("yes", "no")), *(() if self.is_required else (NO_ANSWER,)))
 
     def said(self, slot: int, category: int) -> str:
-        """Return one randomised answer in words."""
+        """Return one randomised answer, a category of a sub-question, as text."""
         if category == self.categories - 1 and not self.is_required:
             return NO_ANSWER
         if self.kind == "choice":
@@ -103,15 +103,16 @@ class Survey:
     """A survey as its owner designs it."""
 
     title: str
-    about: str  # the owner's description: who asks, and what for
+    about: str  # the owner's description of the survey: who asks, and for what purpose
     asks: str  # the name of the asker
     questions: tuple[Question, ...]
     epsilon: Fraction  # of the whole ballot
-    budget: Budget  # epsilon is split among the questions, or spent on one drawn question
+    # "split": epsilon is split among all questions; "sampled": one drawn question gets all of it
+    budget: Budget
     people: int  # the expected number of respondents
-    minimum: int  # reports needed before an estimate is shown
+    minimum: int  # the number of reports before estimates are shown
     opens: date
-    closes: date  # the last day
+    closes: date  # the last day of the survey
     lifetime: Fraction  # cap on one invited person's epsilon over all surveys of this owner
     series: str = ""  # surveys with the same series share the permanent response to a question
     paper: bool = False  # two dice can randomise the answers: probabilities are multiples of 1/36
@@ -153,7 +154,7 @@ class Survey:
         return made if self.format == 1 else made | {"ever": str(self.ever or "")}
 
     def is_open(self, day: date) -> bool:
-        """Say whether the survey accepts ballots on this day."""
+        """Return True if the survey accepts ballots on this day."""
         return self.opens <= day <= self.closes
 
 
@@ -245,7 +246,7 @@ def _question_shape(question: Question) -> dict[str, object]:
         made["options"] = list(question.options)
     if question.kind == "number":
         made |= {"low": question.low, "high": question.high, "unit": question.unit}
-    if question.is_required:  # written only if true, so older texts and their ids don't change
+    if question.is_required:  # included only if true, so that the ids of older texts do not change
         made["required"] = True
     return made
 

@@ -11,7 +11,8 @@ from sfumato.features.surveys.tally import Tally
 
 TakeResult = Literal["counted", "already", "spent", "closed"]
 State = Literal["open", "closed"]
-Fits = Callable[[Iterable[str]], bool]  # takes the texts of all stored surveys
+# gets the texts of all stored surveys, and says if a new one fits them
+Fits = Callable[[Iterable[str]], bool]
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,14 @@ class Ballot:
 
     survey: str
     token: str  # SHA-256 (hex) of the ballot token
-    said: str  # the report in the text format of features/surveys/randomised_report.py
+    said: str  # the report as text; randomised_report.py defines the format
 
 
 @dataclass(frozen=True)
 class ReportTotals:
-    """The number of reports of a survey, and the tally of those that are shown."""
+    """The number of all reports of a survey, and the tally of those that are shown."""
 
-    reports: int  # all of them, shown or not
+    reports: int  # counts all reports, shown or not
     shown: Tally
 
 
@@ -59,9 +60,9 @@ class SurveyStore(Protocol):
     def add(
         self, kept: StoredSurvey, minimum: int, empty: Tally, *, fits: Fits | None = None
     ) -> bool:
-        """Store a survey if `fits` accepts the texts of all stored surveys; return whether it did.
+        """Store a survey if `fits` accepts the texts of all stored surveys. Return True if it did.
 
-        The check and the insertion are atomic, across all nodes.
+        The check and the insertion are one atomic step, across all nodes.
         """
         ...
 
@@ -133,13 +134,16 @@ class BallotKeys(Protocol):
         ...
 
     def proof(self, survey: str) -> tuple[bytes, ...]:
-        """Return the proof that the survey's key can't mark people; empty once it is deleted."""
+        """Return the proof that the survey's key cannot mark people.
+
+        It is empty once the key is deleted.
+        """
         ...
 
     def is_signed(self, key: PublicKey, token: bytes, signature: bytes) -> bool:
-        """Verify the key's signature of a token."""
+        """Return True if the signature of a token is by the survey's key."""
         ...
 
     def forget(self, survey: str) -> None:
-        """Delete the private key for good, so that nothing more is signed."""
+        """Delete the private key for good, so that the service signs nothing more with it."""
         ...

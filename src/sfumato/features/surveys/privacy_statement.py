@@ -44,8 +44,8 @@ def privacy_statement(made: Published) -> dict[str, object]:
 
 
 def _odds(question: Question, coin: QuestionRandomiser, paper: bool) -> dict[str, object]:
-    """Return a question's odds: how many of 100 reports follow the true answer, and the rest."""
-    told = ceil(100 * told_of(coin))  # rounded up, like every figure that a respondent relies on
+    """Return a question's odds as JSON: of 100 reports, how many follow the true answer."""
+    told = ceil(100 * told_of(coin))  # every figure that a respondent relies on is rounded up
     return {
         "id": question.id,
         "told": told,
@@ -60,7 +60,10 @@ def _odds(question: Question, coin: QuestionRandomiser, paper: bool) -> dict[str
 
 
 def _sent(question: Question, coin: QuestionRandomiser) -> str:
-    """Describe a report in words if it is not simply one of the answers; else return ""."""
+    """Return a text that describes a report which is not simply one of the answers.
+
+    For any other report it returns "".
+    """
     if question.kind in _DRAWN:
         return _DRAWN[question.kind]
     if isinstance(coin, KAry | PermanentResponse) and question.kind != "number":
@@ -83,7 +86,7 @@ def _stretch(question: Question, window: int) -> str:
 
 
 def posterior_percent(epsilon: Fraction) -> float:
-    """Return the largest posterior, in per cent and rounded up, after a prior of 50 per cent.
+    """Return the largest posterior in per cent, rounded up, after a prior of 50 per cent.
 
     It is 100 / (1 + exp(-epsilon)). Above 99 it gets as many digits as it needs to stay below 100.
     """

@@ -8,16 +8,17 @@ from typing import Any, Final
 
 import click
 
-WRONG: Final = object()  # marks typed text that is no valid answer
+WRONG: Final = object()  # stands for a typed text that is no valid answer
 _MARK: Final = "  | "
 _NEEDED: Final = "It needs an answer. To stop here, press Ctrl-C: nothing has been sent."
-_LONGEST: Final = 12  # digits of a number: more than any survey's
+_LONGEST: Final = 12  # the most digits of a number; no survey needs more
 
 
 def theirs(*texts: str) -> list[str]:
-    """Return the owner's text as lines with a mark, so that it can't imitate our own output.
+    """Return the owner's text as lines, each with a mark.
 
-    The lines are wrapped here, because a line that the terminal wraps would lack the mark.
+    The mark prevents the text from imitating our own output. The lines are wrapped here, because a
+    line that the terminal wraps would lack the mark.
     """
     wide = max(20, shutil.get_terminal_size().columns - len(_MARK) - 1)
     lines = [line for text in texts for line in text.split("\n")]
@@ -40,7 +41,7 @@ def ask(question: Any, number: int, of: int) -> Any:  # Any: a question, and its
 
 
 def truth_of(question: Any, typed: str) -> Any:  # Any: as above
-    """Parse a typed answer; None means no answer, WRONG means that it is not valid."""
+    """Parse a typed answer. It returns None for no answer, and WRONG for an invalid one."""
     if not typed:
         return WRONG if question.is_required else None
     match question.kind:
@@ -61,7 +62,7 @@ def truth_of(question: Any, typed: str) -> Any:  # Any: as above
 
 
 def _named(question: Any, typed: str) -> str:  # Any: as above
-    """Return the option whose number was typed, or the typed text itself."""
+    """Return the option whose number was typed, or else the typed text."""
     if not _are_numbered(question) or not typed.isdecimal() or len(typed) > 2:
         return typed
     place = int(typed) - 1
@@ -69,7 +70,7 @@ def _named(question: Any, typed: str) -> str:  # Any: as above
 
 
 def _are_numbered(question: Any) -> bool:  # Any: as above
-    """Say whether options may be chosen by number, because no option is itself a number."""
+    """Return True if options may be chosen by number. No option may itself be a number."""
     return not any(option.isdecimal() for option in question.options)
 
 
@@ -83,7 +84,7 @@ def _offered(question: Any) -> list[str]:  # Any: as above
 
 
 def _wanted(question: Any) -> str:  # Any: as above
-    """Return the prompt that says what to type."""
+    """Return the prompt, which says what the respondent should type."""
     how = " or its number" if _are_numbered(question) else ""
     return {
         "yes-no": "Your answer (yes, no)",
@@ -95,5 +96,8 @@ def _wanted(question: Any) -> str:  # Any: as above
 
 
 def _letters(line: str, wide: int) -> int:
-    """Return how many letters fit in a line; letters of some scripts are two columns wide."""
+    """Return the number of letters that fit in a line.
+
+    Outside ASCII, a letter can be two columns wide.
+    """
     return wide if line.isascii() else max(10, wide // 2)

@@ -32,10 +32,10 @@ from sfumato.dp.local.subset_selection import Subset
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.features.surveys.model import NO_ANSWER, Question, Survey, bad_survey
 
-SIDES: Final = 36  # two dice
-MAX_STEPS: Final = 1000  # of a number's grid
-CHOOSABLE: Final = ("k-ary", "subset")  # their reports read as one option or a set of options
-Answers = KAry | Subset | PermanentResponse  # randomisers of one answer among several
+SIDES: Final = 36  # number of outcomes of two dice
+MAX_STEPS: Final = 1000  # the most steps of a number's grid
+CHOOSABLE: Final = ("k-ary", "subset")  # kinds whose reports read as one option or a set of options
+Answers = KAry | Subset | PermanentResponse  # the randomisers of one answer among several
 Numbers = Duchi | Piecewise | Hybrid
 QuestionRandomiser = Answers | Numbers
 NUMBERS: Final = (Duchi, Piecewise, Hybrid)
@@ -92,7 +92,7 @@ def cost_of(coin: QuestionRandomiser, *, is_dice: bool = False) -> Fraction:
 
 
 def told_of(coin: QuestionRandomiser) -> Fraction:
-    """Return the probability that the report is determined by the true answer."""
+    """Return the probability that the true answer determines the report."""
     match coin:
         case PermanentResponse():
             return coin.p_minus_q
@@ -110,7 +110,10 @@ def grid_step_width(question: Question) -> int:
 
 
 def last_grid_step(question: Question) -> int:
-    """Return the index of a number's last grid step; `high` is at this step or just below."""
+    """Return the index of a number's last grid step.
+
+    `high` is at this step, or less than a step below it.
+    """
     return -(-(question.high - question.low) // grid_step_width(question))
 
 
@@ -131,13 +134,16 @@ def dice_ratio(categories: int, sides: int) -> Fraction:
 
 
 def sides_of(coin: KAry) -> int:
-    """Return how many of the 36 throws of two dice report the truth under this randomiser."""
+    """Return how many of the 36 throws of two dice report the truth, rounded up."""
     return -(-coin.truth * SIDES // PARTS)
 
 
 @lru_cache(maxsize=1 << 16)
 def is_valid_report(coin: QuestionRandomiser, number: int) -> bool:
-    """Say whether a device can produce this report; `number` is its bytes, little-endian."""
+    """Return True if a device can produce this report.
+
+    `number` has its bytes in little-endian order.
+    """
     if isinstance(coin, (KAry, PermanentResponse)):
         return number < coin.size
     if number >= 1 << 8 * coin.width:
@@ -147,18 +153,21 @@ def is_valid_report(coin: QuestionRandomiser, number: int) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def counted(coin: QuestionRandomiser, number: int) -> tuple[int, ...]:
-    """Return what one report adds to the stored counts of its question."""
+    """Return the numbers that one report adds to the stored counts of its question."""
     return kept_of(coin, 1, coin.counts(_row(coin, number)))
 
 
 def kept_of(coin: QuestionRandomiser, people: int, counts: Integers) -> tuple[int, ...]:
-    """Return counts as they are stored; for subset selection the number of reports is first."""
+    """Return counts in the form in which they are stored.
+
+    For subset selection, the number of reports comes first.
+    """
     found = tuple(map(int, counts.flatten()))
     return (people, *found) if isinstance(coin, Subset) else found
 
 
 def people_of(coin: QuestionRandomiser, counts: tuple[int, ...]) -> int:
-    """Return the number of reports in these stored counts."""
+    """Return the number of reports behind these stored counts."""
     if isinstance(coin, Subset):
         return counts[0]
     return sum(counts[::4]) if isinstance(coin, NUMBERS) else sum(counts)
@@ -198,7 +207,8 @@ def _best(question: Question, epsilon: Fraction) -> QuestionRandomiser:
     return _best_answers(question.categories, epsilon)
 
 
-@lru_cache(maxsize=256)  # a preview tries several epsilons, and many questions share parameters
+# cached, because a preview tries several epsilons, and many questions share parameters
+@lru_cache(maxsize=256)
 def _best_numbers(steps: int, epsilon: Fraction) -> QuestionRandomiser:
     return coin_of(best_numbers(steps, epsilon).parameters)
 
@@ -216,7 +226,7 @@ def _by_dice(question: Question, survey: Survey) -> KAry:
 
 
 def _are_fitting(survey: Survey, coins: Sequence[QuestionRandomiser]) -> bool:
-    """Say whether each randomiser fits its question and the total cost is within the epsilons."""
+    """Return True if each randomiser fits its question, and their total cost fits the epsilons."""
     if len(coins) != len(survey.questions):
         return False
     pairs = zip(survey.questions, coins, strict=True)
@@ -248,7 +258,7 @@ def _row(coin: QuestionRandomiser, number: int) -> np.ndarray:
 
 
 def _listed(question: Question, coin: Subset, number: int) -> str:
-    """Return in words the answers that a subset-selection report contains."""
+    """Return a text that lists the answers which a subset-selection report contains."""
     times, shift = number & 0xFFFF, number >> 16
     inside = [
         w for v, w in enumerate(question.words) if (times * v + shift) % coin.field < coin.chosen
@@ -257,7 +267,7 @@ def _listed(question: Question, coin: Subset, number: int) -> str:
 
 
 def _stretch(question: Question, coin: Piecewise, place: int) -> str:
-    """Return a piecewise report in words: the range of numbers whose window contains it."""
+    """Return a text for a piecewise report: the range of numbers whose window contains it."""
     if place >= coin.silent:
         return NO_ANSWER
     unit = grid_step_width(question)

@@ -47,9 +47,10 @@ _MEMO: Final = b"sfumato-memo/1\n"
 _SERIES: Final = b"sfumato-series/1\n"
 _TOKEN: Final = b"sfumato-ballot-token/1\n"
 _MARK: Final = b"sfumato-ballot-mark/1\n"
-_LONGEST: Final = 1000  # letters of a report
-_REMEMBERED: Final = 1 << 14  # cached parts of reports per survey
-_DIGITS: Final = 15  # of each number in a report: JavaScript holds so many exactly
+_LONGEST: Final = 1000  # the most letters of a report
+_REMEMBERED: Final = 1 << 14  # the most cached parts of reports, per survey
+# the most decimal digits of a number in a report; JavaScript's numbers hold so many exactly
+_DIGITS: Final = 15
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Published:
 
     @cached_property
     def lasting(self) -> tuple[str, ...]:
-        """Return the memos that all waves of a series must share, sorted.
+        """Return the sorted memos of questions that all waves of a series must share.
 
         With the budget `sampled`, their order counts too, because the draw of the question depends
         on it. A wave in another order could draw another question and reveal one more answer.
@@ -119,7 +120,7 @@ class Published:
 
     @cached_property
     def read_before(self) -> dict[str, RandomisedAnswer]:
-        """Return the cache of report parts that were found valid."""
+        """Return the cache of report parts that were read and found valid."""
         return {}
 
     @property
@@ -133,7 +134,10 @@ class Published:
         return tuple(cost_of(coin, is_dice=self.survey.paper) for coin in self.coins)
 
     def _odds(self, coin: QuestionRandomiser) -> object:
-        """Return the parameters that fix a permanent response: of waves, the permanent ones."""
+        """Return the parameters that fix a permanent response.
+
+        A wave's momentary response does not count.
+        """
         if isinstance(coin, PermanentResponse):
             return dict(coin.permanent.parameters)
         if self.survey.format == 1 and isinstance(coin, KAry):
@@ -157,13 +161,13 @@ def read_published(text: str) -> Published:
 
 
 def is_of_one_series(one: Published, other: Published) -> bool:
-    """Say whether two surveys belong to one series of one asker."""
+    """Return True if two surveys belong to one series of one asker."""
     names = [(made.survey.asks, made.survey.series) for made in (one, other)]
     return bool(one.survey.series) and names[0] == names[1]
 
 
 def is_wave_beside(one: Published, other: Published) -> bool:
-    """Say whether two waves share their permanent responses, or neither uses `ever`.
+    """Return True if two waves share their permanent responses, or if neither uses `ever`.
 
     `ever` bounds the privacy loss of all waves of a series together. Other questions or another
     `ever` would have permanent responses of their own and spend that epsilon again.
@@ -200,7 +204,7 @@ def spelled(said: Iterable[RandomisedAnswer]) -> str:
 
 
 def words_for(published: Published, text: str) -> list[tuple[str, str]]:
-    """Return the text of each answered question, with its randomised answer in words."""
+    """Return the text of each answered question, and its randomised answer as text."""
     questions, coins = published.survey.questions, published.coins
     return [
         (questions[one.question].text,
@@ -307,7 +311,10 @@ def _answered(published: Published, number: int, truth: Truth, secret: bytes) ->
 
 
 def said_of(coin: QuestionRandomiser, value: int, words: Sequence[int]) -> int:
-    """Run the randomiser on an answer or grid step, with the first of these random words."""
+    """Return the report of an answer or grid step.
+
+    The randomiser uses the first of these random words, as many as it needs.
+    """
     column = np.array(words[: coin.words_per_report], dtype=np.uint32).reshape(
         coin.words_per_report, 1
     )
@@ -315,7 +322,7 @@ def said_of(coin: QuestionRandomiser, value: int, words: Sequence[int]) -> int:
 
 
 def words_of(secret: bytes, label: list[object]) -> list[int]:
-    """Derive eight 32-bit words from the secret and the label, with HMAC-SHA256."""
+    """Return eight 32-bit words, derived from the secret and the label with HMAC-SHA256."""
     text = json.dumps(label, separators=(",", ":"))
     made = hmac.new(secret, text.encode("ascii"), hashlib.sha256).digest()
     return [int.from_bytes(made[at : at + 4], "little") for at in range(0, 32, 4)]
@@ -374,10 +381,10 @@ def _are_options(question: Question, truth: Truth) -> bool:
 
 
 def token_digest(token: bytes) -> str:
-    """Return the digest under which a spent token is stored."""
+    """Return the digest under which the service stores a spent token."""
     return hashlib.sha256(_TOKEN + token).hexdigest()
 
 
 def mark_of(token: str, said: str) -> str:
-    """Return the mark by which a respondent finds their own report in the public file."""
+    """Return the mark of a report in the public file, by which its respondent finds it."""
     return hashlib.sha256(_MARK + f"{token}\n{said}".encode("ascii")).hexdigest()[:16]

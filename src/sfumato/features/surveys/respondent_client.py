@@ -56,7 +56,7 @@ class ServerConnection(Protocol):
 
 @dataclass(frozen=True)
 class Coins:
-    """The device's own source of random bytes."""
+    """The device's own source of random bytes, as an object with `draw`."""
 
     bytes_of: Callable[[int], bytes]
 
@@ -169,7 +169,7 @@ class Device:
         )
 
     def _remembering(self) -> dict[str, Wave]:
-        """Return the record of answered series; refuse a device without (soundness rule 32)."""
+        """Return the record of answered series. Refuse a device without one (soundness rule 32)."""
         if self.waves is None:
             raise Refused(
                 "not-allowed",
@@ -283,7 +283,7 @@ def write(path: Path, text: str) -> None:
 
 
 def on_disk(path: Path, content: bytes) -> Path:
-    """Write the content durably to a draft file next to the path, and return the draft's path."""
+    """Write the content durably to a draft file next to the path. Return the path of the draft."""
     draft = path.with_name(f"{path.name}.draft")
     draft.unlink(missing_ok=True)
     write_new(draft, content)
@@ -325,7 +325,7 @@ def _read_waiting(text: str) -> UnsentBallot:
 
 
 def proven(house: ServerConnection, survey: str) -> Published:
-    """Return an open survey after checking the proof that its key can't mark respondents."""
+    """Return an open survey whose key cannot mark respondents; its proof is checked here."""
     found = house.call("survey", {"survey": survey})
     made = _read_published(found, survey)
     if found.get("state") != "open":
@@ -341,7 +341,7 @@ def proven(house: ServerConnection, survey: str) -> Published:
 
 
 def published(house: ServerConnection, survey: str) -> Published:
-    """Return the survey after checking that its text has this id."""
+    """Return the published survey. Its text is checked against its id."""
     return _read_published(house.call("survey", {"survey": survey}), survey)
 
 
@@ -384,7 +384,7 @@ def read(text: str) -> bytes:
 
 
 def heard(said: object) -> bytes:
-    """Decode base64url from a server's reply; anything invalid becomes no bytes."""
+    """Decode base64url text from a server's reply. Anything invalid gives empty bytes."""
     with contextlib.suppress(ValueError):
         return read(said) if isinstance(said, str) else b""
     return b""

@@ -14,7 +14,7 @@ from sfumato.server.console.page import Page
 from sfumato.server.console.qr_code import address_of, qr_of
 from sfumato.server.console.visit import Said, Visit
 
-MAX_PAGES: Final = 20  # in one CSV file: with 64 parts a page, about 50,000 reports
+MAX_PAGES: Final = 20  # the most pages in one CSV file; with 64 parts a page, about 50,000 reports
 
 
 async def answer(visit: Visit) -> Response:
@@ -38,7 +38,8 @@ async def reports(visit: Visit) -> Response:
     """Show the public randomised reports."""
     listed = await _listed(visit, None)
     rest = None if listed["next"] is None else await _listed(visit, listed["next"])
-    is_more = rest is not None and bool(rest["reports"])  # `next` may lead to an empty page
+    # the parameter `next` may lead to an empty page
+    is_more = rest is not None and bool(rest["reports"])
     shown = await _shown(visit)
     from sfumato.features.surveys.respondent_client import (
         in_words,  # imported here, because an edge server needs it for this page alone

@@ -60,7 +60,7 @@ from sfumato.vault.ports import Clock
 from sfumato.vault.users import Caller
 
 MAX_SURVEYS: Final = 1000
-MAX_INVITED: Final = 1000  # at once
+MAX_INVITED: Final = 1000  # the most invitations of one request
 AS_ESTIMATED, ADD_UP = SHARES = ("as-estimated", "add-up")
 _PERSON: Final = b"sfumato-survey-person/1\n"
 
@@ -239,10 +239,10 @@ class Surveys:
         return ended
 
     def _sheet_mark(self, made: Published, invitation: str) -> bytes:
-        """Return a stand-in for the blinded token in a dice charge, fixed by the invitation.
+        """Return the digest that stands for the blinded token in the charge of a dice report.
 
-        Only the survey's private key can tell it from a token, so no ledger entry shows who used
-        dice.
+        It depends on the invitation alone. Only the survey's private key can tell it from a token,
+        so no ledger entry shows who used dice.
         """
         message = b"\0" + hashlib.shake_256(f"sheet {invitation}".encode()).digest(
             made.key.size - 1
@@ -302,7 +302,7 @@ class Surveys:
         return charge_ballot(self.ledger, asked)
 
     def _known(self, survey: str) -> Published:
-        """Return the published survey of an id, cached because it never changes."""
+        """Return the published survey of an id. It is cached, because it never changes."""
         found = self.published.get(survey)
         if found is None:
             found = self.published[survey] = self._found(survey)[1]
@@ -353,7 +353,10 @@ class Surveys:
         return kept, made
 
     def _found(self, survey: str) -> tuple[StoredSurvey, Published]:
-        """Return the survey of an id; close it first if its last day is over."""
+        """Return the stored survey of an id, and its published form.
+
+        If the last day of the survey is over, close it first.
+        """
         kept = self.store.find(survey) if survey.isascii() and len(survey) <= 40 else None
         if kept is None:
             raise _unknown()
@@ -362,7 +365,8 @@ class Surveys:
             self._end(kept, "the calendar")
             kept = replace(kept, state="closed")
         if kept.state == "closed":
-            self.keys.forget(survey)  # again: the server may have crashed before it did so
+            # repeat this, because the server may have crashed before it did so
+            self.keys.forget(survey)
         return kept, made
 
     def _open(self, survey: str) -> tuple[StoredSurvey, Published]:
@@ -390,7 +394,7 @@ class Surveys:
                 "bad-request", "A person's name must be 1 to 200 printable letters.", "Correct it."
             )
         spelled = normalize("NFC", name.casefold())  # one account for all spellings of a name
-        person = f"{owner}\n{spelled}"  # unambiguous: a printable name has no line break
+        person = f"{owner}\n{spelled}"  # unambiguous, because a printable name has no line break
         made = hmac.new(self.salt, _PERSON + person.encode(), hashlib.sha256)
         return respondent_account(made.hexdigest()[:32])
 

@@ -59,12 +59,12 @@ _TABLES: Final = (
     ){table_end}""",
 )
 _TEXTS: Final = "SELECT body FROM surveys ORDER BY id"
-_PAGE: Final = 64  # parts per page
+_PAGE: Final = 64  # number of parts on one page
 
 
 @dataclass
 class _Open:
-    """A survey whose row this transaction has locked."""
+    """A survey whose database row is locked by this transaction."""
 
     id: str
     minimum: int
@@ -288,7 +288,10 @@ class SqlSurveys:
 
 
 def _unshown(link: DatabaseLink, survey: str) -> list[str]:
-    """Return the lines that are not shown yet; the shown parts may be split less often."""
+    """Return the lines that are not shown yet.
+
+    The shown parts may be split less often than the stored parts.
+    """
     ((depth,),) = link.rows(
         "SELECT max(length(name)) FROM survey_shown WHERE survey = ?", (survey,)
     )
@@ -306,12 +309,13 @@ def _unshown(link: DatabaseLink, survey: str) -> list[str]:
             found += [line for line in _lines(body) if line not in known]
         if len(rows) < _PAGE:
             return found
-        after = f"{rows[-1][0]}0"  # skips that part alone: no part's name begins with another's
+        # continues after this part alone, because no part's name is a prefix of another part's
+        after = f"{rows[-1][0]}0"
 
 
 def _name(token: str, depth: int) -> str:
     """Return the name of a token's part: the first `depth` bits of its digest."""
-    return f"{int(token[:16], 16):064b}"[:depth]  # 64 bits: more than any depth
+    return f"{int(token[:16], 16):064b}"[:depth]  # the digits give 64 bits, more than any depth
 
 
 def _part_names(
@@ -336,7 +340,11 @@ def _write_parts(link: DatabaseLink, survey: str, parts: dict[str, list[str]]) -
 
 
 def _looked_up(lines: list[str], token: str) -> tuple[int, str | None]:
-    """Find a token in sorted lines; return its index, or where to insert it, and its report."""
+    """Look up a token in sorted lines.
+
+    Returns its index and its report. Without the token, returns the index for its insertion and
+    None.
+    """
     place = bisect_left(lines, token)
     if place < len(lines) and lines[place].startswith(token):
         return place, _pair(lines[place])[1]

@@ -1,4 +1,4 @@
-"""Plan of a private choice: the queries whose counts differ most from their expected counts.
+"""The plan of a private choice: select the queries whose counts differ most from expected counts.
 
 The utility of a candidate is weight * (sum of |count - expected| - penalty), an integer. One person
 changes a query's counts by at most its L1 sensitivity. So its utility changes by at most weight
@@ -27,8 +27,8 @@ from sfumato.query.plan import Plan, make_plan
 from sfumato.vault.card.data_card import Card
 
 Integers = NDArray[np.int64]
-MOST: Final = 400  # candidates
-MAX_CELLS: Final = 10_000_000  # over all candidates
+MOST: Final = 400  # the most candidates of a choice
+MAX_CELLS: Final = 10_000_000  # the most cells of all candidates together
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,17 +39,17 @@ class Candidate:
     expected: Integers  # one axis per key
     penalty: int = 0
     weight: int = 1
-    ends: tuple[int, int] = (0, 0)  # the edge of the tree, if a tree is chosen
+    ends: tuple[int, int] = (0, 0)  # if a spanning tree is chosen: the edge that this candidate is
 
 
 @dataclass(frozen=True, eq=False)
 class PrivateChoicePlan:
-    """A choice among candidates: their plans, and the epsilon of each round."""
+    """The plan of a choice among candidates: their query plans, and the epsilon of each round."""
 
     kind: Literal["one", "tree"]
     plans: tuple[Plan, ...]
     candidates: tuple[Candidate, ...]
-    expected: tuple[Integers, ...]  # flat, in the order of the plan's cells
+    expected: tuple[Integers, ...]  # of each candidate: flat, in the order of its plan's cells
     epsilon: Fraction  # per round
     rounds: int
 
@@ -67,7 +67,7 @@ class PrivateChoicePlan:
         return rate_for(self.epsilon, most, monotone=False)
 
     def as_json(self) -> Json:
-        """Return everything that determines the choice."""
+        """Return all data that determine the choice, as JSON."""
         pairs = zip(self.candidates, self.plans, self.expected, strict=True)
         return {
             "kind": self.kind,
@@ -80,11 +80,11 @@ class PrivateChoicePlan:
         }
 
     def shape(self) -> Json:
-        """Return the choice without its constants; an engine stop freezes this shape."""
+        """Return the choice without its constants. An engine stop freezes this shape."""
         return {"choice": self.kind, "of": [plan.shape() for plan in self.plans]}
 
     def in_words(self) -> str:
-        """Describe the choice in words."""
+        """Return a text that describes the choice."""
         what = "a tree of pairs" if self.kind == "tree" else "one"
         return (
             f"the choice of {what} among {len(self.candidates):,} marginals of "
@@ -95,7 +95,10 @@ class PrivateChoicePlan:
 def make_distances(
     card: Card, candidates: Sequence[Candidate], kind: Literal["one", "tree"], price: Fraction
 ) -> PrivateChoicePlan:
-    """Plan a choice with epsilon `price` per round, or refuse; reads and charges nothing."""
+    """Plan a choice with epsilon `price` per round, or refuse.
+
+    This reads no row and charges nothing.
+    """
     if not 1 <= len(candidates) <= MOST:
         raise Refused(
             "question-too-large", f"A choice needs 1 to {MOST} candidates.", "Choose among fewer."

@@ -1,8 +1,8 @@
-"""Release of a private choice: plan, price, charge, read, choose, record.
+"""Release a private choice: plan, price, charge, read, choose, record.
 
-Only the chosen candidates are released, and none of their counts. The result is stored under the
-user's operation, so a repetition is free. The error of a twin (misfit_release.py) is released the
-same way.
+Only the indices of the chosen candidates are released, and none of their counts. The result is
+stored under the user's operation, so a repetition is free. The error of a twin (misfit_release.py)
+is released in the same way.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ MECHANISM: Final = "exponential mechanism"
 
 
 class Wanted(Protocol):
-    """A planned and priced release that is not an ordinary query."""
+    """The interface of a planned and priced release that is not an ordinary query."""
 
     @property
     def plans(self) -> tuple[Plan, ...]:
-        """Return the plan of every query that it reads."""
+        """Return the plan of every query that the release reads."""
         ...
 
     @property
     def event(self) -> Event:
-        """Return its privacy event."""
+        """Return the privacy event of the release."""
         ...
 
     def as_json(self) -> Json:
-        """Return everything that determines it."""
+        """Return all data that determine the release, as JSON."""
         ...
 
     def shape(self) -> Json:
-        """Return it without its constants."""
+        """Return the shape of the release, without its constants."""
         ...
 
     def in_words(self) -> str:
-        """Describe it in words."""
+        """Return a text that describes the release."""
         ...
 
 
@@ -81,12 +81,13 @@ def choose(door: ReleaseContext, order: Order, distances: PrivateChoicePlan) -> 
 def looked(
     door: ReleaseContext, order: Order, charge: Charge, look: Callable[[RowReader], Json]
 ) -> str:
-    """Return the stored result, or charge, read once and store it.
+    """Return the stored result. Without one, charge, read the rows once, and store the result.
 
     The charge is durable before `look` reads a row.
     """
     outcome = door.ledger.charge(charge)
-    if isinstance(outcome, Pending):  # its answer is stored under its own operation only
+    # impossible: the result is stored only under the operation itself
+    if isinstance(outcome, Pending):
         raise Bug("an operation waits for itself")
     if not isinstance(outcome, Charged):
         return outcome.answer
@@ -95,7 +96,7 @@ def looked(
 
 
 def of_format(answer: str, form: str) -> dict[str, Any]:  # Any: JSON of our own ledger
-    """Parse a stored result, and check its format."""
+    """Parse a stored result. Raise Bug if it has another format."""
     stored: dict[str, Any] = json.loads(answer)
     if stored.get("format") != form:
         raise Bug("what stands there is something else")
@@ -105,7 +106,10 @@ def of_format(answer: str, form: str) -> dict[str, Any]:  # Any: JSON of our own
 def _read(
     door: ReleaseContext, order: Order, charge: Charge, look: Callable[[RowReader], Json]
 ) -> str:
-    """Read and compute; every failure on the rows gives the same refusal code."""
+    """Read the rows, and return the result as text.
+
+    Every failure on the rows gives the same refusal code.
+    """
 
     def text(reader: RowReader) -> str:
         return canonical_json({**look(reader), "version": order.card.version})

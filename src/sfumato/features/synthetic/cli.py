@@ -94,7 +94,10 @@ def _said(place: Path, asked: str) -> str:
 
 
 def _kept(shell: Shell, made: Twin, original: str, person: str) -> Json:
-    """Compare the twin's first table with the original rows, without the person column."""
+    """Return the leak measures of the twin's first table against the original rows.
+
+    The person column is left out.
+    """
     rows = made.rows()
     names = [name for name in rows[0] if name.casefold() != person.casefold()]
     with temporary_folder() as folder, show_elapsed("Comparing"):

@@ -126,7 +126,7 @@ class Twin:
         )
 
     def _errors(self) -> Iterator[str]:
-        """Yield the twin's measured error, if it was paid for."""
+        """Yield lines about the twin's measured error, if it was paid for, or about its refusal."""
         error = cast("Json", self.stamp.get("error") or {"of": {}})
         if "refused" in error:
             yield f"its error was refused: {error['refused']}: {error['says']}"

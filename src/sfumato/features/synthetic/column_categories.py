@@ -1,7 +1,7 @@
-"""Map a column to a few categories, from its card alone: its keys, or bins between its bounds.
+"""Map a column to a few categories: its declared keys, or bins between its declared bounds.
 
-The last category of every column is the missing value. For a column with keys, it also includes
-values outside the keys. The rows never add a category.
+All of it depends on the card alone, so the rows never add a category. The last category of every
+column is the missing value. For a column with keys, it also includes values outside the keys.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ZERO: Final = date(1970, 1, 1)
 
 @dataclass(frozen=True)
 class Coded:
-    """A column with its categories: keys, or the first step (or day) of each bin."""
+    """A column with its categories: its keys, or bins given by their first step (or day)."""
 
     column: Column
     begins: tuple[int, ...] = ()  # first step of each bin; empty for keys
@@ -47,11 +47,11 @@ class Coded:
         return 1 + (len(self.begins) or len(self.column.keys or ()))
 
     def begins_shown(self) -> list[int | float]:
-        """Return the lower edges of the bins, in the column's own unit."""
+        """Return the lower edge of each bin, in the column's own unit."""
         return [plain_number(place * self.column.step) for place in self.begins]
 
     def grouped(self, groups: Sequence[int]) -> Expr:
-        """Return a CASE expression that maps a row to the group of its category."""
+        """Return a CASE expression that maps a row to the group of its value's category."""
         name = Ref(self.column.name)
         missing = groups[-1]
         if self.column.keys is not None:

@@ -1,4 +1,4 @@
-"""Random values of a column that fit its card: type, bounds and step."""
+"""Draw random values of a column that fit its card: type, bounds and step."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from sfumato.query.expression import Constant
 from sfumato.vault.card.columns import Column
 
 Value = Fraction | str | bool | None
-FREE: Final = 100  # distinct numbers or texts if the card declares no bounds and no keys
-FIRST, DAYS = date(2020, 1, 1), 3_650  # range of a date without bounds
+# the number of distinct numbers or texts if the card declares neither bounds nor keys
+FREE: Final = 100
+FIRST, DAYS = date(2020, 1, 1), 3_650  # the years of a date without declared bounds
 _ZERO: Final = date(1970, 1, 1)
 
 

@@ -1,4 +1,4 @@
-"""Which tables and columns a DP twin measures, and how the price is split among them."""
+"""Choose the tables and columns that a DP twin measures, and split the price among them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from sfumato.features.synthetic.schema_twin import most_rows
 from sfumato.features.synthetic.table_assembly import TableMeasurements
 from sfumato.vault.card.data_card import Card, Table
 
-TIMES: Final = Fraction(1, 10)  # of a table's price, for the number of rows per person
-BINS: Final = Fraction(1, 10)  # of a table's price, for private bin edges
-LINK: Final = Fraction(1, 5)  # of a table's price, for the link to another table
-MAX_COLUMNS: Final = 24  # of a table, if pairs are measured
-MAX_TIMES: Final = 100  # cap on the measured number of rows per person
+TIMES: Final = Fraction(1, 10)  # share of a table's price for the number of rows per person
+BINS: Final = Fraction(1, 10)  # share of a table's price for private bin edges
+LINK: Final = Fraction(1, 5)  # share of a table's price for the link to another table
+MAX_COLUMNS: Final = 24  # the most columns of a table, if pairs are measured
+MAX_TIMES: Final = 100  # the cap on the number of rows per person that is measured
 
 
 @dataclass(frozen=True)
 class Counted:
-    """A table's measured columns, and those of them that get private bins."""
+    """A table with the columns to measure, and the names of those that get private bins."""
 
     table: Table
     columns: tuple[Coded, ...]
     binned: frozenset[str] = frozenset()
-    anchor: str | None = None  # the table that it is linked to
+    anchor: str | None = None  # the anchor table to which this table is linked
 
     @property
     def times(self) -> int:
@@ -41,18 +41,18 @@ class Counted:
 
     @property
     def halved(self) -> list[Coded]:
-        """Return the columns with private bins."""
+        """Return the columns that get private bins."""
         return [one for one in self.columns if one.column.name in self.binned]
 
     @property
     def unknown(self) -> list[str]:
-        """Return the columns that are not measured."""
+        """Return the names of the table's columns that are not measured."""
         known = {one.column.name for one in self.columns}
         return [f"{self.table.name}.{c.name}" for c in self.table.columns if c.name not in known]
 
     @property
     def could_be_binned(self) -> list[str]:
-        """Return the columns for which private bins are possible."""
+        """Return the names of the columns for which private bins are possible."""
         wide = (one.column.name for one in self.columns if is_wide(one.column))
         return [f"{self.table.name}.{name}" for name in wide]
 
@@ -68,7 +68,10 @@ def counted_tables(card: Card, method: str, private_bins: Sequence[str]) -> list
 
 
 def _anchored(card: Card, tables: Sequence[Counted]) -> list[Counted]:
-    """Set `anchor` on each table that can be linked to the anchor table."""
+    """Return the tables.
+
+    Each table that can be linked to the anchor table has its name as `anchor`.
+    """
     table = anchor_of(card)
     anchor = next((one for one in tables if one.table == table), None)
     if anchor is None:
@@ -84,7 +87,7 @@ def _anchored(card: Card, tables: Sequence[Counted]) -> list[Counted]:
 
 
 def most_events(tables: Sequence[Counted], method: str) -> int:
-    """Return an upper bound on the number of releases, by the card and the request."""
+    """Return an upper bound on the twin's number of releases, from the card and the request."""
     each = {"independent": 1, "mst": 2, "aim": 5}[method]  # aim has two rounds a column at most
     return sum(each * len(one.columns) + LEVELS * len(one.binned) + 4 for one in tables)
 
@@ -149,7 +152,7 @@ def measured(
 
 
 def _binned(device: PrivateDevice, one: Coded, counted: Counted) -> Coded:
-    """Return the column with private bins, if they were asked for."""
+    """Return the column with private bins if the request asks for them, else unchanged."""
     if one.column.name not in counted.binned:
         return one
     made, each = uncut(one.column), Fraction(1, _medians(counted))
@@ -160,7 +163,10 @@ def _binned(device: PrivateDevice, one: Coded, counted: Counted) -> Coded:
 
 
 def _medians(counted: Counted) -> int:
-    """Return the number of median queries for private bins; 1 if there are none."""
+    """Return the number of median queries for private bins.
+
+    It is 1 if there are none, because the price is divided by it.
+    """
     return max(1, LEVELS * len(counted.binned))
 
 
@@ -177,7 +183,10 @@ def _counted(table: Table, method: str) -> Counted:
 
 
 def _to_bin(tables: Sequence[Counted], name: str) -> tuple[int, str]:
-    """Find the column named in private_bins; without a table name, in the first table."""
+    """Return the table's index and the column's name for an entry of private_bins.
+
+    Without a table name, the entry is about the first table.
+    """
     for place, one in enumerate(tables):
         for column in one.table.columns:
             spelled = {f"{one.table.name}.{column.name}".casefold()}

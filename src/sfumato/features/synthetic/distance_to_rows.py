@@ -25,11 +25,13 @@ from sfumato.features.synthetic.misfit_plan import TwinError, TwinErrorPlan, mak
 from sfumato.features.synthetic.seeded_numbers import Seeded
 
 SIZES: Final = (1, 2, 3)
-MOST: Final = 100  # marginals per size and table; of more, the seed selects a sample
-MAX_OF_ALL: Final = 900  # over all tables and sizes
-MAX_CELLS: Final = 10_000  # of a marginal
+# the most marginals of each size in a table; if there are more, the seed selects a sample
+MOST: Final = 100
+MAX_OF_ALL: Final = 900  # the most marginals over all tables and sizes
+MAX_CELLS: Final = 10_000  # the most cells of a marginal
 TRIES: Final = 20 * MOST
-LAPLACE: Final = math.log(20) / math.sqrt(2)  # half a 95 % interval of Laplace noise, in stds
+# the half-width of a 95 % interval of Laplace noise, in stds
+LAPLACE: Final = math.log(20) / math.sqrt(2)
 SAYS: Final = (
     "mean total variation between marginals of this twin's rows and of one row of each person, "
     "with the interval of the noise at 95 %, that of the number of people too, cut to 0 and 1"
@@ -38,16 +40,19 @@ SAYS: Final = (
 
 @dataclass(frozen=True, eq=False)
 class TwinSide:
-    """The twin's rows of one table as categories, with access to the real table."""
+    """The twin's rows of one table as category codes, and the device for the real table."""
 
     device: PrivateDevice
     codes: Integers
-    people: int  # released count
-    people_std: float  # std of its noise
+    people: int  # the released number of people
+    people_std: float  # the std of the noise in `people`
 
     @property
     def scale(self) -> int:
-        """Return the factor for real counts that makes real and twin counts comparable integers."""
+        """Return the factor by which real counts are multiplied.
+
+        With it, counts of real people and of the twin's rows become comparable integers.
+        """
         return len(self.codes) // math.gcd(len(self.codes), self.people)
 
 
@@ -95,19 +100,19 @@ def _misfit(side: TwinSide, name: str, size: int, cliques: Sequence[Clique]) -> 
 
 
 def _counts(side: TwinSide, clique: Clique) -> Integers:
-    """Return the twin's own counts, with one axis per column."""
+    """Return the counts of the twin's own rows, with one axis per column."""
     shape = tuple(side.device.sizes[c] for c in clique)
     flat = np.ravel_multi_index(tuple(side.codes[:, c] for c in clique), shape)
     return np.bincount(flat, minlength=math.prod(shape)).astype(np.int64).reshape(shape)
 
 
 def _shown(misfits: TwinErrorPlan, place: int, number: int, side: TwinSide) -> Json:
-    """Return one error and its interval, as shares (misfit_plan.proof.md)."""
+    """Return one error and its interval, as shares of people (misfit_plan.proof.md)."""
     one = misfits.numbers[place]
     parts = 2 * side.scale * side.people * len(one.plans)
     value, noise = number / parts, one.noise.std() / parts
     std = math.hypot(noise, side.people_std / (2 * side.people))
-    rounding = 1 / (4 * side.people)  # the number of people is an integer
+    rounding = 1 / (4 * side.people)  # because the number of people is rounded to an integer
     margin = max(one.noise.margin() / parts, LAPLACE * std) + rounding
     low, shown, high = (min(1.0, max(0.0, at)) for at in (value - margin, value, value + margin))
     return {"error": shown, "interval": [low, high], "std": std}

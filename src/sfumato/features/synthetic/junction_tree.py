@@ -49,7 +49,7 @@ class Tree:
         return sum(math.prod(self.shape(clique)) for clique in self.cliques)
 
     def holder(self, columns: Clique) -> int | None:
-        """Return the index of the smallest clique with all of the columns, or None."""
+        """Return the index of the smallest clique that contains all of the columns, or None."""
         found = [i for i, c in enumerate(self.cliques) if set(columns) <= set(c)]
         return min(found, key=lambda i: math.prod(self.shape(self.cliques[i])), default=None)
 

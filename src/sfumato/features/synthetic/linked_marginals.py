@@ -28,12 +28,16 @@ from sfumato.query.model import Aggregate, Joined, Output, Query
 from sfumato.query.plan import make_plan
 from sfumato.vault.card.data_card import Card, Table
 
-SHARES: Final = (Fraction(1, 10), Fraction(2, 10), Fraction(7, 10))  # people, choice, pair
-MAX_PAIRS: Final = 300  # candidates of the choice
+# shares of the link's price: for the number of people, the choice, and the pair
+SHARES: Final = (Fraction(1, 10), Fraction(2, 10), Fraction(7, 10))
+MAX_PAIRS: Final = 300  # the most candidates of the choice
 
 
 def anchor_of(card: Card) -> Table | None:
-    """Return the anchor table, to which other tables of people are linked, or None."""
+    """Return the anchor table, to which other tables of people are linked, or None.
+
+    It is the first table with one row per person.
+    """
     people = [table for table in card.every_table if table.unit is not None]
     return next((t for t in people if len(people) > 1 and most_rows(t) == 1), None)
 
@@ -53,7 +57,10 @@ def can_join(card: Card, table: Table, anchor: Table) -> bool:
 
 
 def pairs_of(anchor: tuple[Coded, ...], own: tuple[Coded, ...]) -> list[Clique]:
-    """Return the candidate pairs: a column of the anchor, and an own column (numbered after it)."""
+    """Return the candidate pairs: one column of the anchor and one own column.
+
+    The own columns are numbered after those of the anchor.
+    """
     every = product(enumerate(anchor), enumerate(own, len(anchor)))
     small = ((a, o) for (a, one), (o, other) in every if is_countable((one.size, other.size)))
     return list(islice(small, MAX_PAIRS))
@@ -84,7 +91,7 @@ def linked(
 def _beside(
     device: PrivateDevice, own: TableMeasurements, name: str, other: TableMeasurements
 ) -> PrivateDevice:
-    """Return both tables as one joined device, with the anchor's columns first."""
+    """Return a device for the join of both tables, with the anchor's columns first."""
     columns = (*_named(name, other.columns), *_named(device.table, own.columns))
     return replace(device, columns=columns, joins=(Joined(name),))
 
@@ -99,7 +106,7 @@ def _named(table: str, columns: tuple[Coded, ...]) -> tuple[Coded, ...]:
 def _candidates(
     both: PrivateDevice, own: TableMeasurements, other: TableMeasurements, people: float
 ) -> list[Candidate]:
-    """Return each pair of columns with its expected counts under independence."""
+    """Return each pair of columns as a candidate, with the counts expected under independence."""
     std = both.std(SHARES[2])
     made = []
     for of, to in pairs_of(other.columns, own.columns):

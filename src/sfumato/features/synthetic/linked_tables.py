@@ -16,24 +16,28 @@ from sfumato.features.synthetic.junction_tree import Floats
 from sfumato.features.synthetic.row_sampling import in_shares
 from sfumato.features.synthetic.seeded_numbers import Integers, Seeded
 
-HARDLY: Final = 1e-6  # weight of the other table's own distribution, so that no row is empty
+# the weight of the other table's own distribution, so that no row of `pair` is empty
+HARDLY: Final = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """The counted pair of columns over people in both tables."""
+    """The link of two tables: the counted pair of columns over the people in both."""
 
     anchor: str  # the anchor table, with one row per person
     of: int  # the anchor's column
     groups: tuple[int, ...]  # category -> group of that column
-    own: int  # the other table's column; `pair` uses its model's groups
+    own: int  # the other table's column; `pair` counts it by the groups of its model
     pair: Floats
-    slack: float = 0.0  # number of people that noise alone may hide from the join
+    slack: float = 0.0  # the number of people whom the join may lack because of noise alone
 
 
 @dataclass(frozen=True, eq=False)
 class Partners:
-    """The people of a linked table and their kinds; the last kind is not in the anchor table."""
+    """The people of a linked table, and the kind of each.
+
+    The last kind is that of people who are not in the anchor table.
+    """
 
     people: Integers
     kinds: Integers
@@ -42,7 +46,7 @@ class Partners:
 def partners(
     link: Link, anchor: tuple[Integers, Integers], size: tuple[int, float], stream: Seeded
 ) -> Partners:
-    """Choose the people of a linked table: of each kind the scaled count, then others.
+    """Choose the people of a linked table: of each kind as many as counted, scaled; then others.
 
     The anchor's people are numbered from 0, and others follow. If the noise alone could explain the
     difference, there are no others.

@@ -41,29 +41,37 @@ from sfumato.features.synthetic.measurement_port import (
 from sfumato.features.synthetic.row_sampling import sample_given, sample_rows
 from sfumato.features.synthetic.seeded_numbers import Integers, Seeded
 
-DROWNED: Final = 3.0  # a category below so many stds of noise is merged with others
-MAX_CELLS: Final = 20_000  # of one measured marginal
-MAX_SIDES: Final = 300  # sum of its columns' categories: the query's text lists them
-MAX_WIDE: Final = 140  # groups of a column if pairs of the widest columns would be too large
-MAX_CANDIDATES: Final = 300  # of a choice; with more columns, AIM uses only pairs
-MAX_MODEL: Final = 300_000  # cells in AIM's model
-NOISE_OF: Final = math.sqrt(2 / math.pi)  # mean of |Gaussian noise| in stds
-MST_SHARES: Final = (Fraction(1, 4), Fraction(1, 8), Fraction(5, 8))  # columns, choice, pairs
-AIM_SHARES: Final = (Fraction(1, 5), Fraction(1, 10))  # columns; the choice's share of each round
+DROWNED: Final = 3.0  # a category with a count below so many stds of noise is merged with others
+MAX_CELLS: Final = 20_000  # the most cells of one measured marginal
+# the largest sum of a marginal's numbers of categories; the query's text lists all categories
+MAX_SIDES: Final = 300
+# the most groups of a column, if pairs of the widest columns would be too large
+MAX_WIDE: Final = 140
+# the most candidates of a choice; with more columns, AIM uses only pairs
+MAX_CANDIDATES: Final = 300
+MAX_MODEL: Final = 300_000  # the most cells in AIM's model
+NOISE_OF: Final = math.sqrt(2 / math.pi)  # the mean of |Gaussian noise|, in stds
+# shares of MST's price: for columns, the choice and the pairs
+MST_SHARES: Final = (Fraction(1, 4), Fraction(1, 8), Fraction(5, 8))
+# shares of AIM's price: for columns; and of each round's price, for its choice
+AIM_SHARES: Final = (Fraction(1, 5), Fraction(1, 10))
 
 
 @dataclass(frozen=True, eq=False)
 class FittedTwin:
-    """A method's result: the model over merged categories, and the data to undo the merging."""
+    """The result of a method: a model over merged categories, and the data to undo the merging."""
 
     model: Model
     merged: Merged
-    alone: tuple[Floats, ...]  # each column's noisy counts before merging
+    alone: tuple[Floats, ...]  # the noisy counts of each column's categories before merging
     total_std: float  # std of the noise in the model's total
     marginals: tuple[Clique, ...]
 
     def draw(self, rows: int | None, stream: Seeded) -> Integers:
-        """Draw rows as codes [rows, columns]; None means as many as were measured."""
+        """Draw rows as category codes [rows, columns].
+
+        With `rows` None, it draws as many rows as were measured.
+        """
         count = max(1, round(self.model.total)) if rows is None else rows
         return self._categories(sample_rows(self.model, count, stream), stream)
 
@@ -80,7 +88,7 @@ class FittedTwin:
 
 
 def _unmerge(codes: Integers, groups: Sequence[int], counts: Floats, stream: Seeded) -> Integers:
-    """Split groups into categories, in proportion to their noisy counts."""
+    """Replace each group by one of its categories, drawn in proportion to the noisy counts."""
     made = np.empty(len(codes), dtype=np.int64)
     where = np.asarray(groups)
     for group in range(int(where.max()) + 1):
@@ -167,9 +175,9 @@ def is_countable(sizes: Sequence[int]) -> bool:
 
 
 def _merged(alone: Sequence[Floats], std: float) -> Merged:
-    """Merge categories so that every pair of columns can be counted.
+    """Return a grouping of categories with which every pair of columns can be counted.
 
-    The columns are paid for at this point, so the method must not fail.
+    The single columns are paid for at this point, so this must not fail.
     """
     drowned = [counts < DROWNED * std for counts in alone]
     found = tuple(map(_groups, drowned))
@@ -180,13 +188,13 @@ def _merged(alone: Sequence[Floats], std: float) -> Merged:
 
 
 def _largest(counts: Floats) -> NDArray[np.bool_]:
-    """Return a mask of the largest categories, which stay separate."""
+    """Return a mask of the largest categories, which stay separate from each other."""
     order = np.argsort(-counts, kind="stable")
     return np.isin(np.arange(len(counts)), order[: MAX_WIDE - 1])
 
 
 def _groups(together: NDArray[np.bool_]) -> tuple[int, ...]:
-    """Return group numbers that merge the masked categories and keep every other one apart."""
+    """Return each category's group: the masked ones share a group, every other one is alone."""
     if together.sum() < 2:
         return tuple(range(len(together)))
     numbers = np.cumsum(~together) - 1
@@ -203,7 +211,8 @@ def _grouped(alone: Sequence[Floats], std: float, merged: Merged) -> tuple[list[
     measured = []
     for column, (counts, groups) in enumerate(zip(alone, merged, strict=True)):
         largest = int(np.bincount(np.asarray(groups)).max())
-        wide = std * math.sqrt(largest)  # std of the widest group, an upper bound for the others
+        # the std of the widest group, which bounds that of the others
+        wide = std * math.sqrt(largest)
         measured.append(Measured((column,), regrouped(counts, groups), wide))
     return measured, total
 
@@ -225,7 +234,7 @@ def _candidate(model: Model, columns: Clique, std: float, weight: int = 1) -> Ca
 
 @dataclass
 class _Adaptive:
-    """State of AIM: the measured marginals and the current model."""
+    """The state of AIM: the measured marginals and the model that fits them."""
 
     device: Device
     merged: Merged
@@ -233,7 +242,10 @@ class _Adaptive:
     model: Model
 
     def round(self, share: Fraction) -> bool:
-        """Measure the marginal with the largest model error; return True if it changed little."""
+        """Measure the marginal with the largest model error.
+
+        Return True if that changed the model little.
+        """
         choice = share * AIM_SHARES[1]
         std = self.device.std(share - choice)
         candidates = self._candidates(std)
@@ -272,7 +284,7 @@ class _Adaptive:
 
 
 def _weight(columns: Clique, count: int) -> int:
-    """Return the number of columns that this marginal shares with all marginals of three, summed.
+    """Return the number of columns that this marginal shares with each marginal of three, summed.
 
     With two columns there are no marginals of three, and the only pair has weight 1.
     """

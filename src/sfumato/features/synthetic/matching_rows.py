@@ -42,20 +42,24 @@ from sfumato.vault.card.data_card import Card, Table
 # --- Repair of a synthetic row: change values until a condition holds
 
 
-MEND: Final = 200  # changes to a row before giving up on it
-_SOME: Final = 12  # random values of a column to try, besides the filter's constants
+MEND: Final = 200  # the most changes to a row before it is given up
+_SOME: Final = 12  # the number of random values of a column to try, besides the filter's constants
 _TEXTS: Final = 40
-MAX_EFFORT: Final = 3_000_000  # evaluated condition nodes: some seconds
+# the most condition nodes that are evaluated, which takes some seconds
+MAX_EFFORT: Final = 3_000_000
 
 
 class RepairLimit:
-    """A limit on evaluated condition nodes for one twin, because a schema twin costs no budget."""
+    """A limit on the condition nodes that are evaluated for one twin.
+
+    It exists because a schema twin costs no budget that would limit the work.
+    """
 
     def __init__(self, most: int = MAX_EFFORT) -> None:
         self._left = most
 
     def spend(self, parts: int) -> None:
-        """Subtract evaluated nodes; refuse when the limit is passed, since other users wait."""
+        """Subtract evaluated nodes. Refuse when the limit is passed, because other users wait."""
         self._left -= parts
         if self._left < 0:
             raise Refused(
@@ -66,9 +70,9 @@ class RepairLimit:
 
 
 class Pools:
-    """The candidate values for each column that a condition reads."""
+    """The candidate values of each column that a condition reads."""
 
-    def __init__(  # what a row depends on
+    def __init__(  # the things on which a row depends
         self,
         columns: Sequence[Column],
         same: Mapping[str, str],
@@ -88,7 +92,7 @@ class Pools:
         return {name: row[self._root(name)] for name in row}
 
     def changed(self, row: Mapping[str, Value], name: str, value: Value) -> dict[str, Value]:
-        """Return the row with a new value in a column and in all columns joined to it."""
+        """Return the row with a new value in a column and in all columns that joins hold equal."""
         root = self._root(name)
         return {other: value if self._root(other) == root else old for other, old in row.items()}
 
@@ -131,7 +135,7 @@ def repair_row(
 
 
 def _step(row: dict[str, Value], wanted: Predicate, pools: Pools, *, to: bool) -> dict[str, Value]:
-    """Change the row so that a part of the condition evaluates to `to`."""
+    """Return the row, changed so that a part of the condition evaluates to `to`."""
     pools.effort.spend(count_up_to(MAX_NODES, [wanted]))
     if holds_on(wanted, row) is to:
         return row
@@ -165,7 +169,7 @@ def _simply(
 
 
 def _named(wanted: Predicate) -> dict[str, list[Value]]:
-    """Return the constants compared with each column; None for IS NULL."""
+    """Return, by column, the constants that the condition compares with it; None for IS NULL."""
     found: dict[str, list[Value]] = {}
     for part in walk(wanted):
         match part:
@@ -209,7 +213,7 @@ def _ends(column: Column) -> list[Value]:
 
 
 def _is_allowed(column: Column, value: Value) -> bool:
-    """Return True if the card allows the value."""
+    """Return True if the card allows the value in the column."""
     if value is None:
         return True
     if column.keys is not None:
@@ -236,9 +240,9 @@ def _is_time(column: Column, value: str) -> bool:
 
 
 MAX_GROUPS: Final = 2_000
-OF_A_GROUP: Final = 3  # people created for each group
-TRIES: Final = 60  # attempts before a group is refused
-MAX_ROWS: Final = 12  # of a person, if the query aggregates each person's rows
+OF_A_GROUP: Final = 3  # the number of people that are created for each group
+TRIES: Final = 60  # the most attempts to create a person before the group is refused
+MAX_ROWS: Final = 12  # rows of each person, if the query aggregates the rows of a person
 
 Person = dict[str, list[dict[str, Value]]]  # table -> rows, by the names of the table's columns
 
@@ -288,7 +292,7 @@ def _groups(plan: Plan) -> Iterator[tuple[Predicate, ...]]:
 
 @dataclass
 class _Garden:
-    """The generator of one query's people, group by group."""
+    """The generator of the people of one query, group by group."""
 
     card: Card
     plan: Plan
@@ -297,7 +301,7 @@ class _Garden:
     effort: RepairLimit = field(default_factory=RepairLimit)
 
     def plant(self, group: Sequence[Predicate]) -> None:
-        """Create one person in the group, or refuse."""
+        """Create one person whose rows are in the group. Refuse if no attempt succeeds."""
         for _ in range(TRIES):
             rows = self._rows(group)
             if rows is not None and self._keep(rows):
@@ -344,7 +348,7 @@ class _Garden:
         return made if made is not None and self._meets(made) else None
 
     def _meets(self, row: Mapping[str, Value]) -> bool:
-        """Return True if the join keys are not null: null equals nothing."""
+        """Return True if no inner join's key is null in the row, because null equals nothing."""
         names = [column.name for column in self.plan.card.columns]
         return all(
             row[names[place]] is not None
@@ -375,7 +379,10 @@ class _Garden:
             yield from ((join.start + own, before) for before, own in join.also)
 
     def _keep(self, rows: Sequence[Mapping[str, Value]]) -> bool:
-        """Add the rows to their tables; return False if a public row with that key differs."""
+        """Add the rows to their tables, and return True.
+
+        If a public row with the same key but other values exists, add nothing and return False.
+        """
         person: Person = {}
         public: dict[str, dict[Value, dict[str, Value]]] = {}
         for row in rows:
@@ -393,7 +400,7 @@ class _Garden:
         return True
 
     def _split(self, row: Mapping[str, Value]) -> Iterator[tuple[Table, dict[str, Value]]]:
-        """Yield each joined table with its part of the row, under its own column names."""
+        """Yield each joined table, with its part of the row by the table's own column names."""
         every = self.card.every_table
         places = [self.plan.measure.table, *(join.table for join in self.plan.measure.joins)]
         values = [row[column.name] for column in self.plan.card.columns]

@@ -26,8 +26,8 @@ from sfumato.features.synthetic.junction_tree import (
     tree_of,
 )
 
-STEPS: Final = 400  # most steps of the descent
-ENOUGH: Final = 1e-5  # relative gain of a step that counts as no progress
+STEPS: Final = 400  # the most steps of the descent
+ENOUGH: Final = 1e-5  # a step with a smaller relative gain counts as no progress
 QUIET: Final = 5
 
 
@@ -112,7 +112,10 @@ def _held(tree: Tree, measured: Sequence[Measured]) -> _Held:
 def _stepped(
     tree: Tree, state: _State, held: _Held, rate: float, total: float
 ) -> tuple[_Made | None, float]:
-    """Return the state after a step that gains enough, with a longer next step; or None."""
+    """Return the state after a step that gains enough, and its gain.
+
+    The next step is half as long again. Without such a step, the state is None.
+    """
     logs, tables, loss, slopes = state
     for _ in range(25):
         tried = [log - rate * slope for log, slope in zip(logs, slopes, strict=True)]
@@ -155,7 +158,7 @@ def _begun(tree: Tree, measured: Sequence[Measured], total: float) -> list[Float
 
 
 def _again(tree: Tree, before: Model) -> list[Floats]:
-    """Return an earlier model's log-potentials, moved to the new cliques."""
+    """Return the log-potentials of an earlier model, assigned to the cliques of the new tree."""
     logs = [np.zeros(tree.shape(clique)) for clique in tree.cliques]
     for clique, log in zip(before.tree.cliques, before.logs, strict=True):
         place = tree.holder(clique)

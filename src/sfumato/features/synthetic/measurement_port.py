@@ -1,7 +1,8 @@
-"""The interface that methods of a DP twin use: noisy counts and private choices, but no rows.
+"""The interface through which a DP twin's methods measure data: noisy counts, private choices.
 
-Prices are shares of the whole price: of rho under zCDP, of epsilon under pure DP. Both add up, and
-a method needs no more. Each request depends only on released numbers.
+The methods see no rows. Prices are shares of the whole price: of rho under zCDP, of epsilon under
+pure DP. Shares add up, so a method needs to know no more. Each request depends only on released
+numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from sfumato.features.synthetic.junction_tree import Clique, Floats
 
 Integers = NDArray[np.int64]
-Merged = tuple[tuple[int, ...], ...]  # per column: category -> group
+Merged = tuple[tuple[int, ...], ...]  # for each column, the group of each category
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,13 +27,13 @@ class Candidate:
 
     columns: Clique
     expected: Integers
-    penalty: int = 0  # subtracted from the distance: the expected effect of noise
+    penalty: int = 0  # the distance that noise alone causes; it is subtracted
     weight: int = 1
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """A private choice among candidates: of the worst one, or of a spanning tree of pairs."""
+    """A private choice among candidates: one candidate, or the edges of a spanning tree."""
 
     kind: Literal["one", "tree"]
     candidates: tuple[Candidate, ...]
@@ -40,7 +41,7 @@ class Choice:
 
 
 class Device(Protocol):
-    """A data set that is measured privately."""
+    """The interface of a table that is measured privately."""
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -36,8 +36,8 @@ from sfumato.release.release_order import Asker, Order, ReleaseContext
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Listing
 
-FINE: Final = 10**9  # an epsilon converted from rho is a multiple of 1/FINE
-EVENTS: Final = 1_000  # least number of events that rounding is reserved for
+FINE: Final = 10**9  # an epsilon that is converted from rho is a multiple of 1/FINE
+EVENTS: Final = 1_000  # rounding is reserved for at least this number of events
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,15 @@ class Price:
     epsilon: Fraction
     delta: Fraction
     rho: Fraction  # 0 for pure DP
-    events: int = EVENTS  # upper bound; each charge is rounded up by less than one unit
+    # upper bound on the number of charges; each is rounded up by less than one unit
+    events: int = EVENTS
 
     @property
     def usable(self) -> Fraction:
-        """Return the epsilon for events, after a reserve for rounding every charge up."""
+        """Return the epsilon that events may spend.
+
+        A reserve is subtracted, because every charge is rounded up.
+        """
         return self.epsilon - min(Fraction(self.events, EPSILON_UNITS), self.epsilon / 2)
 
     def epsilon_of_pure(self, part: Fraction) -> Fraction:
@@ -62,14 +66,14 @@ class Price:
 
     @property
     def debt(self) -> PrivacyCost:
-        """Return the greatest privacy cost of the whole twin, for the privacy filter."""
+        """Return the greatest privacy cost of the whole twin, which the privacy filter checks."""
         if not self.rho:
             return privacy_cost(PureEvent(self.epsilon))
         whole = privacy_cost(PureEvent(self.epsilon))
         return PrivacyCost(whole.epsilon, 2**62, math.ceil(self.rho * RHO_UNITS) + self.events, 0)
 
     def with_error(self, epsilon: Fraction | None) -> PrivacyCost:
-        """Return the greatest cost, including the separately priced error measurement."""
+        """Return the greatest privacy cost, with the separately priced error measurement."""
         return self.debt if epsilon is None else self.debt + privacy_cost(PureEvent(epsilon))
 
     def as_json(self) -> Json:
@@ -90,7 +94,7 @@ def price_of(epsilon: Fraction, delta: Fraction, events: int = EVENTS) -> Price:
 
 @dataclass
 class PrivateDevice:
-    """One table of a vault, measured by releases; counts its releases."""
+    """One table of a vault that is measured by releases. It counts its releases."""
 
     door: ReleaseContext
     listing: Listing
@@ -101,9 +105,9 @@ class PrivateDevice:
     table: str
     earlier: Callable[[str], Card | None]
     check_access: Callable[[], None]
-    may_look: Callable[[str], None]  # refuses a new read for a twin of an earlier version
+    may_look: Callable[[str], None]  # refuses a new read if the twin is of an earlier version
     joins: tuple[Joined, ...] = ()
-    share: Fraction = Fraction(1)  # this table's share of the whole price
+    share: Fraction = Fraction(1)  # the share of the whole price that this table has
     done: int = 0
     said: list[Json] = field(default_factory=list)
     asked: list[Request] = field(default_factory=list)
@@ -139,7 +143,7 @@ class PrivateDevice:
         return [found[place] for place in range(len(coded.begins))]
 
     def times(self, most: int, share: Fraction) -> Floats:
-        """Return noisy counts of people by their number of rows, from 1 to `most`."""
+        """Return the noisy numbers of people who have 1, 2, ... `most` rows."""
         return self._asked(self._times_of(most), [most], (["rows of a person"], share))
 
     def choose(self, choice: Choice, share: Fraction) -> tuple[int, ...]:
@@ -164,7 +168,7 @@ class PrivateDevice:
         return choose(self.door, order, distances)
 
     def check_looks(self, most: int, binned: Sequence[Coded]) -> None:
-        """Plan all queries, to refuse an impossible twin before anything is paid."""
+        """Plan all queries before anything is paid, to refuse a twin that is not possible."""
         medians = [self._medians_of(uncut(one.column)) for one in binned]
         times = [self._times_of(most)] if most > 1 else []
         singles = [self.question_of((place,)) for place in range(len(self.columns))]
@@ -177,9 +181,13 @@ class PrivateDevice:
         return self._question([one.grouped(tuple(range(one.size))) for one in some])
 
     def misfit(self, misfits: TwinErrorPlan) -> tuple[int, ...]:
-        """Measure the distance of rows and twin; the operation's name contains the epsilon."""
+        """Measure the distance between rows and twin, in one charge.
+
+        The name of its operation contains the epsilon.
+        """
         order = self._order(Request(misfits.plans[0].question))
-        op = f"{self.op} {self.table} error:{misfits.epsilon}"  # no count's operation ends so
+        # the operation of a count never has this form
+        op = f"{self.op} {self.table} error:{misfits.epsilon}"
         self.may_look(op)
         return misfit(self.door, replace(order, op=op), misfits)
 
@@ -206,8 +214,9 @@ class PrivateDevice:
         self.said.append({"counted": list(names), "std": self.std(share)})
         return counts
 
-    def _released(self, request: Request) -> list[list[Any]]:  # Any: JSON of the door
-        again = request in self.asked  # a repetition needs fresh noise, not the stored answer
+    def _released(self, request: Request) -> list[list[Any]]:  # Any: JSON of a release
+        # a second, equal request needs fresh noise, not the stored answer
+        again = request in self.asked
         self.asked.append(request)
         order = replace(self._order(request), fresh=again)
         self.may_look(order.op)
@@ -215,7 +224,7 @@ class PrivateDevice:
         return cast("list[list[Any]]", answer["rows"])
 
     def _order(self, request: Request) -> Order:
-        self.check_access()  # permission may end between two releases of a twin
+        self.check_access()  # the caller can lose access between two releases of a twin
         self.done += 1
         return Order(
             card=self.listing.card,
@@ -269,7 +278,7 @@ class PrivateDevice:
 
 
 def look_op(op: str, table: str, place: int) -> str:
-    """Return the operation of a twin's n-th release of a table, counted from 1."""
+    """Return the operation id of a twin's n-th release of a table, counted from 1."""
     return f"{op} {table} {place}"
 
 

@@ -1,4 +1,4 @@
-"""Plan of a misfit: noisy sums of the differences between counts and expected counts.
+"""The plan of a twin's error: noisy sums of the differences between counts and expected counts.
 
 One number is the sum of |scale * count - expected| over all cells of its queries, an integer. One
 person changes a query's counts by at most its L1 sensitivity, and |.| never increases a change. So
@@ -27,21 +27,21 @@ from sfumato.features.synthetic.choice_plan import (
 from sfumato.query.plan import MAX_TOTAL, Plan, make_plan
 from sfumato.vault.card.data_card import Card
 
-MAX_QUERIES: Final = 1_000  # queries over all numbers
+MAX_QUERIES: Final = 1_000  # the most queries of all numbers together
 
 
 @dataclass(frozen=True, eq=False)
 class TwinError:
-    """One number to measure: its queries, and the scaled expected counts of each."""
+    """One number to measure: the queries that it sums over, and their scaled expected counts."""
 
     says: str
-    scale: int  # expected counts are multiplied by this
+    scale: int  # counts are multiplied by this before they are compared with the expected counts
     candidates: tuple[Candidate, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """One number with its plans and its noise."""
+    """One number to measure, with the plans of its queries and its noise."""
 
     misfit: TwinError
     plans: tuple[Plan, ...]
@@ -61,7 +61,7 @@ class Planned:
 
 @dataclass(frozen=True, eq=False)
 class TwinErrorPlan:
-    """Several numbers under one price, split evenly."""
+    """The plan to measure several numbers at one price, which is split evenly among them."""
 
     numbers: tuple[Planned, ...]
     epsilon: Fraction
@@ -77,15 +77,15 @@ class TwinErrorPlan:
         return tuple(plan for one in self.numbers for plan in one.plans)
 
     def as_json(self) -> Json:
-        """Return everything that determines the numbers."""
+        """Return all data that determine the numbers, as JSON."""
         return {"epsilon": str(self.epsilon), "numbers": [one.as_json() for one in self.numbers]}
 
     def shape(self) -> Json:
-        """Return the numbers without their constants; an engine stop freezes this shape."""
+        """Return the numbers without their constants. An engine stop freezes this shape."""
         return {"misfits": [plan.shape() for plan in self.plans]}
 
     def in_words(self) -> str:
-        """Describe the measurement in words."""
+        """Return a text that describes the measurement."""
         return (
             f"how far {len(self.plans):,} marginals of {self.plans[0].card.name} lie from those of "
             f"a twin, as {len(self.numbers)} sums"
@@ -93,7 +93,10 @@ class TwinErrorPlan:
 
 
 def make_misfits(card: Card, misfits: Sequence[TwinError], epsilon: Fraction) -> TwinErrorPlan:
-    """Plan all numbers at one total price, or refuse; reads and charges nothing."""
+    """Plan all numbers at one total price, or refuse.
+
+    This reads no row and charges nothing.
+    """
     count = sum(len(one.candidates) for one in misfits)
     if not 1 <= count <= MAX_QUERIES or any(not one.candidates for one in misfits):
         raise Refused(
@@ -127,7 +130,7 @@ def _planned(card: Card, misfit: TwinError, epsilon: Fraction) -> Planned:
 
 
 def reach(misfit: TwinError, plans: Sequence[Plan]) -> int:
-    """Return the sensitivity of the number: the most that one person changes it."""
+    """Return the sensitivity of the number, which is its largest change by one person."""
     return misfit.scale * sum(plan.parts[0].l1 for plan in plans)
 
 

@@ -1,4 +1,4 @@
-"""Release of a misfit: plan, price, charge, read, add noise, record.
+"""Release a twin's error: plan, price, charge, read, add noise, record.
 
 Only a few noisy sums of distances are released, and no count. The noise is drawn before the charge.
 The result is stored under the user's operation, so a repetition is free.

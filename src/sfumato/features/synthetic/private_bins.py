@@ -1,8 +1,8 @@
-"""Private bins with about equal numbers of people, by recursive splits at noisy medians.
+"""Find private bins with about equal numbers of people, by recursive splits at noisy medians.
 
-Each median is a released number, over the people of its bin. The splits depend only on medians and
-card. A median outside its bin (few people, or much noise) is ignored, and the bin is split in the
-middle.
+Each median is a released number about the people of its bin. The splits depend only on released
+medians and the card. If a median is outside its bin (few people, or much noise), the bin is split
+in the middle.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LEVELS: Final = 4  # each level doubles the number of bins
 
 
 def is_wide(column: Column) -> bool:
-    """Return True if a numeric column has more steps between its bounds than bins."""
+    """Return True if a numeric column has more steps between its bounds than there are bins."""
     if column.keys is not None or not column.is_numeric:
         return False
     if column.lower is None or column.upper is None:
@@ -26,7 +26,7 @@ def is_wide(column: Column) -> bool:
 
 
 def uncut(column: Column) -> Coded:
-    """Return the column with a single bin from bound to bound."""
+    """Return the column with a single bin that covers its bounds."""
     lower, _ = column.bounds()
     return Coded(column, (lower,))
 
@@ -44,7 +44,10 @@ def split_at_median(coded: Coded, middles: Sequence[int]) -> Coded:
 
 
 def _cut(first: int, end: int, middle: int) -> int:
-    """Return the start of the second bin; a frequent median ends the first bin, or is alone."""
+    """Return the first step of the second bin.
+
+    The median ends the first bin; if it is the last step, it gets a bin of its own.
+    """
     if not first <= middle < end:
         middle = (first + end - 1) // 2
     return min(middle + 1, end - 1)

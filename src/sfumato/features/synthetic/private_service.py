@@ -49,7 +49,8 @@ SAYS: Final = (
     "synthetic rows drawn from privately measured marginals; no row belongs to a person. "
     "Dependence between columns is kept only as far as they were measured together"
 )
-UNASKED: Final = 500_000  # values, if no number of rows is given: a noisy total may be huge
+# the most cells if the request gives no number of rows, because a noisy total may be huge
+UNASKED: Final = 500_000
 
 
 @dataclass(frozen=True)
@@ -135,14 +136,14 @@ class PrivateTwins:
         check_not_frozen(self.catalogue, listing, caller.user)
 
     def _as_begun(self, listing: Listing, begun: str | None) -> Listing:
-        """Return the listing with the card of the version that the first release read."""
+        """Return the listing with the card of the data version that the first release read."""
         if begun is None:
             return listing
         card = card_of_version(self.catalogue, listing.card.name, answer_version(begun))
         return listing if card is None else replace(listing, card=card)
 
     def _check_answered(self, user: str, op: str) -> None:
-        """Refuse a new release for a twin of an earlier version; stored answers stay available."""
+        """Refuse a new release for a twin of an earlier version. Stored answers stay available."""
         if self.door.ledger.answer_of(user, op) is None:
             raise Refused(
                 "op-reused",
@@ -164,7 +165,7 @@ class PrivateTwins:
 
 
 def _may(_op: str) -> None:
-    """Allow every release: the twin is of the current version."""
+    """Allow every release, because the twin is of the current version."""
 
 
 def _priced(card: Card, wanted: DpTwinTerms) -> tuple[Price, list[Counted]]:
@@ -182,7 +183,7 @@ def _priced(card: Card, wanted: DpTwinTerms) -> tuple[Price, list[Counted]]:
 
 
 def _most(card: Card, wanted: DpTwinTerms) -> int:
-    """Return the greatest number of rows in the first table, or of people in any table."""
+    """Return the cap on the number of rows in the first table, and of people in any table."""
     if wanted.rows is None:
         return largest(card, UNASKED)
     check_rows(card, wanted.rows)
@@ -201,9 +202,9 @@ def _error(
     twin: Mapping[str, tuple[Integers, TableMeasurements]],
     seed: str,
 ) -> Json:
-    """Return the twin's error if it is paid for, or the reason why it was refused.
+    """Return the twin's error if the request pays for it, or the reason why it was refused.
 
-    The twin is already paid, so a refused error does not discard it.
+    The twin itself is paid for already, so a refusal of the error does not discard the twin.
     """
     epsilon = _error_epsilon(wanted)
     if epsilon is None:

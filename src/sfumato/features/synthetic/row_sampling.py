@@ -24,7 +24,7 @@ def sample_rows(model: Model, rows: int, stream: Seeded) -> Integers:
 
 
 def sample_given(model: Model, column: int, given: Integers, stream: Seeded) -> Integers:
-    """Draw rows as codes, given the values of one column."""
+    """Draw rows as category codes, given the codes of one column."""
     codes = np.zeros((len(given), len(model.tree.sizes)), dtype=np.int64)
     codes[:, column] = given
     return _filled(model, root_tree(model.tree, column), codes, stream)
@@ -44,7 +44,7 @@ def _filled(model: Model, tree: Tree, codes: Integers, stream: Seeded) -> Intege
 
 
 def _shares(tree: Tree, table: Floats, clique: Clique, shared: Clique) -> tuple[int, Floats]:
-    """Reshape the clique's table to [given combination, new combination]."""
+    """Return the number of given combinations, and the table as [given, new combination]."""
     new = tuple(column for column in clique if column not in shared)
     axes = [clique.index(column) for column in (*shared, *new)]
     groups = math.prod(tree.shape(shared))
@@ -52,7 +52,7 @@ def _shares(tree: Tree, table: Floats, clique: Clique, shared: Clique) -> tuple[
 
 
 def _numbers(codes: Integers, columns: Clique, tree: Tree) -> Integers:
-    """Return the index of each row's combination of the columns."""
+    """Return, for each row, the index of its combination of codes in these columns."""
     numbers = np.zeros(len(codes), dtype=np.int64)
     for column in columns:
         numbers = numbers * tree.sizes[column] + codes[:, column]
@@ -76,7 +76,10 @@ def in_shares(numbers: Integers, groups: int, shares: Floats, stream: Seeded) ->
 
 
 def _whole(shares: Floats, count: int, offset: float) -> Integers:
-    """Return `count` values in these proportions; each occurs its expected number, rounded."""
+    """Return `count` values in these proportions.
+
+    Each value occurs its expected number of times, rounded up or down.
+    """
     total = shares.sum()
     even = shares / total if total > 0 else np.full(len(shares), 1 / len(shares))
     marks = np.minimum(np.cumsum(even) * count, count)

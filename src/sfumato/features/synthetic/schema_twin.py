@@ -16,7 +16,7 @@ from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card, Table
 
-PUBLIC_ROWS: Final = 50  # rows of a public table whose key has no declared values
+PUBLIC_ROWS: Final = 50  # number of rows of a public table whose key has no declared values
 Line = dict[str, Value]
 
 
@@ -31,7 +31,7 @@ class TwinTable:
 
 @dataclass(frozen=True)
 class ExtraRows:
-    """Rows that the twin must also contain: of extra people, and of public tables."""
+    """Rows that the twin must contain as well: of extra people, and of public tables."""
 
     people: Sequence[Mapping[str, Sequence[Line]]] = ()
     public: Mapping[str, Mapping[Value, Line]] | None = None
@@ -64,7 +64,7 @@ def public_tables(card: Card, seed: str, beside: ExtraRows | None = None) -> dic
 
 
 def pools_of(card: Card, public: Mapping[str, TwinTable]) -> dict[str, list[Value]]:
-    """Return the key values of each public table, by case-folded key name."""
+    """Return the keys of the synthetic public tables, by the case-folded name of the key column."""
     return {t.key.casefold(): _keys(t, public[t.name]) for t in card.every_table if t.key}
 
 
@@ -79,7 +79,7 @@ def person_name(card: Card, place: int) -> str:
 
 
 def _people(card: Card, rows: int, stream: Seeded) -> int:
-    """Return the number of people that gives about `rows` rows in the first table."""
+    """Return the number of people with which the first table has about `rows` rows."""
     most = most_rows(card.every_table[0])
     return max(1, 2 * rows // (1 + most))
 
@@ -103,7 +103,7 @@ def _private(
 
 
 def _owners(card: Card, table: Table, people: int, stream: Seeded) -> list[str]:
-    """Return the owner of each row; without a person column, one per row."""
+    """Return the name of the owner of each row. Without a person column, each row has its own."""
     if table.unit is None or most_rows(table) == 1:
         return [person_name(card, place) for place in range(1, people + 1)]
     each = 1 + stream.integers(most_rows(table), people)
@@ -130,7 +130,10 @@ def filled(
     stream: Seeded,
     where: tuple[Table, Mapping[str, Sequence[Value]]],
 ) -> list[Value]:
-    """Draw a column's values; a column named like a public key uses that table's keys."""
+    """Draw the values of a column.
+
+    A column with the name of a public table's key takes the keys of that table.
+    """
     table, pools = where
     values = values_of(column, count, stream, table.limits.text_length)
     allowed = None if column.keys is None else set(values_of_keys(column))

@@ -30,11 +30,11 @@ from sfumato.vault.card.data_card import Card, Table
 
 @dataclass(frozen=True, eq=False)
 class TableMeasurements:
-    """A table's measurements: its model, and the counts of people with 1, 2, ... rows."""
+    """The measurements of a table: its model, and the counts of people with 1, 2, ... rows."""
 
     columns: tuple[Coded, ...]
     made: FittedTwin
-    times: Floats | None = None  # None if each person has one row
+    times: Floats | None = None  # None if each person has only one row
     link: Link | None = None  # the link to another table
 
     @property
@@ -45,7 +45,7 @@ class TableMeasurements:
 
 @dataclass(frozen=True, eq=False)
 class SampledRows:
-    """A table's rows before values are drawn: the owner of each row, and its categories."""
+    """The drawn rows of a table before values are drawn: each row's owner and category codes."""
 
     owners: Integers
     codes: Integers
@@ -127,7 +127,7 @@ def _table(
 
 
 def _owners(drawn: TableMeasurements, people: int, everybody: int, stream: Seeded) -> Integers:
-    """Choose the people in the table, and return the owner of each row."""
+    """Choose the people in the table. Return the number of the owner of each row."""
     places = np.sort(stream.order(everybody)[:people])
     return np.asarray(np.repeat(places, _times(drawn, people, stream)), dtype=np.int64)
 

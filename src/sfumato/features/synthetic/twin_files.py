@@ -77,7 +77,7 @@ def _text(table: TwinTable, separator: str, null: str) -> str:
 
 
 def twin_files(value: Value) -> str:
-    """Format a value for a file; numbers are exact."""
+    """Return a value as text for a file; numbers are exact decimals."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -126,7 +126,7 @@ def _twin_description(card: Card, stamp: Stamp) -> Json:
 
 
 def stubs(card: Card, kind: str, person: str) -> Iterator[tuple[str, str]]:
-    """Yield path and text of each file in a synthetic person's folder.
+    """Yield the path and the text of each file in a synthetic person's folder.
 
     Only JSON sidecars have content, because a card does not describe images.
     """

@@ -9,8 +9,8 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.synthetic.schema_twin import most_rows
 from sfumato.vault.card.data_card import Card
 
-MAX_VALUES: Final = 2_000_000  # over all tables
-MAX_FILES: Final = 20_000  # of a BIDS folder
+MAX_VALUES: Final = 2_000_000  # the most cells of all tables together
+MAX_FILES: Final = 20_000  # the most files of a BIDS folder
 
 
 def seed_of(seed: str | None, dice: RandomSource) -> str:
@@ -35,9 +35,10 @@ def check_rows(card: Card, rows: int) -> None:
 
 
 def largest(card: Card, values: int) -> int:
-    """Return the most first-table rows (or people) within `values` cells and the file limit."""
+    """Return the most rows of the first table (or people) that the cell and file limits allow."""
     people = [table for table in card.every_table if not table.is_public]
-    first = (1 + most_rows(people[0])) / 2  # mean rows per person, if each number is equally likely
+    # the mean number of rows per person, if each possible number is equally likely
+    first = (1 + most_rows(people[0])) / 2
     width = sum((1 + most_rows(t)) / 2 / first * (len(t.columns) + 1) for t in people)
     by_files = MAX_FILES // (2 * len(card.bids)) if card.bids else values
     return max(1, min(int(values / width), by_files))

@@ -25,19 +25,20 @@ from sfumato.system.optional_packages import extra_module
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 PEOPLE: Final = 20
-RATES: Final = (0.2, 0.8)  # the secret's share in a village: rare or common, equally likely
+# the share of people with the secret in a village: rare or common, both equally likely
+RATES: Final = (0.2, 0.8)
 TAIL: Final = 40  # noise beyond this many scales is ignored
 
 
 @dataclass(frozen=True)
 class Village:
-    """The attacker's prior about the target's village."""
+    """The attacker's prior beliefs about the target's village."""
 
     people: int  # including the target
     rates: tuple[float, ...] = RATES  # equally likely shares of people with the secret
 
     def others(self, rate: float) -> Floats:
-        """Return the probability of each number of other people with the secret."""
+        """Return the probability of each number of other people with the secret, from 0 on."""
         numbers = np.arange(self.people)
         chances: Floats = extra_module("scipy.stats", "lab").binom.pmf(
             numbers, self.people - 1, rate
@@ -46,7 +47,7 @@ class Village:
 
 
 def noise_chances(offsets: NDArray[np.int64], epsilon: float) -> Floats:
-    """Return the probability of these values of a count's noise."""
+    """Return the probability of each of these noise values, for a count at this epsilon."""
     a = np.exp(-epsilon)
     chances: Floats = (1 - a) / (1 + a) * np.exp(-epsilon * np.abs(offsets))
     return chances
@@ -80,7 +81,7 @@ def odds_moved(village: Village, *, epsilon: float) -> float:
 
 
 def right_without(village: Village, *, epsilon: float) -> float:
-    """Return the success rate of the best guess if the target's row is not in the count."""
+    """Return the success rate of `guess` if the target's row is not in the count."""
     released = _reachable(village, epsilon)
     there = joint_chances(village, released, epsilon=epsilon, is_in=True)
     removed = joint_chances(village, released, epsilon=epsilon, is_in=False)
@@ -95,7 +96,11 @@ def _reachable(village: Village, epsilon: float) -> Counts:
 
 
 def guess(village: Village, released: Counts, *, epsilon: float) -> NDArray[np.bool_]:
-    """Guess whether the target has the secret, from the village's prior and the noise."""
+    """Guess whether the target has the secret, by Bayes' rule.
+
+    The rule uses the village's prior and the noise, and assumes that the target's row is in the
+    count.
+    """
     chances = joint_chances(village, released, epsilon=epsilon, is_in=True)
     likelier: NDArray[np.bool_] = chances[1] > chances[0]
     return likelier
@@ -122,7 +127,7 @@ def _run(setting: Setting) -> Report:
 
 
 def _exact(setting: Setting, village: Village) -> SuccessRate:
-    """Return the success rate with an exact count, if the attacker knows all others."""
+    """Return the success rate against an exact count. The attacker knows all other people."""
     secrets, others = _drawn(setting, village)
     guessed = (others + secrets) - others == 1
     return SuccessRate("exact count, others known", int((guessed == secrets).sum()), setting.runs)
@@ -138,7 +143,7 @@ def _knowing_others(setting: Setting, village: Village, epsilon: float) -> Succe
 
 
 def _knowing_village(setting: Setting, village: Village, epsilon: float) -> list[SuccessRate]:
-    """Return the success rates with the target's row in the count, and without it."""
+    """Return the success rates if the village is known, with and without the target's row."""
     made = []
     without = right_without(village, epsilon=epsilon)
     for name, is_in in (("village known", True), ("village known, target removed", False)):
@@ -154,7 +159,7 @@ def _knowing_village(setting: Setting, village: Village, epsilon: float) -> list
 
 
 def _drawn(setting: Setting, village: Village) -> tuple[Counts, Counts]:
-    """Draw the target's secret and the number of others who have it, in one village per run."""
+    """Draw a village per run; return the target's secret, and how many others have it."""
     rates = setting.dice.choice(np.array(village.rates), setting.runs)
     secrets = (setting.dice.random(setting.runs) < rates).astype(np.int64)
     return secrets, setting.dice.binomial(village.people - 1, rates).astype(np.int64)

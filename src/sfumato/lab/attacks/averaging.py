@@ -1,8 +1,9 @@
 """Averaging attack: repeat a question and take the mean, which removes noise that is drawn anew.
 
-A target with correct noise but no memory reveals any count: about 31/epsilon^2 repeats give it
-exactly. Ours draws the noise of a question once, so repeats are free and reveal nothing new. A
-reworded question is the same question. New noise has to be paid for, until the budget is spent.
+A target with correct noise but no answer cache reveals any count: about 31/epsilon^2 repeats give
+it exactly. The platform draws the noise of a question once, so repeats are free and reveal nothing
+new. A reworded question is the same question. New noise has to be paid for, until the budget is
+spent.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ EACH: Final = 1.0  # epsilon of each question to a target without a budget
 
 
 def average(target: Target, sql: str, *, epsilon: Number, questions: int = 100) -> Probe:
-    """Ask one question up to `questions` times; return the answers, and what stopped the attack."""
+    """Ask one question up to `questions` times. Return the answers, and what ended the attack."""
     return probe(
         lambda text: target.ask(text, epsilon), repeat(sql), epsilon=epsilon, most=questions
     )
@@ -45,7 +46,7 @@ def average_in_other_words(
 
 
 def padded(sql: str, column: str, above: int) -> Iterator[str]:
-    """Yield questions with the same answer: each adds another condition that every row fulfils.
+    """Yield questions with the same answer, each with another condition that every row fulfils.
 
     The question must have a WHERE, and no value of the column may be above `above`.
     """
@@ -86,7 +87,7 @@ def attack_counts(
 
 
 def _probed(dice: np.random.Generator, repeats: int) -> Probe:
-    """Probe a target that draws new noise once per `repeats` answers."""
+    """Repeat a question to a simulated target, which draws new noise once per `repeats` answers."""
     count = np.full(PICTURED // repeats, CROWD, dtype=np.int64)
     drawn = private_sums(count, sensitivity=1, epsilon=EACH, dice=dice)
     numbers = np.repeat(drawn, repeats).tolist()

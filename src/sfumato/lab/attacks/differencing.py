@@ -1,9 +1,9 @@
-"""Differencing attack: ask about all, ask about all but one, and subtract.
+"""Differencing attack: ask about all people, ask about all but one, and subtract.
 
 Two exact answers reveal that one person, however many others there are. With new noise for each
-answer and no budget, the mean of many differences reveals them, too. Ours charges both questions:
-the pair reveals no more than one question at the price of both. Repeating the pair is free and adds
-nothing.
+answer and no budget, the mean of many differences reveals the person, too. The platform charges
+both questions: the pair reveals no more than one question at the price of both. A repetition of the
+pair is free and adds nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CROWD: Final = 1000  # the other people, about whom the attacker knows nothing
 def difference(
     target: Target, everyone: str, without: str, *, epsilon: Number, pairs: int = 50
 ) -> Probe:
-    """Ask both questions up to `pairs` times; return the differences, and what stopped it."""
+    """Ask both questions up to `pairs` times. Return the differences, and what ended the attack."""
 
     def ask(second: str) -> float:
         return target.ask(everyone, epsilon) - target.ask(second, epsilon)
@@ -63,7 +63,7 @@ def attack_counts(
 
 
 def hits(dice: np.random.Generator, *, each: float, pairs: int, runs: int) -> int:
-    """Count the runs in which the mean of `pairs` differences is right.
+    """Return in how many runs the mean of `pairs` differences is right.
 
     Each question has noise at epsilon `each`.
     """

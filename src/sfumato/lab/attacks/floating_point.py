@@ -24,17 +24,17 @@ Floats = NDArray[np.float64]
 Bits = NDArray[np.bool_]
 STEPS: Final = 2.0**53  # the generator's uniform numbers are multiples of 1/STEPS
 AROUND: Final = 4  # steps tried on both sides, because rounding shifts the step a little
-LOOKS: Final = 2000  # released numbers per epsilon in the plot
+LOOKS: Final = 2000  # number of releases for each epsilon of the plot
 
 
 def naive_release(counts: NDArray[np.int64], epsilon: float, dice: np.random.Generator) -> Floats:
-    """Return counts plus numpy's Laplace noise, the usual naive code. It protects nobody."""
+    """Return counts plus numpy's Laplace noise, as naive code does. It protects nobody."""
     released: Floats = counts + dice.laplace(0.0, 1 / epsilon, counts.shape)
     return released
 
 
 def could_be(released: Floats, count: float, epsilon: float) -> Bits:
-    """Return for each number whether float noise of that epsilon can produce it from the count."""
+    """Return, for each number, whether float noise at this epsilon can make it from the count."""
     scale = 1 / epsilon
     noise = released - count
     share = np.exp(-np.abs(noise) / scale)
@@ -61,7 +61,7 @@ def _logarithm(uniform: Floats) -> Floats:
 
 
 def lowest_bit(released: Floats) -> NDArray[np.int64]:
-    """Return the exponent of the lowest set bit; a large number for zero."""
+    """Return the exponent of the lowest set bit of each number; for zero, a large number."""
     fraction, exponent = np.frexp(released)
     digits = np.abs(fraction * 2.0**53).astype(np.int64)
     lowest = np.where(digits == 0, 4096, np.log2(np.maximum(digits & -digits, 1)).astype(np.int64))
@@ -80,7 +80,7 @@ def guess_one(released: Floats, epsilon: float) -> Bits:
 
 
 def guess_one_by_lowest_bit(released: Floats, epsilon: float) -> Bits:
-    """Guess the same without a search, by the likelihood of the size and the lowest set bit.
+    """Guess the same without a search, by the likelihoods of the size and of the lowest set bit.
 
     A count of 1 plus float noise has no bits below 2**-53. A number near zero has such bits, unless
     all of them happen to be 0: each halves the probability that it comes from a count of 0.

@@ -34,23 +34,26 @@ from sfumato.lab.success_intervals import hit_rate_bound
 
 NEURONS: Final = 128
 BATCH: Final = 8
-LINEUP: Final = 10  # candidate images, one of which is behind a noisy gradient
+LINEUP: Final = 10  # the number of candidate images; one of them is behind a noisy gradient
 CLIP: Final = 1.0
 EXACT: Final = 1e-6
-FITTED: Final = 2  # images that are fitted together
+FITTED: Final = 2  # the number of images in a fitted batch
 FITS: Final = 50  # fitting costs 50 times as much as the rest, so it has 1/50 of the runs
 SILENT: Final = 1e-9  # a neuron with a smaller bias gradient was inactive for the whole batch
 
 
 def invert_one(first: Floats, bias: Floats) -> Floats:
-    """Return the single input behind a first layer's gradient: exact, at any scale."""
+    """Return the single input behind a first layer's gradient.
+
+    The result is exact, whatever the scale of the gradient.
+    """
     loudest = int(np.abs(bias).argmax())
     found: Floats = first[loudest] / bias[loudest]
     return found
 
 
 def label_of_one(last_bias: Floats) -> int:
-    """Return the single example's label: the only score that training raises."""
+    """Return the label of a single example, which is the only label whose score training raises."""
     return int(last_bias.argmin())
 
 
@@ -78,7 +81,7 @@ def plant_rulers(model: Dense, brightness: Floats) -> Dense:
 
 
 def between_rulers(first: Floats, bias: Floats) -> Floats:
-    """Return the inputs that are alone between two thresholds of the planted layer.
+    """Return the inputs whose brightness is alone between two thresholds of the planted layer.
 
     They are differences of neighbouring neurons' gradients, divided by those of the biases.
     """
@@ -95,7 +98,7 @@ def pick(released: Floats, lineup: Floats) -> int:
 
 
 def rebuilt(found: Floats, truths: Floats) -> int:
-    """Count the inputs that were reconstructed up to rounding."""
+    """Return how many of the true inputs were reconstructed up to rounding."""
     if len(found) == 0:
         return 0
     apart = np.abs(found[:, None, :] - truths[None, :, :]).max(axis=2)
@@ -167,7 +170,10 @@ def _bare(setting: Setting, batch: int) -> tuple[SuccessRate, ...]:
 
 
 def _fitted(setting: Setting) -> SuccessRate:
-    """Return the success rate of fitting; a spawned generator leaves the other draws unchanged."""
+    """Return the success rate of gradient matching.
+
+    It uses a spawned generator, so the other attacks draw the same numbers as without it.
+    """
     runs, found, (dice,) = max(1, setting.runs // FITS), 0, setting.dice.spawn(1)
     for _ in range(runs):
         drawn = _Drawn.of(FITTED, dice)
@@ -186,7 +192,8 @@ def _noisy(setting: Setting, epsilon: float) -> SuccessRate:
     for _ in range(setting.runs):
         rows = _Drawn.of(LINEUP, setting.dice).gradients.flat()
         released = private_sum(rows[:1], most=CLIP, epsilon=epsilon, dice=setting.dice)
-        order = setting.dice.permutation(LINEUP)  # so that a tie does not favour the target
+        # in random order, so that a tie does not favour the target
+        order = setting.dice.permutation(LINEUP)
         hits += int(order[pick(released, clipped(rows, CLIP)[order])]) == 0
     bound = hit_rate_bound(epsilon, 1 / LINEUP, DELTA)
     return SuccessRate(f"epsilon = {epsilon:g}", hits, setting.runs, epsilon, bound, "one step")
@@ -231,7 +238,10 @@ def _faces(setting: Setting) -> Plot:
 
 
 def _averaged(first: Floats, bias: Floats) -> Floats:
-    """Return the input that fits all neurons best; with noise, it is better than one neuron's."""
+    """Return the input that fits all neurons best.
+
+    Under noise, it is better than the input from one neuron.
+    """
     together = np.concatenate([first, bias[:, None]], axis=1)
     main = np.linalg.svd(together, full_matrices=False)[2][0]
     found: Floats = np.clip(main[:-1] / main[-1], 0, 1)

@@ -18,13 +18,13 @@ STEPS: Final = 1500
 RATE: Final = 0.05
 DECAY: Final = (0.9, 0.999)  # decay rates of Adam's two running means (Kingma and Ba 2015)
 TINY: Final = 1e-12
-STARTS: Final = 4  # random starts, at most: one may end in a local minimum
-FITS: Final = 1e-12  # a loss this small is no local minimum, so the search ends
+STARTS: Final = 4  # the most random starts; a start may end in a local minimum
+FITS: Final = 1e-12  # a smaller loss is no local minimum, so the search ends
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """The inputs found, and the distance of their gradient from the observed one."""
+    """The inputs that a search found, and the distance of their gradient from the observed one."""
 
     inputs: Floats
     miss: float  # half the squared distance

@@ -24,13 +24,13 @@ from sfumato.lab.attacks.linkage_report import attack_counts
 
 Bits = NDArray[np.bool_]
 PEOPLE: Final = 1000
-TRIALS: Final = 10_000  # trials of the attack on private counts
+TRIALS: Final = 10_000  # number of trials of the attack on private counts
 K: Final = 5
 L: Final = 2
 ILLNESSES: Final = 12
 DISTRICTS: Final = 30
-GOES_ROUND: Final = 0.9  # share of people who have the illness of their district
-BLOOD: Final = 8  # blood groups: background knowledge that is not in the table
+GOES_ROUND: Final = 0.9  # the share of people who have the prevalent illness of their district
+BLOOD: Final = 8  # the blood groups; they are background knowledge and not in the table
 _ZIPS: Final = tuple(f"003{number}" for number in range(10, 10 + DISTRICTS))
 # Two hospitals generalise age and zip in different, equally reasonable ways.
 ONE: Final[dict[str, Rule]] = {"age": Intervals((2, 8, 32)), "zip": Prefixes((4,))}

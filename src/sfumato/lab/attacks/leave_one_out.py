@@ -25,13 +25,13 @@ class Rebuilt:
 
     runs: int
     known: int
-    people: int  # without the known ones
+    people: int  # number of people, without the known ones
     max_error: float
     median_error: float
 
     @property
     def is_exact(self) -> bool:
-        """Say whether every value was reconstructed in every run."""
+        """Return True if every value was reconstructed in every run."""
         return self.max_error < EXACT
 
     @property
@@ -55,11 +55,12 @@ class Guessed:
     max_error: float
     median_error: float
     midpoint: float
-    midpoint_error: float  # median error of always guessing the middle of the public range
+    # the median error of guesses that are always the middle of the public range
+    midpoint_error: float
 
     @property
     def has_helped(self) -> bool:
-        """Say whether the release makes guesses better than the middle of the range."""
+        """Return True if the release makes guesses better than the middle of the range."""
         return self.median_error < self.midpoint_error
 
     @property
@@ -104,10 +105,10 @@ def rebuild(released: ArrayLike, known: Mapping[int, float]) -> FloatArray:
 
 
 def rebuild_from_others(released: ArrayLike, values: Sequence[float]) -> FloatArray:
-    """Guess each person, knowing all others, from means with independent noise.
+    """Guess each person's value from means with independent noise; all others are known.
 
-    A person is in all means but their own. Each of those means gives a guess of the person's value;
-    the average of all guesses removes most of the noise.
+    A person is in all means but their own. Each of those means gives a guess of the person's value.
+    The average of all guesses removes most of the noise.
     """
     means, truths = np.asarray(released, dtype=np.float64), np.asarray(values, dtype=np.float64)
     others = len(truths) - 1

@@ -23,7 +23,8 @@ from sfumato.lab.success_intervals import hit_rate_bound
 
 FloatArray = NDArray[np.float64]
 Whole = NDArray[np.int64]
-STEPS: Final = 60  # grid steps in the declared range: heights of 140 to 200 are centimetres
+# number of grid steps in the declared range; for heights of 140 to 200, a step is a centimetre
+STEPS: Final = 60
 SLACK: Final = 1e-9  # tolerance for comparing floats that are whole grid steps
 
 
@@ -63,7 +64,7 @@ class Attacker:
         return self._guess_of(left)
 
     def bound(self, values: Sequence[float]) -> float:
-        """Return the highest rate that theory allows this attacker, averaged over these people.
+        """Return the highest success rate that theory allows, averaged over these people.
 
         If the person's row is removed, this attacker is right by luck alone. The release with the
         row raises that chance by no more than epsilon allows.
@@ -72,7 +73,7 @@ class Attacker:
         return float(np.mean([hit_rate_bound(self.epsilon, one) for one in blind]))
 
     def chances(self, values: Sequence[float], added: Whole) -> FloatArray:
-        """Return each person's exact chance to be guessed if they add `added` steps to the sum."""
+        """Return each person's exact chance to be guessed, if they add `added` steps to the sum."""
         near = self._is_near(np.asarray(values, dtype=np.float64))
         places = np.arange(-self.reach, self.reach + 1)
         return np.array(
@@ -88,7 +89,10 @@ class Attacker:
         return guesses
 
     def _law(self, moves: Whole) -> FloatArray:
-        """Return the probabilities of these noise values; the ends include everything beyond."""
+        """Return the probabilities of these noise values.
+
+        The first and the last one include all values beyond them.
+        """
         a = math.exp(-self.epsilon / self.reach)
         chances: FloatArray = (1 - a) / (1 + a) * a ** np.abs(moves).astype(np.float64)
         chances[0] = _up_to(int(moves[0]), a)
@@ -99,8 +103,8 @@ class Attacker:
     def _table(self) -> FloatArray:
         """Return the best guess for each remainder (in grid steps), from the lowest up.
 
-        Beyond the range, every value needs the same additional noise, so the best guess is that
-        of the end.
+        Beyond the declared range, every value needs the same additional noise, so the best guess is
+        that of the end.
         """
         places = np.arange(-self.reach, self.reach + 1)
         apart = np.abs(places[:, np.newaxis] - places[np.newaxis, :])
@@ -118,14 +122,14 @@ def belief(places: FloatArray) -> FloatArray:
 
 
 def _up_to(move: int, a: float) -> float:
-    """Return the chance of discrete Laplace noise of at most `move`, with a = exp(-1/scale)."""
+    """Return the chance that discrete Laplace noise is at most `move`, with a = exp(-1/scale)."""
     if move <= 0:
         return a ** (-move) / (1 + a)
     return 1 - a ** (move + 1) / (1 + a)
 
 
 def _windows(weights: FloatArray, reach: int) -> FloatArray:
-    """Return, for each position of each row, the sum of the weights within `reach`."""
+    """Return, for each position in each row, the sum of the weights at most `reach` away."""
     padded = np.pad(weights, ((0, 0), (reach + 1, reach)))
     summed = np.cumsum(padded, axis=1)
     windows: FloatArray = summed[:, 2 * reach + 1 :] - summed[:, : -2 * reach - 1]

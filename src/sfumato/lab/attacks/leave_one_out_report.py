@@ -27,7 +27,7 @@ from sfumato.lab.table_files import numbers
 EXACT: Final = "the exact release"
 SHARED: Final = "one noise for all (the notebook)"
 STD: Final = "noise as wide as the means are apart"
-MAX_GUESSES: Final = 5_000_000  # guesses per release, at most
+MAX_GUESSES: Final = 5_000_000  # the most guesses for each release
 KNOWN: Final = 0  # index of the person known to the attacker of the first two releases
 TITLE: Final = "Reconstructing people from leave-one-out means"
 KNOWS: Final = (
@@ -42,7 +42,7 @@ class Values:
     """The attacked values, their public bounds, and the error that counts as right."""
 
     values: tuple[float, ...]
-    bounds: tuple[float, float] = HEIGHT_BOUNDS  # as the data card declares them
+    bounds: tuple[float, float] = HEIGHT_BOUNDS  # the public bounds, as the data card declares them
     within: float = 1.0
     of: str = "height"
 
@@ -108,7 +108,7 @@ def _check(asked: Values, runs: int) -> None:
 
 
 def spread_of_errors(releases: FloatArray, values: Sequence[float]) -> float:
-    """Return the largest difference between errors of one run, where the attacker knows nobody.
+    """Return the largest spread of the errors within a run, for an attacker who knows nobody.
 
     Zero means that all values are reconstructed up to one shared constant.
     """

@@ -11,10 +11,10 @@ from sfumato.dp.anonymity.tables_in_memory import Tabular, plain, rows_of
 from sfumato.dp.anonymity.uniqueness import Uniqueness
 from sfumato.dp.refusal import Refused
 
-TOLD: Final = 8  # facts that a finding lists; it counts the rest
+TOLD: Final = 8  # the most facts that a finding lists; it counts the others
 Value = str | int | float | bool
 Row = Mapping[str, Value]
-Cell = Value | None  # None: missing
+Cell = Value | None  # None is a missing value
 Cells = Mapping[str, Cell]
 
 
@@ -26,7 +26,7 @@ class Between:
     high: float
 
     def holds(self, value: Cell) -> bool:
-        """Say whether the value is a number in the range."""
+        """Return True if the value is a number in the range."""
         if value is None or isinstance(value, str | bool):
             return False
         return self.low <= value <= self.high
@@ -44,7 +44,7 @@ class Linkage:
 
     @property
     def is_found(self) -> bool:
-        """Say whether exactly one row fits."""
+        """Return True if exactly one row fits the attacker's knowledge."""
         return len(self.matches) == 1
 
     @property
@@ -139,7 +139,10 @@ def _agrees(value: Cell, known: Cell | Between) -> bool:
 
 
 def _learnt(matches: tuple[Cells, ...], knowledge: Knowledge) -> Cells:
-    """Return the other columns, and the exact values of known ranges, where all matches agree."""
+    """Return the facts that all matching rows share.
+
+    These are other columns, and the exact values of columns that were known as a range.
+    """
     if not matches:
         return {}
     told = {name for name, known in knowledge.items() if not isinstance(known, Between)}

@@ -27,8 +27,8 @@ from sfumato.lab.sample_data import NEIGHBOUR_KNOWS, medical_rows
 from sfumato.lab.table_files import table
 
 COLUMNS: Final = ("zip", "age", "salary")
-SHOWN: Final = 3  # further sets of columns that the finding names
-MAX_DEFAULT_COLUMNS: Final = 8  # columns of a table that are used by default
+SHOWN: Final = 3  # the most further sets of columns that the finding names
+MAX_DEFAULT_COLUMNS: Final = 8  # the most columns of a table that are used by default
 TRIALS: Final = 10_000  # trials; in each, a coin decides whether the target is ill
 
 
@@ -41,8 +41,8 @@ def attack_table(
 ) -> Report:
     """Report how many rows are unique by each set of columns.
 
-    `found` adds what a neighbour learned from the same rows. `beside` adds reports on private
-    counts.
+    `found` adds the facts that a neighbour learned from the same rows. `beside` adds reports on
+    private counts.
     """
     ranked = all_subsets(columns_of(rows, columns))
     best = best_of_each_size(ranked)

@@ -31,7 +31,7 @@ def likeness(people: NDArray[Any], means: Floats, usual: Floats) -> Floats:
 
 
 def is_named(target: NDArray[Any], strangers: NDArray[Any], means: Floats, usual: Floats) -> bool:
-    """Say whether the target resembles the study more than every stranger does."""
+    """Return True if the target resembles the study more than every stranger does."""
     alone = float(likeness(target, means, usual))
     return alone > float(likeness(strangers, means, usual).max())
 
@@ -47,9 +47,10 @@ def false_alarms(strangers: int) -> float:
 def private_counts(
     counts: NDArray[np.int64], *, epsilon: float, dice: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return our release: the counts of all traits together cost epsilon.
+    """Return our private release of the counts. All traits together cost epsilon.
 
-    One person adds 0 or 1 to each count, so the L2 sensitivity is the square root of their number.
+    One person adds 0 or 1 to each count, so the L2 sensitivity is the square root of the number of
+    traits.
     """
     return private_vectors(counts, sensitivity_squared=counts.size, epsilon=epsilon, dice=dice)
 

@@ -39,16 +39,17 @@ SHARES: Final = (0.01, 0.001)  # false positive rates: shares of strangers named
 OWN: Final = 0.9  # norm of a person's own columns, which resemble nobody else's
 WRONG: Final = 0.15  # share of labels that do not follow from the columns
 FRESH: Final = 1000  # new people on whom a model's accuracy is measured
-SETTLING: Final = 8  # Newton steps for the margin with the row
+SETTLING: Final = 8  # number of Newton steps to solve for the margin with the row
 
 
 @dataclass(frozen=True)
 class Shadows:
-    """Shadow models, and what it takes to compute their margins after training with a row."""
+    """Shadow models, with the terms to compute their margins after training with one more row."""
 
     rows: Floats  # models x people x columns
     weights: Floats  # models x columns
-    held: Floats  # models x people x people: Cholesky factor for the inverse Hessian
+    # models x people x people: the Cholesky factor with which the inverse Hessian is applied
+    held: Floats
 
     @staticmethod
     def of(people: int, columns: int, count: int, dice: np.random.Generator) -> Shadows:
@@ -66,7 +67,7 @@ class Shadows:
         return without, with_the_row(without, self._give(rows))
 
     def _give(self, rows: Floats) -> Floats:
-        """Return row . inverse Hessian . row, which is how far each row can move its own margin.
+        """Return row . inverse Hessian . row: how far each row can move its own margin.
 
         By Woodbury's identity it is (|row|^2 - |held^T a|^2) / ridge, where the vector a has the
         row's products with the people.
@@ -103,13 +104,13 @@ def draw_people(count: int, columns: int, dice: np.random.Generator) -> Floats:
 
 
 def log_ratios(rows: Floats, model: Floats, bells: Bells, noise: float) -> Floats:
-    """Return the log likelihood ratio of each row: the model is trained with it, or without."""
+    """Return each row's log likelihood ratio of two cases: trained with the row, or without it."""
     seen = rows @ model
     return _log_bell(seen, bells.with_it, noise) - _log_bell(seen, bells.without, noise)
 
 
 def stand_above(crowd: Floats, model: Floats, bells: Bells, epsilon: float | None) -> int:
-    """Count the other rows whose likelihood ratio is at least that of the first row."""
+    """Return how many other rows have a likelihood ratio of at least that of the first row."""
     noise = 0.0
     if epsilon is not None:
         noise = noise_variance(ridge=RIDGE, columns=crowd.shape[1], epsilon=epsilon)
@@ -118,7 +119,7 @@ def stand_above(crowd: Floats, model: Floats, bells: Bells, epsilon: float | Non
 
 
 def released(weights: Floats, epsilon: float | None, dice: np.random.Generator) -> Floats:
-    """Return the models as they are, or with the noise of (epsilon, delta)-DP."""
+    """Return the released models: unchanged, or with the noise of (epsilon, delta)-DP."""
     if epsilon is None:
         return weights
     return private_twins(weights, ridge=RIDGE, epsilon=epsilon, dice=dice)
@@ -126,7 +127,10 @@ def released(weights: Floats, epsilon: float | None, dice: np.random.Generator) 
 
 @dataclass(frozen=True)
 class Bells:
-    """Mean and variance of each row's margins over the shadow models, without and with the row."""
+    """Normal distributions of each row's margin over the shadow models, without and with the row.
+
+    Each distribution is given by its mean and its variance.
+    """
 
     without: tuple[Floats, Floats]
     with_it: tuple[Floats, Floats]
@@ -169,7 +173,10 @@ def _run(setting: Setting) -> Report:
 
 @dataclass(frozen=True)
 class _Found:
-    """The target's rank among strangers in each trial, and the models' accuracy, by release."""
+    """The results of all trials, by release: the target's ranks, and the models' accuracy.
+
+    A rank is the number of strangers above the target.
+    """
 
     above: dict[float | None, list[int]]
     right: dict[float | None, list[float]]  # accuracy on new people, per chunk of the trials
@@ -199,7 +206,7 @@ class _Found:
                 self.above[release].append(stand_above(crowd, weights[trial], bells, release))
 
     def hits(self, release: float | None, allowed: int) -> int:
-        """Count the trials in which fewer than `allowed` strangers rank above the target."""
+        """Return in how many trials fewer than `allowed` strangers rank above the target."""
         return sum(above < allowed for above in self.above[release])
 
 

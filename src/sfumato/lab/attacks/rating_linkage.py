@@ -26,7 +26,7 @@ _BY_DAYS: Final = np.exp(-np.arange(2 * DAYS) / DAYS_APART)
 
 @dataclass(frozen=True)
 class Knows:
-    """Background knowledge of a person: how many ratings, how many of them wrong, how exact."""
+    """Background knowledge of a person's ratings: how many, how many wrong, how exact."""
 
     ratings: int
     wrong: int = 0  # how many of them are of films that the person never rated
@@ -35,7 +35,7 @@ class Knows:
 
     @property
     def text(self) -> str:
-        """Return the knowledge in a few words."""
+        """Return a text of a few words that describes the knowledge."""
         wrong = f" ({self.wrong} wrong)" if self.wrong else ""
         stars = f"stars ± {self.stars_off}" if self.stars_off else "exact stars"
         if self.days_off is None:
@@ -55,14 +55,14 @@ class Hints:
 
 @dataclass(frozen=True)
 class Match:
-    """The best match, and how far it exceeds the second (the eccentricity)."""
+    """The best match, and its eccentricity: how far it exceeds the second-best match."""
 
     person: int
     eccentricity: float
 
     @property
     def is_believed(self) -> bool:
-        """Say whether the match is eccentric enough to be believed."""
+        """Return True if the match is eccentric enough to be believed."""
         return self.eccentricity >= STANDS_OUT
 
 
@@ -110,7 +110,7 @@ def find(ratings: Ratings, hints: Hints) -> Match:
 
 
 def find_without(ratings: Ratings, person: int, hints: Hints) -> Match:
-    """Return the person who would fit best if `person` were not in the set."""
+    """Return the best match if `person` were not in the data set."""
     scores = score(ratings, hints)
     scores[person] = 0.0
     return best_match(scores)

@@ -28,7 +28,7 @@ KNOWLEDGE: Final = (
     Knows(2, stars_off=1, days_off=14),
 )
 COUNTED: Final = 8  # contribution bound of the private counts: films per person
-TRIALS_EACH: Final = 100  # trials on private counts, for each target of the linkage
+TRIALS_EACH: Final = 100  # number of trials on private counts, for each target of the linkage
 
 
 def attack_ratings(
@@ -67,7 +67,7 @@ def attack_ratings(
 def attack_counts(
     dice: np.random.Generator, *, trials: int, epsilons: Sequence[float] = EPSILONS
 ) -> Report:
-    """Report how often private counts per film reveal whether a target is in the set.
+    """Report how often private counts per film reveal whether a target is in the data set.
 
     A contribution bound limits each person to COUNTED films, and the noise of each count grows with
     that bound. The attacker knows all others, and the target's films.

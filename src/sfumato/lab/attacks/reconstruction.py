@@ -31,10 +31,10 @@ Counts = NDArray[np.int64]
 Method = Callable[[Bits, Counts], Bits]
 Release = Callable[[Counts], Counts]
 PEOPLE: Final = 64
-PER_PERSON: Final = 4  # counts asked per person
+PER_PERSON: Final = 4  # number of counts for each person
 ROUNDS: Final = 3  # databases per point of the curve, by linear programming
 FAST_ROUNDS: Final = 50  # the same by least squares
-# Noise, in multiples of the square root of the number of people.
+# the tried noise, in multiples of the square root of the number of people
 STEPS: Final = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 
 
@@ -78,13 +78,13 @@ def by_linear_programme(subsets: Bits, answers: NDArray[Any]) -> Bits:
 
 
 def rounded_off(exact: Counts, most: int, dice: np.random.Generator) -> Counts:
-    """Return counts with independent uniform errors of at most `most`, a home-made protection."""
+    """Return counts with independent uniform errors of at most `most`: home-made protection."""
     released: Counts = exact + dice.integers(-most, most, size=exact.shape, endpoint=True)
     return released
 
 
 def within_budget(exact: Counts, *, epsilon: float, dice: np.random.Generator) -> Counts:
-    """Return our release: all counts of a database together cost epsilon."""
+    """Return our private release: all counts of a database together cost epsilon."""
     return private_sums(exact, sensitivity=exact.shape[-1], epsilon=epsilon, dice=dice)
 
 
@@ -109,7 +109,7 @@ def _run(setting: Setting) -> Report:
 
 
 def _unprotected(subsets: Bits, setting: Setting) -> tuple[SuccessRate, ...]:
-    """Return the success rates against releases without a budget."""
+    """Return the success rates against releases that no budget limits."""
     root, dice = round(math.sqrt(subsets.shape[1])), setting.dice
     releases: dict[str, Release] = {"exact counts": lambda exact: exact}
     for most in (root // 2, root, 2 * root):
@@ -122,7 +122,7 @@ def _unprotected(subsets: Bits, setting: Setting) -> tuple[SuccessRate, ...]:
 
 
 def _ours(subsets: Bits, setting: Setting, epsilon: float) -> SuccessRate:
-    """Return the success rate if one budget pays for all counts.
+    """Return the success rate against our release, where one budget pays for all counts.
 
     The bits of one database share a release. Still, for fair bits, many right guesses are no
     likelier than in as many independent trials (Steinke, Nasr and Jagielski 2023, Theorem 2.1). So

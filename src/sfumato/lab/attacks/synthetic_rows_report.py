@@ -30,7 +30,7 @@ PREDICATES: Final = 60
 HALVES: Final = (("age", "area"), ("salary", "ill"))
 KNOWN: Final = ("age", "area", "ill")
 HIDDEN: Final = "salary"
-UNSURE: Final = 1e-6  # error probability of the upper bound of the control's rate
+UNSURE: Final = 1e-6  # the error probability of the upper bound on the control's rate
 Make = Callable[[Table, np.random.Generator], Table]
 
 
@@ -80,7 +80,7 @@ def _histogram(epsilon: float) -> Make:
 
 
 def _risks(make: Make, setting: Setting) -> dict[str, Risk]:
-    """Return the risk of each attack, for the same targets with and without their row."""
+    """Return the risk of each attack, on the same targets with and without their row."""
     dice = setting.dice
     outcomes: dict[str, list[tuple[bool, bool, bool]]] = {name: [] for name, _ in ATTACKS}
     for _ in range(setting.runs):

@@ -31,8 +31,8 @@ from sfumato.lab.column_tables import (
 )
 from sfumato.lab.success_intervals import interval
 
-TOLERANCE: Final = 0.05  # relative error up to which a guessed number is right
-ROUNDS: Final = 20  # predicates tried for each that is wanted, at most
+TOLERANCE: Final = 0.05  # a guessed number is right up to this relative error
+ROUNDS: Final = 20  # the most predicates that are tried for each one that is wanted
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Risk:
-    """The success of the three attacks, and the risk that it implies."""
+    """The success of the main, baseline and control attacks, and the risk that follows."""
 
     main: Tally
     baseline: Tally
@@ -107,7 +107,7 @@ def linked(
     halves: tuple[Sequence[str], Sequence[str]],
     neighbours: int = 1,
 ) -> Bits:
-    """Return for each person whether both halves of their columns have a nearest row in common."""
+    """Return, for each person, whether both halves of the columns share a nearest synthetic row."""
     one, other = (nearest(people, synthetic, half, neighbours) for half in halves)
     both: Bits = (one[:, :, None] == other[:, None, :]).any(axis=(1, 2))
     return both
@@ -159,9 +159,10 @@ def inference(tables: Tables, known: Sequence[str], secret: str, dice: np.random
 def predicates_of_rows(
     synthetic: Table, count: int, columns: int, dice: np.random.Generator
 ) -> list[Predicate]:
-    """Return distinct predicates on that many columns, each true of one synthetic row alone.
+    """Return distinct predicates on that many columns, each true of exactly one synthetic row.
 
-    A numeric condition is "at least" above the median, and "at most" below: there, fewer rows fit.
+    A numeric condition is "at least" for values above the median, else "at most", because then
+    fewer rows fit.
     """
     names, rows = sorted(synthetic), rows_of(synthetic)
     fits = {name: _fits(synthetic[name]) for name in names}
@@ -182,7 +183,10 @@ def predicates_of_rows(
 
 
 def predicates_of_extremes(synthetic: Table) -> list[Predicate]:
-    """Return one-column predicates true of one synthetic row alone: extremes and unique values."""
+    """Return predicates on one column, each true of exactly one synthetic row.
+
+    They are extremes and unique values.
+    """
     found: dict[Predicate, None] = {}
     for name, column in synthetic.items():
         values, counts = np.unique(column, return_counts=True)
@@ -204,12 +208,12 @@ def random_predicates(
 
 
 def singles_out(predicates: Sequence[Predicate], people: Table) -> Bits:
-    """Return for each predicate whether exactly one person fulfils it."""
+    """Return, for each predicate, whether it is true of exactly one person."""
     return np.array([int(fulfils(one, people).sum()) == 1 for one in predicates], dtype=bool)
 
 
 def singled_out(predicates: Sequence[Predicate], people: Table) -> Bits:
-    """Return for each person whether some predicate is true of them alone."""
+    """Return, for each person, whether some predicate is true of this person alone."""
     alone = np.zeros(rows_of(people), dtype=bool)
     for predicate in predicates:
         rows = fulfils(predicate, people)
@@ -243,7 +247,7 @@ def singling_out(
 
 
 def _fits(column: Column) -> Bits:
-    """Return, for each row's condition on this column, which rows fulfil it."""
+    """Return, for each row's condition on this column, which rows fulfil the condition."""
     if not is_number(column):
         return np.asarray(column[:, None] == column[None, :])
     above = column[:, None] > np.median(column)

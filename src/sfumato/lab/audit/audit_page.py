@@ -58,7 +58,7 @@ and not how bad the fault is.
 
 
 def held_row(one: MechanismAudit) -> Row:
-    """Return the table row of an audit of a shipped mechanism."""
+    """Return the page's table row for the audit of a shipped mechanism."""
     twin = f"{one.factor}x {'caught' if one.tells else 'PASSED'}"
     found = one.audited
     return (one.name, one.where, _claim(found), _bound(found), f"{found.samples:,}", twin,
@@ -66,7 +66,7 @@ def held_row(one: MechanismAudit) -> Row:
 
 
 def found_row(one: SpecimenAudit) -> Row:
-    """Return the table row of an audit of a broken mechanism."""
+    """Return the page's table row for the audit of a broken mechanism."""
     found, specimen = one.audited, one.specimen
     return (specimen.id, specimen.name, _claim(found), specimen.relation, _bound(found),
             f"{found.samples:,}", found.view, one.verdict)  # fmt: skip
@@ -94,7 +94,7 @@ def page(held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit], before:
 
 
 def _known(lines: Iterable[Row], known: Sequence[str]) -> list[Row]:
-    """Return the rows whose names still exist."""
+    """Return the rows whose first cell is a known name."""
     return [line for line in lines if line[0] in known]
 
 
@@ -104,7 +104,7 @@ def _place(line: Row) -> tuple[int, int]:
 
 
 def _lines_of(text: str, header: Row) -> list[Row]:
-    """Return the rows of the table with that header, or none."""
+    """Return the rows of the table with that header, or no rows if there is no such table."""
     _, _, after = text.partition(f"{_markdown(header, [])}\n")
     rows = takewhile(lambda line: line.startswith("| "), after.splitlines())
     return [tuple(cell.strip() for cell in row.strip("| ").split(" | ")) for row in rows]
@@ -116,7 +116,7 @@ def _markdown(header: Row, rows: Sequence[Row]) -> str:
 
 
 def shape_of(name: str, found: Audited, verdict: str) -> dict[str, object]:
-    """Return one audit in the machine-readable form of the command line."""
+    """Return an audit as JSON values, in the machine-readable form of the command line."""
     return {
         "name": name,
         "claim": {found.words: found.claim, "delta": found.delta},

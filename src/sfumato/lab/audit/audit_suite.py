@@ -1,4 +1,4 @@
-"""Run the audits of all shipped mechanisms, each with its twin, and of all broken ones (the zoo).
+"""Run all audits: of the shipped mechanisms, each with its twin, and of the broken ones (the zoo).
 
 A twin is a positive control: the same mechanism with less noise than it claims. An audit that does
 not catch its twin shows nothing.
@@ -31,7 +31,8 @@ from sfumato.lab.audit.stream_audit import STREAMS
 from sfumato.lab.broken.specimen import Specimen
 from sfumato.lab.broken.zoo import ZOO
 
-RUNS, CONTROLS, CANARIES = range(3)  # uses of randomness; each has an independent generator
+# the uses of randomness; each of them has a generator of its own
+RUNS, CONTROLS, CANARIES = range(3)
 END_TO_END: Final[tuple[AuditedQuestion, ...]] = (*QUESTIONS, *BEYOND, *FITS, *STREAMS)
 
 
@@ -47,17 +48,17 @@ class MechanismAudit:
 
     @property
     def tells(self) -> bool:
-        """Say whether the twin was caught: otherwise the audit shows nothing."""
+        """Return True if the audit caught the twin. Otherwise the audit shows nothing."""
         return self.positive_control.is_violated
 
     @property
     def counts(self) -> bool:
-        """Say whether the audit is sharp: it caught a twin of twice the epsilon or less."""
+        """Return True if the audit is sharp: it caught a twin with at most twice the epsilon."""
         return self.tells and self.factor <= CONTROL_FACTOR
 
     @property
     def is_well(self) -> bool:
-        """Say whether the audit shows something, and does not accuse the mechanism."""
+        """Return True if the audit caught its twin, and does not accuse the mechanism."""
         return self.tells and not self.audited.is_violated
 
     @property
@@ -79,12 +80,12 @@ class SpecimenAudit:
 
     @property
     def is_well(self) -> bool:
-        """Say whether it was caught, or is marked as impossible to catch by running it."""
+        """Return True if the audit caught the mechanism, or if no audit by running it can."""
         return self.audited.is_violated or not self.specimen.catchable
 
     @property
     def verdict(self) -> str:
-        """Return the outcome in a word or two."""
+        """Return the outcome in one or two words."""
         if self.audited.is_violated:
             return "caught"
         return "MISSED" if self.specimen.catchable else "a check of its formula finds it"

@@ -25,14 +25,17 @@ from sfumato.lab.audit.privacy_claim import Claim, EpsilonClaim, OrderTwoClaim, 
 
 Random = np.random.Generator
 Mechanism = Callable[..., Any]  # Any: the audited code has its own inputs and outputs
-Run = Callable[[NDArray[np.bool_]], Outputs]  # for each run, whether it uses D2 -> outputs
-FIRST: Final = 128  # runs before the first guess
+# a function: for each run, whether it uses D2 -> the outputs of all runs
+Run = Callable[[NDArray[np.bool_]], Outputs]
+FIRST: Final = 128  # number of runs before the first guess
 ALPHA: Final = 1e-4
-MAX_RUNS: Final = 131_072  # runs at most, unless these look suspicious
-MAX_RUNS_IF_SUSPICIOUS: Final = 8 * MAX_RUNS  # runs at most, if they do
-SUSPICION_ALPHA: Final = 0.05  # the lenient alpha that makes an audit go on; it proves nothing
-MAX_ITEMS: Final = 4096  # items read from a generator, at most
-ERRORS: Final = (Exception, SystemExit)  # an error that the mechanism raises is an output
+MAX_RUNS: Final = 131_072  # the most runs, unless these look suspicious
+MAX_RUNS_IF_SUSPICIOUS: Final = 8 * MAX_RUNS  # the most runs, if they look suspicious
+# the lenient alpha of the test that makes an audit continue; it proves nothing
+SUSPICION_ALPHA: Final = 0.05
+MAX_ITEMS: Final = 4096  # the most items that are read from a generator
+# if the mechanism raises one of these errors, the error is an output
+ERRORS: Final = (Exception, SystemExit)
 
 
 @dataclass(frozen=True)
@@ -42,14 +45,14 @@ class Audited:
     lower: float  # the lower bound, at the claimed delta
     claim: float
     delta: float
-    samples: int  # runs of the mechanism, both sides together
+    samples: int  # number of runs of the mechanism, on both data sets together
     view: str  # the feature of the outputs that gave the bound
     confidence: float  # the probability that `lower` holds
     words: str = "epsilon"  # the name of the bounded parameter
 
     @property
     def is_violated(self) -> bool:
-        """Say whether the lower bound exceeds the claim."""
+        """Return True if the lower bound exceeds the claim."""
         return self.lower > self.claim
 
     @property
@@ -163,9 +166,9 @@ def audit_order_2(  # noqa: PLR0913  # an auditor's terms
 
 
 def audit_on(claim: Claim, run: Run, *, alpha: float, most: int | None, dice: Random) -> Audited:
-    """Audit with the default limits: continue beyond `MAX_RUNS` only if these look suspicious.
+    """Audit with the default limits: continue beyond `MAX_RUNS` only if the runs look suspicious.
 
-    An explicit `most` is the only limit.
+    If `most` is given, it is the only limit.
     """
     limits = (
         {"most": MAX_RUNS, "max_runs_if_suspicious": MAX_RUNS_IF_SUSPICIOUS}
@@ -186,8 +189,8 @@ def run_audit(  # noqa: PLR0913  # an auditor's terms
 ) -> Audited:
     """Audit a claim with at most `most` runs, or with more of them if they look suspicious.
 
-    Past runs alone decide whether to go on. Each epoch has its own share of alpha, used or not, so
-    all bounds hold together wherever the audit ends.
+    Past runs alone decide whether to continue. Each epoch has its own share of alpha, used or not.
+    So all bounds hold together, wherever the audit ends.
     """
     _check(claim, alpha, most)
     past = _trials(run, FIRST, dice)
@@ -208,7 +211,7 @@ def run_audit(  # noqa: PLR0913  # an auditor's terms
 
 
 def _is_suspicious(claim: Claim, event: Event, past: Trials) -> bool:
-    """Say whether past runs contradict the claim, at a lenient alpha.
+    """Return True if past runs contradict the claim, at a lenient alpha.
 
     It proves nothing, because the same runs chose the event.
     """
@@ -299,7 +302,10 @@ def _caught(mechanism: Mechanism, takes: int, dice: Random) -> Callable[[object]
 
 
 def _taken(found: object) -> object:
-    """Return a generator's items and the error that ends it; return other outputs unchanged."""
+    """Return the first MAX_ITEMS items of a generator, with the error that ended it, if any.
+
+    Any other output is returned unchanged.
+    """
     if not isinstance(found, Iterator):
         return found
     taken: list[object] = []

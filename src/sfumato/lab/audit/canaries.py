@@ -25,8 +25,9 @@ from sfumato.lab.audit.privacy_claim import Claim
 
 Bools = NDArray[np.bool_]
 Released = Mapping[Hashable, Sequence[object]]  # key -> the released numbers
-SET_OFFSET: Final = 10**7  # offset between the numbers of different sets of canaries
-BUDGET: Final = {"epsilon": 1000, "delta": Decimal("0.1")}  # enough for all audits of a vault
+SET_OFFSET: Final = 10**7  # the offset between the numbers of two sets of canaries
+# the budget of a data set, enough for all audits of a vault
+BUDGET: Final = {"epsilon": 1000, "delta": Decimal("0.1")}
 
 
 class Vault(Protocol):
@@ -68,30 +69,30 @@ class CanaryReleases:
 
 
 class AuditedQuestion(Protocol):
-    """What an audit asks about all canaries at once, in one release or in several."""
+    """The interface of a question that an audit asks about all canaries, in one release or more."""
 
     @property
     def name(self) -> str:
-        """Return its name on the page and on the command line."""
+        """Return the question's name on the page and on the command line."""
         ...
 
     @property
     def factor(self) -> int:
-        """Return the factor between the true and the claimed price of its twin."""
+        """Return the twin's factor, which is its true price divided by its claimed price."""
         ...
 
     @property
     def is_short(self) -> bool:
-        """Say whether the short audit includes it."""
+        """Return True if the short audit includes the question."""
         ...
 
     @property
     def claim(self) -> Claim:
-        """Return the claim about all that is released of one key."""
+        """Return the claim about everything that is released of one key."""
         ...
 
     def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
-        """Return what is released at `factor` times the price."""
+        """Return the release of the question at `factor` times the price."""
         ...
 
 
@@ -122,7 +123,7 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class CanaryFlips:
-    """The coin flips of some canaries; they and their keys are numbered from `first`."""
+    """The coin flips of some canaries. The canaries and their keys are numbered from `first`."""
 
     first: int
     is_in: Bools
@@ -136,16 +137,17 @@ class CanaryFlips:
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """A vault with canaries, their coin flips, and what it takes to add more of them."""
+    """A vault with canaries, their coin flips, and the means to add more canaries."""
 
     vault: Vault
     is_in: Bools
     folder: Path
-    dice: Random  # of coins
-    others: dict[str, CanaryFlips] = field(default_factory=dict)  # of data sets added later
+    dice: Random  # the source of coin flips
+    # the flips for data sets that were added later, by name
+    others: dict[str, CanaryFlips] = field(default_factory=dict)
 
     def put_once(self, name: str, keys: int, table: Callable[[CanaryFlips], Table]) -> CanaryFlips:
-        """Return the canaries of another data set, which the first call adds to the vault."""
+        """Return the flips for another data set. The first call adds the data set to the vault."""
         if name not in self.others:
             first = SET_OFFSET * (1 + len(self.others))
             placed = CanaryFlips(first, coins(max(keys, ENOUGH), self.dice)[:keys])
@@ -165,7 +167,7 @@ def between(lower: object, upper: object, kind: str = "integer") -> dict[str, ob
 
 
 def by_key(rows: Iterable[Sequence[object]]) -> dict[Hashable, list[object]]:
-    """Group an answer's numbers by key, which is the first column."""
+    """Group an answer's numbers by key. The key is the first column."""
     found: dict[Hashable, list[object]] = {}
     for key, *values in rows:
         found.setdefault(key, []).extend(values)

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from sfumato.system.optional_packages import extra_module
 
 Floats = NDArray[np.float64]
-ROUNDED: Final = 1e-9  # subtracted from each bound, to cover float rounding
-STEPS: Final = 40  # bisection steps for the bound of one run
+ROUNDED: Final = 1e-9  # subtracted from each bound; it covers float rounding
+STEPS: Final = 40  # number of bisection steps for the bound of one run
 
 
 @dataclass(frozen=True)
 class Score:
-    """An attacker's score: coins flipped, guesses made, guesses right."""
+    """An attacker's score: the numbers of coins flipped, guesses made, and right guesses."""
 
     coins: int
     guesses: int
@@ -45,7 +45,7 @@ def share_of(alpha: float, epoch: int) -> float:
 
 
 def accuracy(epsilon: float) -> float:
-    """Return the highest probability of a right guess under epsilon."""
+    """Return the highest probability of a right guess that epsilon allows."""
     return 1 / (1 + math.exp(-epsilon)) if epsilon < 700 else 1.0
 
 
@@ -57,7 +57,7 @@ def surely_above(right: int, guesses: int, alpha: float) -> float:
 
 
 def most_told(coins: int, delta: float, alpha: float) -> int:
-    """Return how many coins a delta reveals at most; the bound fails with a chance of alpha."""
+    """Return how many coins a delta reveals at most. The bound is wrong with a chance of alpha."""
     if delta <= 0:
         return 0
     most = min(coins, math.ceil(coins * delta + 12 * math.sqrt(coins * delta) + 60))
@@ -103,7 +103,8 @@ def one_run_above(score: Score, delta: float, alpha: float) -> float:
 def one_run_chance(score: Score, epsilon: float, delta: float) -> float:
     """Bound the chance of at least so many right guesses in one (epsilon, delta)-DP run."""
     q = accuracy(epsilon)
-    fewer = np.arange(score.right, -1, -1)  # for "at least v, v - 1, ..., 0 are right"
+    # the terms for "at least v, v - 1, ..., 0 guesses are right"
+    fewer = np.arange(score.right, -1, -1)
     at_least = np.where(fewer > 0, special().bdtrc(np.maximum(fewer - 1, 0), score.guesses, q), 1.0)
     gains = (at_least[1:] - at_least[0]) / np.arange(1, len(fewer))
     steepest = float(gains.max()) if gains.size else 0.0

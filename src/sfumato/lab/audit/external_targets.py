@@ -12,7 +12,7 @@ import httpx
 
 from sfumato.lab.audit.auditor import ALPHA, Audited, Random, audit
 
-DATA: Final = "{data}"  # in a command, stands for the data of one side
+DATA: Final = "{data}"  # a placeholder in a command, for the data of one side
 TIMEOUT_S: Final = 300.0
 CLOCK: Final = "date"  # a header that is ignored, because it changes every second
 Read = Callable[[object], object]
@@ -24,12 +24,12 @@ class Request:
     """The HTTP request for one side of a pair."""
 
     url: str
-    body: Mapping[str, object] | None = None  # without one, it is a GET
+    body: Mapping[str, object] | None = None  # the body; without a body, the request is a GET
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
 def everything(said: object) -> object:
-    """Return all of the output."""
+    """Return the whole output, unchanged."""
     return said
 
 

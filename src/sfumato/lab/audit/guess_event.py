@@ -23,9 +23,9 @@ from sfumato.lab.audit.outputs import Columns, Floats, Outputs
 
 
 Bools = NDArray[np.bool_]
-MAX_NUMBER_VIEWS: Final = 12  # columns of numbers that get a view of their own, at most
-MAX_CODE_VIEWS: Final = 24  # columns of marks that do, at most
-PAIRED: Final = 4  # first columns whose pairs get a view, too
+MAX_NUMBER_VIEWS: Final = 12  # the most columns of numbers that get a view of their own
+MAX_CODE_VIEWS: Final = 24  # the most columns of marks that get a view of their own
+PAIRED: Final = 4  # the number of first columns whose pairs get a view, too
 _NOTHING: Final = -1e300  # replaces a missing number in a maximum
 
 
@@ -38,7 +38,10 @@ class View:
 
 
 def views(seen: Outputs, is_second: Bools) -> tuple[View, ...]:
-    """Return the views of such outputs; the past runs that choose them prove nothing."""
+    """Return the views of such outputs.
+
+    Past runs choose them, so they prove nothing themselves.
+    """
     names = _most_separating(seen.numbers, is_second, MAX_NUMBER_VIEWS)
     marks = list(seen.codes)
     if len(marks) > MAX_CODE_VIEWS:
@@ -53,7 +56,7 @@ def views(seen: Outputs, is_second: Bools) -> tuple[View, ...]:
 
 
 def _most_separating(columns: Columns, is_second: Bools, most: int) -> list[str]:
-    """Return the columns that differ most between the sides, plus the first and last, in order."""
+    """Return the columns that differ most between the sides, and the first and last, in order."""
     names = list(columns)
     if len(names) <= most:
         return names
@@ -63,12 +66,12 @@ def _most_separating(columns: Columns, is_second: Bools, most: int) -> list[str]
 
 
 def _places(marks: Floats) -> Floats:
-    """Replace marks by their ranks, because marks are too large to be averaged."""
+    """Return the ranks of marks, because marks are too large to be averaged."""
     return np.unique(marks, return_inverse=True)[1].astype(np.float64)
 
 
 def _separation(column: Floats, is_second: Bools) -> float:
-    """Return how far a column's clipped means on the two sides differ, in standard deviations.
+    """Return the distance of a column's clipped means on the two sides, in standard deviations.
 
     The difference of the shares of missing values is added.
     """
@@ -172,15 +175,15 @@ Guesses = NDArray[np.int8]  # 0 or 1 for a side, -1 for an abstention
 Integers = NDArray[np.int64]
 Range = tuple[float, float]
 ABSTAIN: Final = -1
-ATOMS: Final = 128  # values that have a cell of their own, at most
-FINE: Final = 40  # quantile cells for all other values, in the fine cut
-COARSE: Final = 10  # the same in the coarse cut
-LOOKED_AT: Final = 16_384  # runs that determine the cells, at most
+ATOMS: Final = 128  # the most values that get a cell of their own
+FINE: Final = 40  # number of quantile cells for all other values, in the fine cut
+COARSE: Final = 10  # number of quantile cells in the coarse cut
+LOOKED_AT: Final = 16_384  # the most runs that determine the cells
 MISSING: Final = 1.7e308  # replaces NaN, above every number
 JOINT: Final = "all outputs together"
 WEIGHED: Final = "a weighed sum of all outputs"
 VOTES: Final = "a weighed vote of all outputs"
-EDGE: Final = 1.0  # per cent of each tail that is clipped before a weighted sum
+EDGE: Final = 1.0  # the tail of each side, in per cent, that is clipped before a weighted sum
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,19 +199,19 @@ class Trials:
         return self.seen.runs
 
     def half(self, which: int) -> Trials:
-        """Return every other run."""
+        """Return every other run, from run number `which` (0 or 1) on."""
         places = slice(which, None, 2)
         return Trials(self.seen.at(places), self.is_second[places])
 
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """A guess, or an abstention, for each cell of a view."""
+    """An event: it assigns a guess, or an abstention, to each cell of a view."""
 
     view: View
     edges: Floats
     guesses: Guesses
-    worth: float  # evidence of the second half of the runs against the target, in nats
+    worth: float  # evidence against the target epsilon in the second half of the runs, in nats
 
     def guessed(self, fresh: Trials) -> Guesses:
         """Return the guess, or the abstention, for each run."""
@@ -256,7 +259,7 @@ def _event(
 
 
 def _ranked(view: View, edges: Floats, first: Trials) -> tuple[Guesses, Integers]:
-    """Return the guess of each cell, and the cells sorted from most to least certain."""
+    """Return the guess of each cell, and the cells in order of certainty, most certain first."""
     cells = cells_of(view.of(first.seen), edges)
     odds, doubt = _log_odds(*_sides(cells, first.is_second, edges))
     order = np.argsort(-(np.abs(odds) - doubt), kind="stable")
@@ -286,7 +289,7 @@ def _log_odds(zeros: Floats, ones: Floats) -> tuple[Floats, Floats]:
 
 
 def _cuts(numbers: Floats) -> list[Floats]:
-    """Return ways to cut numbers into cells: one per value, or by fine and coarse quantiles."""
+    """Return the cuts of numbers into cells: one cell per value, or fine and coarse quantiles."""
     some = _placed(numbers[:LOOKED_AT])
     values, counts = np.unique(some, return_counts=True)
     if len(values) <= ATOMS:
@@ -309,7 +312,7 @@ def _placed(numbers: Floats) -> Floats:
 
 
 def cells_of(numbers: Floats, edges: Floats) -> Integers:
-    """Return the cell index of each number; NaN and infinities have cells, too."""
+    """Return the cell index of each number. NaN and infinities have cells of their own."""
     return np.searchsorted(edges, _placed(numbers), side="right").astype(np.int64)
 
 
@@ -335,7 +338,7 @@ def _joint(found: Iterable[View], first: Trials) -> Iterator[View]:
 
 
 def _table(view: View, first: Trials) -> tuple[Floats, Floats]:
-    """Return the cells of a view and their log odds; uncertain cells get 0."""
+    """Return the edges of a view's cells, and the log odds of each cell. Uncertain cells have 0."""
     numbers = view.of(first.seen)
     edges = _cuts(numbers)[-1]
     odds, doubt = _log_odds(*_sides(cells_of(numbers, edges), first.is_second, edges))
@@ -359,7 +362,7 @@ def _weighed(name: str, singles: list[View], ranges: list[Range], first: Trials)
 
 
 def _middles(numbers: Floats, is_second: NDArray[np.bool_]) -> Range:
-    """Return the medians of the two sides, the lower one first."""
+    """Return the medians of the numbers on the two sides, the lower one first."""
     sides = (numbers[which & np.isfinite(numbers)] for which in (is_second, ~is_second))
     low, high = sorted(float(np.median(_placed(side))) if side.size else 0.0 for side in sides)
     return low, high

@@ -23,7 +23,7 @@ from sfumato.lab.audit.privacy_claim import Claim, EpsilonClaim
 
 Key = Hashable
 Ask = Callable[[list[tuple[str, Key]]], Mapping[Key, object]]
-ENOUGH: Final = 10_000  # keys at least: with fewer, an audit shows too little
+ENOUGH: Final = 10_000  # the least number of keys; with fewer, an audit shows too little
 NOT_SHOWN: Final = "the key was not shown"
 
 
@@ -86,7 +86,9 @@ def judged(  # noqa: PLR0913  # an auditor's terms
     alpha: float,
     dice: Random,
 ) -> Audited:
-    """Test the claim on the answers: each half of the keys with guesses trained on the other half.
+    """Test the claim on the answers.
+
+    The guesses for each half of the keys are trained on the other half.
 
     Each half may be wrong with a chance of alpha / 2.
     """

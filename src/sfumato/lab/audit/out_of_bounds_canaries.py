@@ -31,10 +31,10 @@ from sfumato.lab.audit.one_run_audit import OneRunClaim
 from sfumato.lab.audit.privacy_claim import Claim, RhoClaim
 from sfumato.lab.audit.release_audit import KEYS
 
-GROUPS: Final = 2  # groups of a canary, of which one counts, or all
-MANY: Final = 4  # the same where a rho is claimed: half of a rho does not show
-ROWS: Final = 3  # rows of a canary in each group, of which one counts
-VALUE: Final = 1000  # the value of each row, of which 100 counts
+GROUPS: Final = 2  # the number of groups of a canary; the question counts one of them, or all
+MANY: Final = 4  # the same for a claim of rho, because half of a rho would not be detected
+ROWS: Final = 3  # the number of rows of a canary in each group; the question counts one of them
+VALUE: Final = 1000  # the value of each row, which is clamped to 100
 MAX_KEYS: Final = 100
 
 
@@ -45,12 +45,13 @@ class OutOfBoundsCanaries:
     name: str
     asks: str = "SUM(x)"
     where: str = ""
-    groups: int = 1  # groups of a person that count
+    groups: int = 1  # the contribution bound on groups
     of: int = GROUPS  # groups of each canary
     data_set: str = "beyond"
     keys: int = KEYS  # canaries, present or not
     epsilon: int = 1
-    delta: str = "0"  # if not 0, noise is Gaussian, and the claim is the rho of both
+    # if it is not 0, the noise is Gaussian, and the claim is the rho of epsilon and delta
+    delta: str = "0"
     factor: int = 2
     is_short: bool = False
 
@@ -62,7 +63,7 @@ class OutOfBoundsCanaries:
         return OneRunClaim(float(self.epsilon))
 
     def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
-        """Return what is released of all groups of each canary."""
+        """Return the released numbers of all groups of each canary, together."""
         placed = self.put(canaries)
         answer = canaries.vault[self.data_set].ask(
             f"SELECT k, {self.asks} FROM {self.data_set}{self.where} GROUP BY k",
@@ -86,10 +87,10 @@ class OutOfBoundsCanaries:
 
 @dataclass(frozen=True)
 class Totalled(OutOfBoundsCanaries):
-    """The same question about per-person sums: it clamps the sum, not the rows, which all count."""
+    """The same question about per-person sums, which clamps the sum. All rows of a person count."""
 
     def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
-        """Return what is released of all groups of each canary."""
+        """Return the released sums of all groups of each canary, together."""
         placed = self.put(canaries)
         sums = canaries.vault[self.data_set].group_by("k").sum("x", within=(0, MAX_KEYS))
         answer = sums.ask(
@@ -99,12 +100,12 @@ class Totalled(OutOfBoundsCanaries):
 
 
 def _keys_of(placed: CanaryFlips, groups: int, place: int) -> range:
-    """Return the groups of one canary."""
+    """Return the keys of the groups of one canary."""
     return range(placed.first + groups * place, placed.first + groups * (place + 1))
 
 
 def _too_much(groups: int, placed: CanaryFlips) -> Table:
-    """Return canaries that exceed the bounds on values, rows and groups."""
+    """Return a table of canaries that exceed the bounds on values, rows and groups."""
     rows = (
         (f"b{placed.first + place}", key, VALUE, "d", row)
         for place in placed.here

@@ -1,7 +1,7 @@
-"""Convert a mechanism's outputs of any type to named numeric columns, one row per run.
+"""Convert a mechanism's outputs of any type to named numeric columns, with one row per run.
 
 Numbers keep their value. Everything else (a text, a set of keys, a refusal) becomes a mark: a hash
-that is equal for equal things. What is missing in a run is NaN there.
+that is equal for equal things. A part that a run does not have is NaN there.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from sfumato.dp.refusal import Refused
 
 WHOLE: Final = "the whole output"
 OUTPUT: Final = "the output"
-EXACT: Final = 1 << 53  # from here on, integers lose their last bits as floats
-LAST: Final = 256  # such integers keep their remainder modulo LAST as a mark
-IN_A_TEXT: Final = 8  # numbers in a text that become parts of their own, at most
-LONGEST: Final = 10_000  # characters of a text that are searched for numbers
-BEHIND: Final = 8  # errors in an error's chain that are read, at most
-MAX_PARTS: Final = 1 << 17  # marks of one output, at most
-_UNREADABLE: Final = (RecursionError, NotImplementedError, ValueError)  # recursive, or too long
+EXACT: Final = 1 << 53  # from this size on, an integer loses its last bits as a float
+LAST: Final = 256  # such an integer keeps its remainder modulo LAST as a mark
+IN_A_TEXT: Final = 8  # the most numbers in a text that become parts of their own
+LONGEST: Final = 10_000  # the most characters of a text that are searched for numbers
+BEHIND: Final = 8  # the most errors that are read from an error's chain
+MAX_PARTS: Final = 1 << 17  # the most marks of one output
+# errors of outputs that are recursive or too long
+_UNREADABLE: Final = (RecursionError, NotImplementedError, ValueError)
 _NUMBER: Final = re.compile(  # a separate number: the digits inside a digest are none
     r"(?<![\w.])[-+]?\d{1,40}(?:\.\d{1,40})?(?:[eE][-+]?\d\d?)?(?![\w.]*\w)"
 )
@@ -132,7 +133,10 @@ class Parts:
                 self._add_thing(one, name)
 
     def _add_thing(self, one: object, name: str) -> None:
-        """Add an object's attributes and its repr; refuse one that shows only its address."""
+        """Add an object's attributes and its repr.
+
+        Refuse an object whose repr shows only its address.
+        """
         has = _has(one)
         if not has and _ADDRESS.search(repr(one)):
             raise _unreadable(one)
@@ -186,7 +190,7 @@ def _days(one: date | timedelta) -> float:
 
 
 def _behind(error: BaseException) -> list[str]:
-    """Return the texts that an error carries: notes, attributes, and the errors in its chain."""
+    """Return the texts behind an error: its notes, its attributes, and the errors in its chain."""
     said: list[str] = []
     waiting, seen = [error], {id(error)}
     while waiting and len(seen) <= BEHIND:
@@ -202,7 +206,7 @@ def _behind(error: BaseException) -> list[str]:
 
 
 def _is_plain(value: object) -> bool:
-    """Say whether the text of a value identifies it."""
+    """Return True if the text of a value identifies it."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, (str, bytes, int, float, Decimal, Fraction))
@@ -232,7 +236,7 @@ def code_of(text: str) -> float:
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 Columns = dict[str, Floats]
-MAX_NUMBERS: Final = 1 << 27  # numbers of all runs together, at most: a gigabyte
+MAX_NUMBERS: Final = 1 << 27  # the most numbers of all runs together; they take a gigabyte
 _PRIME: Final = np.uint64(0x9E3779B97F4A7C15)
 _LOW: Final = np.uint64((1 << 12) - 1)
 _KEPT: Final = np.uint64(12)  # bits dropped of a 64-bit hash, so that a float holds it exactly
@@ -261,7 +265,10 @@ class Outputs:
 
 
 def merged(parts: Sequence[tuple[Places, Outputs]]) -> Outputs:
-    """Merge several outputs, with each one's runs at its given indices."""
+    """Merge several outputs.
+
+    The runs of each of them go to the given indices.
+    """
     runs = sum(part.runs for _, part in parts)
     return Outputs(
         runs,
@@ -338,7 +345,7 @@ def _as_one(sides: Sequence[Sequence[object] | NDArray[Any]]) -> object:
 def _as_numbers(found: list[object]) -> Floats | None:
     """Return a list of ints or of floats (or of equally long rows of them) as an array, else None.
 
-    A mix of ints and floats gives None, so that the types remain visible.
+    A list with both ints and floats gives None, so that the types remain visible.
     """
     kinds = set(map(type, found))
     rows = [cast("list[object]", one) for one in found] if kinds == {list} else None
@@ -375,14 +382,17 @@ def _names(count: int) -> list[str]:
 
 
 def _odd(numbers: Floats) -> Floats:
-    """Return a mark of the bits of -0.0 and of NaNs, whose bits a comparison ignores; else 0."""
+    """Return a mark for -0.0 and for NaNs, made from their bits, which a comparison ignores.
+
+    Other numbers get 0.
+    """
     bits: NDArray[np.uint64] = numbers.view(np.uint64)
     is_odd = (numbers == 0) & np.signbit(numbers) | np.isnan(numbers)
     return np.where(is_odd, (bits >> _KEPT) + (bits & _LOW) + np.uint64(1), 0).astype(np.float64)
 
 
 def _beyond(rows: NDArray[Any], numbers: Columns) -> Columns:
-    """Return the part of long floats that does not fit into 64 bits."""
+    """Return the part of long floats that does not fit into a 64-bit float, by column."""
     if rows.dtype.itemsize <= 8:
         return {}
     with np.errstate(invalid="ignore", over="ignore"):

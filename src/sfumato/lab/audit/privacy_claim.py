@@ -15,8 +15,9 @@ from sfumato.lab.audit.epsilon_lower_bounds import (
 )
 from sfumato.lab.audit.guess_event import Event, Trials, best_event
 
-TARGET_EPSILONS: Final = (0.0, 2.0, 4.0)  # target epsilons of the search for a divergence's event
-SEARCH_ALPHA: Final = 0.01  # the alpha of the bounds that choose among these events
+# the target epsilons with which an event for a divergence is searched
+TARGET_EPSILONS: Final = (0.0, 2.0, 4.0)
+SEARCH_ALPHA: Final = 0.01  # the alpha of the bounds by which one of these events is chosen
 
 
 class Claim(Protocol):
@@ -29,7 +30,7 @@ class Claim(Protocol):
 
     @property
     def delta(self) -> float:
-        """Return the claimed delta; 0 for none."""
+        """Return the claimed delta, or 0 if the claim has none."""
         ...
 
     @property
@@ -38,7 +39,7 @@ class Claim(Protocol):
         ...
 
     def event(self, past: Trials, lower: float) -> Event:
-        """Choose the event to guess from, on past runs; `lower` is what is proved already."""
+        """Return the event to guess from, chosen on past runs; `lower` is proved already."""
         ...
 
     def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
@@ -73,7 +74,7 @@ class RhoClaim:
     words: str = "rho"
 
     def event(self, past: Trials, lower: float) -> Event:
-        """Return the event that proves most on past runs: a frequent one, or a rare, certain one.
+        """Return the event that proves most on past runs: frequent, or rare but certain.
 
         Frequent events are not enough: of one-sided noise, only one output in six reveals the side.
         """

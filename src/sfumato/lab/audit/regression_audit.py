@@ -39,13 +39,13 @@ CROWD: Final = 5000
 
 @dataclass(frozen=True, eq=False)
 class Grouped:
-    """A data set that answers each question by key, and returns the answer of the crowd's key.
+    """A data set that answers each question by key, and returns only the row of the crowd's key.
 
-    It keeps what was released of the other keys, for the auditor.
+    It stores the released rows of the other keys for the auditor.
     """
 
     data_set: DataSet
-    crowd: int  # the crowd's key
+    crowd: int  # the key of the crowd
     released: dict[Hashable, list[object]] = field(default_factory=dict)
 
     @property
@@ -92,7 +92,7 @@ def _of_key(answer: Answer, key: int) -> Answer:
 
 @dataclass(frozen=True)
 class Fitted:
-    """An audit of a fit to a crowd, with a canary that contradicts it."""
+    """The audit of a fit to a crowd. A canary in each other key contradicts the fit."""
 
     name: str
     fit: Callable[[Builder, int], Fit]  # (rows, price) -> fit
@@ -107,7 +107,7 @@ class Fitted:
         return OneRunClaim(float(self.epsilon))
 
     def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
-        """Return what all questions of a fit release of each key."""
+        """Return everything that all questions of a fit release of each key."""
         placed = canaries.put_once(NAME, KEYS, _in_a_crowd)
         grouped = Grouped(canaries.vault[NAME], placed.first + KEYS)
         self.fit(grouped.builder(), factor * self.epsilon)

@@ -34,8 +34,9 @@ from sfumato.lab.audit.privacy_claim import Claim, RhoClaim
 
 KEYS: Final = 2 * ENOUGH
 NAME: Final = "canaries"  # a data set with one possible canary per key, and nobody else
-COMPANY: Final = "company"  # the same with two more people per key
-CROWDS: Final = "crowds"  # the same with enough people per private key to be near the threshold
+COMPANY: Final = "company"  # the same data set with two more people per key
+# the same data set, with enough people per private key to be near the threshold
+CROWDS: Final = "crowds"
 # People per private key, for half of the keys each: near the threshold at the twin's price, and
 # at the price.
 ALWAYS: Final = (5, 10)
@@ -51,9 +52,11 @@ class Question:
     data_set: str = NAME
     epsilon: int = 1
     delta: str = "0"
-    factor: int = 2  # of the twin; more where a canary shows at most half of the price
-    is_short: bool = False  # whether the short audit asks it, too
-    is_rho: bool = False  # Gaussian noise: the claim is the rho of epsilon and delta
+    # the twin's factor; it is larger where a canary shows at most half of the price
+    factor: int = 2
+    is_short: bool = False  # True: the short audit asks the question, too
+    # True: the noise is Gaussian, and the claim is the rho of epsilon and delta
+    is_rho: bool = False
 
     @property
     def claim(self) -> Claim:
@@ -63,7 +66,7 @@ class Question:
         return OneRunClaim(float(self.epsilon), float(self.delta))
 
     def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
-        """Return what is released at `factor` times the price."""
+        """Return the release of the question at `factor` times the price."""
         answer = canaries.vault[self.data_set].ask(
             self.sql, epsilon=factor * self.epsilon, delta=Decimal(self.delta)
         )

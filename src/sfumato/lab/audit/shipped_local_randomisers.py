@@ -56,7 +56,7 @@ def binary(epsilon: Fraction) -> Mechanism:
 
 
 def waves(epsilon: Fraction) -> Mechanism:
-    """Return eight reports of one permanent answer, for the price of unlimited reports."""
+    """Return eight reports of one permanent answer, at the price of unlimited reports."""
     response = PermanentResponse.within(ANSWERS, ever=epsilon, wave=epsilon * Fraction(3, 5))
 
     def run(data: int, runs: int, dice: Random) -> Integers:
@@ -72,22 +72,25 @@ def waves(epsilon: Fraction) -> Mechanism:
 
 
 def split(epsilon: Fraction) -> Mechanism:
-    """Return a randomiser of a ballot with two questions that answers both."""
+    """Return a randomiser of a ballot with two questions, which answers both of them."""
     return _said(Split.within([partial(KAry.within, 3), partial(Duchi.within, 1)], epsilon))
 
 
 def sampled(epsilon: Fraction) -> Mechanism:
-    """Return a randomiser of a ballot with two questions that answers one of them at random."""
+    """Return a randomiser of a ballot with two questions, which answers one of them at random."""
     return _said(Sampled.within([partial(KAry.within, 3), partial(Piecewise.within, 4)], epsilon))
 
 
 def ranked(epsilon: Fraction) -> Mechanism:
-    """Return a randomiser that reports one pair of a ranking of three."""
+    """Return a randomiser of a ranking of three, which reports one pair of it."""
     return _said(by_pairs(3, epsilon))
 
 
 def growing(epsilon: Fraction) -> Mechanism:
-    """Return a randomiser of a prefix of a one-letter text, as the texts that it supports."""
+    """Return a randomiser of a prefix of a one-letter text.
+
+    Its report is expanded to the texts that it supports.
+    """
     return _said(PrefixOracle.within("abc", 1, epsilon))
 
 
@@ -105,7 +108,7 @@ def _said(randomiser: Randomiser) -> Mechanism:
 
 
 def _seen(randomiser: Randomiser, reports: Reports) -> Integers:
-    """Convert each report to a short row of numbers."""
+    """Convert each report to a short row of numbers that the auditor can read."""
     if isinstance(randomiser, (Hashing, Subset)):
         return np.array([randomiser.counts(report) for report in reports[:, np.newaxis]])
     if isinstance(randomiser, Unary):

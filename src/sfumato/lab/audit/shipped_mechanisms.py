@@ -1,4 +1,4 @@
-"""List the shipped mechanisms for audits by direct calls: the claim and two neighbours of each.
+"""List the shipped mechanisms for audits by direct calls, each with its claim and two neighbours.
 
 `make` builds a mechanism for a price. So it can also build a twin, which claims half of its price:
 an audit that does not catch its twin shows nothing. Each pair of neighbours is chosen so that it
@@ -39,12 +39,12 @@ from sfumato.lab.platform_noise import NumpyRandomSource
 Integers = NDArray[np.int64]
 DELTA: Final = Fraction(1, 100)
 CONTROL_FACTOR: Final = (
-    2  # the twin's epsilon over its claim: an audit that misses it does not count
+    2  # the twin's epsilon divided by its claim; an audit that misses this twin does not count
 )
-FEW_RUNS: Final = 8192  # runs of a mechanism that draws one answer at a time
+FEW_RUNS: Final = 8192  # the most runs of a mechanism that draws one answer at a time
 PERIODS: Final = 8
 HALF: Final = Fraction(1, 2)  # the rate of the Poisson subsampling
-PART: Final = 16  # a person's contribution to the subsampled sum
+PART: Final = 16  # the contribution of a person to the subsampled sum
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,12 @@ class Shipped:
     pair: tuple[Any, Any]  # Any: each mechanism has data of its own kind
     price: Fraction = Fraction(1)  # an epsilon, a rho, or a divergence of order 2
     delta: float = 0.0
-    is_rho: bool = False  # the price is a rho or a divergence: it grows by the factor's square
+    # the price is a rho or a divergence, so it grows by the square of the factor
+    is_rho: bool = False
     is_order_2: bool = False
     most: int = MAX_RUNS
-    factor: int = CONTROL_FACTOR  # if larger, the audit detects something, but does not count
+    # if it is larger than CONTROL_FACTOR, the audit detects something, but does not count
+    factor: int = CONTROL_FACTOR
 
     def positive_control(self) -> Mechanism:
         """Return the twin: the mechanism with the noise of `factor` times its epsilon.
@@ -124,7 +126,7 @@ def _drawn(divergence: Fraction) -> Mechanism:
 
 
 def _topped_up(epsilon: Fraction) -> Mechanism:
-    """Return two releases, at a third and two thirds of the price, and their weighted mean."""
+    """Return two releases, at a third and two thirds of the price, with their weighted mean."""
     draws = [Noise("laplace", 1 / (epsilon * share)) for share in (Fraction(1, 3), Fraction(2, 3))]
 
     def run(data: int, runs: int, dice: Random) -> NDArray[np.float64]:
@@ -167,7 +169,10 @@ def _exponential(epsilon: Fraction) -> Mechanism:
 
 
 def _tree(epsilon: Fraction) -> Mechanism:
-    """Return the edges of spanning trees over three columns; the price covers both rounds."""
+    """Return the edges of a spanning tree over three columns, chosen in two rounds.
+
+    The price covers both rounds.
+    """
     rate, pairs = rate_for(epsilon / 2, 1, monotone=False), ((0, 1), (0, 2), (1, 2))
 
     def run(data: object, runs: int, dice: Random) -> Integers:
@@ -179,7 +184,7 @@ def _tree(epsilon: Fraction) -> Mechanism:
 
 
 def _blocks(epsilon: Fraction) -> Mechanism:
-    """Return noisy sums of two outputs over blocks (sample and aggregate).
+    """Return the noisy sums of two outputs over blocks (sample and aggregate).
 
     One block may change by anything between the bounds, and it changes both sums.
     """
@@ -192,7 +197,7 @@ def _blocks(epsilon: Fraction) -> Mechanism:
 
 
 def _median(epsilon: Fraction) -> Mechanism:
-    """Return the private median of two blocks on a grid of nine points."""
+    """Return the private median of two blocks, on a grid of nine points."""
 
     def run(data: object, runs: int, dice: Random) -> Integers:
         values, bits = np.asarray(data, dtype=np.int64), NumpyRandomSource(dice)
@@ -203,7 +208,10 @@ def _median(epsilon: Fraction) -> Mechanism:
 
 
 def _block_vector(rho: Fraction) -> Mechanism:
-    """Return noisy sums of an array over blocks; one block changes all four numbers."""
+    """Return the noisy sums of an array over blocks.
+
+    One block changes all four numbers.
+    """
     noise = Noise("gaussian", gaussian.variance_for(WIDTH**2, rho / 4))
 
     def run(data: object, runs: int, dice: Random) -> Integers:
@@ -222,7 +230,10 @@ def _noisy_max(epsilon: Fraction) -> Mechanism:
 
 
 def _above(epsilon: Fraction) -> Mechanism:
-    """Return sparse-vector answers until the second yes; the queries are not monotone."""
+    """Return sparse-vector answers until the second yes.
+
+    The queries are not monotone.
+    """
     watch = sparse_vector_for(epsilon, 2, 1, monotone=False)
 
     def run(data: object, runs: int, dice: Random) -> NDArray[np.float64]:
@@ -247,14 +258,17 @@ def _selection(epsilon: Fraction) -> Mechanism:
 
 
 def _bounds(epsilon: Fraction) -> Mechanism:
-    """Return the bounds found when one bin has about as many rows as the threshold."""
+    """Return the bounds that are found if one bin has about as many rows as the threshold."""
     choose = _chooser("bounds")(epsilon)
     limit = bounds_search.threshold(epsilon, 1, 5, FALSE_POSITIVE)
     return lambda data, runs, dice: choose((0, 0, limit + data, 0, 0), runs, dice)
 
 
 def _threshold(rho: Fraction) -> Mechanism:
-    """Return whether a key with many people is shown; its price is all rho and no delta."""
+    """Return whether a key with many people is shown.
+
+    The price is all rho and no delta.
+    """
     found = threshold_for(_epsilon_of(rho), DELTA, 1)
     if found is None:
         raise Bug("no threshold at this price")
@@ -276,7 +290,7 @@ def _epsilon_of(rho: Fraction) -> Fraction:
 
 
 def _coins(epsilon: Fraction) -> Mechanism:
-    """Return a two-coin response that is as often true as the price allows."""
+    """Return a two-coin response that is true as often as the price allows."""
     coins = TwoCoins.within(epsilon)
 
     def run(data: bool, runs: int, dice: Random) -> NDArray[np.int64]:
@@ -297,8 +311,8 @@ AROUND_A_MEDIAN: Final = ((*(0,) * 28, 1, 0, 0, 0), (*(0,) * 28, 1, 0, 0, 1))
 # The third of three pairs leads. In the neighbour it loses and both others gain, so that both
 # rounds of the choice reveal the side.
 TWO_RARE: Final = ((0, 0, 2), (1, 1, 1))
-WIDTH: Final = 40  # steps between the lowest and the highest output of a block
-WIDE: Final = 5000  # a sensitivity whose noise is drawn digit by digit
+WIDTH: Final = 40  # number of steps between the lowest and the highest output of a block
+WIDE: Final = 5000  # a sensitivity that is so large that its noise is drawn digit by digit
 
 SHIPPED: Final[tuple[Shipped, ...]] = (
     Shipped("discrete Laplace", ("laplace",), _noise(1), (0, 1)),

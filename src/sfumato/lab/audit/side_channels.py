@@ -1,7 +1,7 @@
-"""Compare side channels of the answers on two neighbours: shape, code, charge and time.
+"""Compare the side channels of answers on two neighbours: shape, code, charge and time.
 
-Both get the same questions. Everything but the noisy numbers must be equal byte by byte. Times are
-compared and shown; on a busy machine they alone prove nothing.
+Both neighbours get the same questions. All of an answer but its noisy numbers must be equal, byte
+by byte. Times are compared and shown. On a busy machine, times alone prove nothing.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ OWN: Final = frozenset({"op", "seq", "signed", "signature", "key"})
 
 @dataclass(frozen=True)
 class Said:
-    """What an answer reveals besides its noisy numbers."""
+    """The contents of an answer or refusal, without its noisy numbers."""
 
-    code: str  # of the refusal; empty if it was answered
+    code: str  # the code of the refusal; empty if the question was answered
     charge: str  # the price and the budget that is left
     shape: str  # everything else, with a placeholder for each released number
 
 
 def said(ask: Ask, question: str) -> Said:
-    """Ask a question, and return what its answer or refusal reveals besides the numbers."""
+    """Ask a question, and return the contents of its answer or refusal without noisy numbers."""
     try:
         answer = ask(question)
     except Refused as refused:
@@ -47,7 +47,10 @@ def said(ask: Ask, question: str) -> Said:
 
 
 def _marks(value: object) -> object:
-    """Replace each number by a placeholder; texts, nulls and lengths stay."""
+    """Return the value with each number replaced by a placeholder.
+
+    Texts, nulls and lengths stay.
+    """
     if isinstance(value, (list, tuple)):
         return [_marks(one) for one in value]
     if isinstance(value, Mapping):
@@ -57,7 +60,10 @@ def _marks(value: object) -> object:
 
 
 def differences(one: Ask, other: Ask, questions: Sequence[str]) -> tuple[str, ...]:
-    """Return each question whose answers differ in more than the numbers, and what differs."""
+    """Return the differing parts of answers on the two sides, as "PART of QUESTION".
+
+    Noisy numbers are not compared.
+    """
     found: list[str] = []
     for question in questions:
         first, second = said(one, question), said(other, question)
@@ -72,7 +78,7 @@ class Times:
     """Response times of both sides, compared by a Kolmogorov-Smirnov test."""
 
     median_ms: tuple[float, float]
-    apart: float  # the largest distance of the two cumulative distributions
+    apart: float  # the largest distance between the two cumulative distributions
     chance: float  # the p-value: chance of that distance if the times are alike (asymptotic)
 
     @property

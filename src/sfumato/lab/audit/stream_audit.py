@@ -29,15 +29,19 @@ from sfumato.lab.audit.privacy_claim import Claim
 CANARIES_A_PERIOD: Final = (
     2  # canaries per period: with more, two periods reveal too little of each
 )
-PERIODS: Final = 38  # canary periods per stream: few, so that each has its own noise draw
+# number of periods with canaries per stream; few, so that each has its own noise draw
+PERIODS: Final = 38
 IN_ONE: Final = CANARIES_A_PERIOD * PERIODS  # canaries per stream
-HALF: Final = PERIODS // 2  # periods that are closed on the first version
-EXTRA: Final = PERIODS + 1  # all periods: the last has only rows of the canary before it
-ROWS: Final = 2  # the contribution bound: rows of a person that count, over all periods
-BROUGHT: Final = 3  # rows of a canary in its own period, and again in the next
+HALF: Final = PERIODS // 2  # number of periods that are closed on the first version
+# number of all periods; the last one has only rows of the canaries before it
+EXTRA: Final = PERIODS + 1
+ROWS: Final = 2  # the contribution bound: the rows of a person that count, over all periods
+BROUGHT: Final = 3  # the rows of a canary in its own period, and again in the next period
 FIRST: Final = date(2020, 1, 1)
-STRANGERS: Final = 100  # new people in version 2, to change nearly all internal numbers
-CONTROL_KEYS: Final = 30 * IN_ONE  # keys of the twin: if fewer catch it, all keys do, too
+# number of new people in version 2; they change nearly all internal numbers of people
+STRANGERS: Final = 100
+# the number of keys for the twin; if fewer catch it, all keys do, too
+CONTROL_KEYS: Final = 30 * IN_ONE
 
 
 @dataclass(frozen=True)
@@ -55,12 +59,12 @@ class Streamed:
         return OneRunClaim(float(self.epsilon))
 
     def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
-        """Return what each canary's period and the next one add to the running count."""
+        """Return the increases of the running count in each canary's period and in the next one."""
         return closed(canaries, factor * self.epsilon, CONTROL_KEYS if factor > 1 else ENOUGH)
 
 
 def closed(canaries: Canaries, epsilon: int, keys: int) -> CanaryReleases:
-    """Open and close streams of that price, and return what is released of `keys` canaries."""
+    """Open and close streams at that price. Return the released numbers of `keys` canaries."""
     name = f"streamed{len(canaries.others)}"
     placed = canaries.put_once(name, keys, partial(_by_day, name, 1))
     streams = range(-(-keys // IN_ONE))
@@ -89,7 +93,7 @@ def _open(canaries: Canaries, name: str, stream: int, epsilon: int) -> None:
 
 
 def _counts(canaries: Canaries, name: str, stream: int) -> list[object]:
-    """Return what each period of a stream adds to its running count."""
+    """Return the increase of the stream's running count in each of its periods."""
     shown = canaries.vault[name].stream(f"s{stream}")
     so_far = [cast("int", row[1]) for row in shown.rows]
     return list(np.diff([0, *so_far]).tolist())
@@ -100,9 +104,12 @@ def _day(place: int) -> date:
 
 
 def _by_day(name: str, version: int, placed: CanaryFlips) -> Table:
-    """Return the canaries' rows; later versions begin with new people, who are in no stream."""
+    """Return a table of the canaries' rows.
+
+    Later versions begin with new people, who are in no stream.
+    """
     unused = len(placed.is_in) // IN_ONE + 1
-    # of this data set alone: the same people in two would share one budget
+    # people of this data set alone, because the same people in two would share one budget
     others = range(placed.first, placed.first + STRANGERS * (version - 1))
     strangers = ((f"a{n}", unused, FIRST) for n in others)
     rows = (

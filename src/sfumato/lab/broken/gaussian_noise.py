@@ -10,7 +10,7 @@ import numpy as np
 from sfumato.lab.broken.specimen import Floats, Random, Specimen, laplace, on_grid
 
 Values = Sequence[float]
-TAIL_STDS: Final = 2.0  # in standard deviations
+TAIL_STDS: Final = 2.0  # the bounds of the clamped noise, in standard deviations
 
 
 def deviation(rho: float) -> float:
@@ -24,7 +24,7 @@ def gaussian(dice: Random, sigma: float, *shape: int) -> Floats:
 
 
 def largest_for_length(data: Values, runs: int, dice: Random) -> Floats:
-    """Return several numbers with noise for one of them, not for their joint L2 sensitivity."""
+    """Return several numbers, with the noise of one number, not of their joint L2 sensitivity."""
     return np.asarray(data, dtype=np.float64) + gaussian(dice, deviation(0.1), runs, len(data))
 
 

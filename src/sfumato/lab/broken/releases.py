@@ -38,12 +38,12 @@ def reused_noise(data: tuple[float, float], runs: int, dice: Random) -> Floats:
 
 
 def raced(data: float, runs: int, dice: Random) -> Floats:
-    """Return two answers to concurrent questions that were charged once."""
+    """Return two answers to concurrent questions, of which only one was charged."""
     return data + laplace(dice, 1.0, runs, 2)
 
 
 def fixed_sample(data: float, runs: int, dice: Random) -> Floats:
-    """Return an answer over a sample that is drawn once, but priced as a fresh secret sample."""
+    """Return an answer over a fixed sample, at the price of a fresh secret sample."""
     return data + laplace(dice, 1.0, runs)
 
 

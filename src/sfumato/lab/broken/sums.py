@@ -10,7 +10,7 @@ import numpy as np
 from sfumato.lab.broken.specimen import Floats, Random, Specimen, laplace, on_grid
 
 Values = Sequence[float]
-BIG: Final = float(1 << 25)  # adding 1 to it has no effect in float32
+BIG: Final = float(1 << 25)  # a number so large that adding 1 to it has no effect in float32
 
 
 def noised(data: float, runs: int, dice: Random) -> Floats:

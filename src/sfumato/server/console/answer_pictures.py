@@ -18,7 +18,8 @@ from sfumato.dp.refusal import Bug, Refused
 from sfumato.system.optional_packages import extra_module
 
 Spec = dict[str, Any]  # Any: a Vega-Lite spec
-SHADES: Final = tuple(n / 10 for n in range(10, 0, -1))  # shares of the interval, widest first
+# the shades of an interval, as shares of its width, the widest first
+SHADES: Final = tuple(n / 10 for n in range(10, 0, -1))
 SOLID: Final = 0.62
 NARROW: Final = 240  # width on a phone, without the axis labels
 TAGS: Final = frozenset(
@@ -73,7 +74,7 @@ class Picture:
 
 
 def pictured(answer: Answer, column: str) -> Picture | None:
-    """Return the plot of a column, or None if it cannot be drawn."""
+    """Return the plot of a column of the answer, or None if the column cannot be drawn."""
     try:
         spec = spec_of(view_of(answer, None, column, None), "", answer.notes)
         words = answer.plot(y=column).summary
@@ -107,7 +108,7 @@ def _visible(spec: Spec, look: Look) -> Spec:
 
 
 def narrowed(spec: Mapping[str, Any]) -> Spec:
-    """Return the spec in phone width, with panels below each other."""
+    """Return the spec in phone width, with its panels one below another."""
     if "spec" in spec:
         return {**spec, "columns": 1, "spec": {**spec["spec"], "width": NARROW}}
     return {**spec, "width": NARROW}
@@ -172,7 +173,10 @@ def _config(look: Look) -> Spec:
 
 
 def _softened(chart: Spec, look: Look) -> Spec:
-    """Replace error bars by fading edges: on bars, around points, and as bands on lines."""
+    """Replace error bars by fading edges.
+
+    Bars fade at their ends, points get fading lines, and lines get fading bands.
+    """
     layers: list[Spec] = chart["layer"]
     kinds = {layer["mark"]["type"]: layer for layer in layers}
     if _has_palette(chart) or any(map(_has_palette, layers)):
@@ -199,7 +203,7 @@ def _interval_axis(layer: Spec) -> str | None:
 
 
 def _fading_bars(bar: Spec, rule: Spec, look: Look) -> list[Spec]:
-    """Return bars that are solid up to the interval and fade out over it, for either sign."""
+    """Return bars, for either sign, that are solid up to the interval and fade out over it."""
     axis = _interval_axis(rule) or "y"
     value = bar["encoding"][axis]
     known = [
@@ -258,7 +262,7 @@ def _gradient(axis: str, colour: str, opacities: tuple[float, float]) -> Spec:
 
 
 def _shaded(layer: Spec, look: Look) -> list[Spec]:
-    """Return an interval as overlaid shades, each narrower than the one before."""
+    """Return an interval as shades on top of each other, each narrower than the one before."""
     axis = _interval_axis(layer)
     if axis is None:
         return [_inked(layer, look)]
@@ -267,7 +271,7 @@ def _shaded(layer: Spec, look: Look) -> list[Spec]:
 
 
 def _shade(layer: Spec, axis: str, part: float) -> Spec:
-    """Return one shade: the middle share `part` of the interval, nearly transparent."""
+    """Return one shade: the middle share `part` of the interval, drawn nearly transparent."""
     name = f"{part:g}".replace(".", "_")
     low = f"datum.value - (datum.value - datum.low) * {part:g}"
     high = f"datum.value + (datum.high - datum.value) * {part:g}"

@@ -61,7 +61,7 @@ PAGES: Final[tuple[Page, ...]] = (
 
 @dataclass(frozen=True)
 class Console:
-    """What every page needs: the door connection, the templates and randomness."""
+    """The dependencies of every page: the connection to the door, the templates, and randomness."""
 
     line: DoorConnection
     paper: Renderer
@@ -79,12 +79,13 @@ class Console:
         routes = [Route(p.path, self._endpoint(p), methods=[p.method]) for p in pages]
         files = [
             Route("/static/{digest}/{name}", self._static, methods=["GET"]),
-            Route("/favicon.ico", self._mark, methods=["GET"]),  # for a picture opened alone
+            # needed by a picture that is opened on a page of its own
+            Route("/favicon.ico", self._mark, methods=["GET"]),
         ]
         return [*routes, *files]
 
     def refused(self, refused: Refused, status: int) -> Response:
-        """Return a page with the refusal: what was refused, why, and what to do next."""
+        """Return a page that shows a refusal: its cause, and the next step."""
         values = {"refused": refused, "me": NOBODY, "csrf": "", "path": ""}
         return self.paper.page("error.html", status, **values)
 

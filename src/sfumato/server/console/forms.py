@@ -15,7 +15,7 @@ from sfumato.server.ipc.body_drain import drain_body
 from sfumato.wire.json_text import bad_request
 
 LARGEST: Final = 1024 * 1024
-MOST_FIELDS: Final = 2400  # seven for each of 300 columns, and the rest of a card
+MOST_FIELDS: Final = 2400  # the most fields: seven for each of 300 columns, and the rest of a card
 LONGEST_NUMBER: Final = 60
 URLENCODED: Final = "application/x-www-form-urlencoded"
 
@@ -39,7 +39,7 @@ class Form:
         return [value for value in self.fields.get(name, []) if value]
 
     def has(self, name: str) -> bool:
-        """Return True if the field is non-empty, such as a ticked box."""
+        """Return True if a field is not empty, such as a ticked box."""
         return bool(self.text(name))
 
     def number(self, name: str) -> Decimal | None:

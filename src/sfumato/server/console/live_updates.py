@@ -18,7 +18,10 @@ from sfumato.wire.query_json import read_refusal
 
 
 async def follow_state(visit: Visit, verb: str, params: dict[str, object]) -> Response:
-    """Poll a verb and stream its results, or refuse if the first call is refused."""
+    """Poll a verb, and stream its results as server-sent events.
+
+    Refuse if the first call is refused.
+    """
 
     async def look() -> Answered:
         return await visit.line.call(verb, token=visit.token, place=visit.place, params=params)

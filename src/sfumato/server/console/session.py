@@ -79,7 +79,7 @@ def signed_in(reply: Response, token: str, device: str) -> Response:
 
 
 def signed_out(reply: Response) -> Response:
-    """Delete the session cookie, and make the browser clear its cache and storage."""
+    """Delete the session cookie, and tell the browser to clear its cache and storage."""
     reply.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="strict")
     reply.headers["Clear-Site-Data"] = '"cache", "storage"'
     return reply

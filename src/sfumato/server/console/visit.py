@@ -27,7 +27,10 @@ NOBODY: Final[Mapping[str, object]] = {"user": "", "roles": [], "actions": []}
 
 @dataclass(frozen=True)
 class Visit:
-    """A request and all that its page needs; it has only the rights of its token."""
+    """A request to the console, with everything that its page needs.
+
+    It has only the rights of its token.
+    """
 
     request: Request
     line: DoorConnection
@@ -39,7 +42,7 @@ class Visit:
 
     @cached_property
     def place(self) -> str:
-        """Return the client's address."""
+        """Return the client's address as text, or "?" if it is unknown."""
         return self.request.client.host if self.request.client is not None else "?"
 
     def may(self, action: str) -> bool:
@@ -68,9 +71,10 @@ class Visit:
     async def tried(
         self, verb: str, body: Callable[[], Mapping[str, object]]
     ) -> tuple[Said | None, Refused | None]:
-        """Call a verb; return its result or its refusal, for a page that shows either.
+        """Call a verb. Return its result and None, or None and its refusal.
 
-        `body` is called here, so that an unreadable field is refused the same way.
+        `body` is a function that is called here, so that an unreadable field is refused in the same
+        way. A refusal because the session has ended is raised.
         """
         try:
             return await self.call(verb, body()), None

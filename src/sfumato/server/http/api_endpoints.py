@@ -20,9 +20,9 @@ from sfumato.wire.query_json import Json
 from sfumato.wire.verb import Verb
 from sfumato.wire.verb_table import VERBS
 
-SMALL_BODY: Final = 4 * 1024  # before authentication
+SMALL_BODY: Final = 4 * 1024  # the most bytes of a body before its call is authenticated
 MAX_BODY: Final = 1024 * 1024
-BUSY: Final = ("survey-report",)  # routes are tried in order, so the busiest comes first
+BUSY: Final = ("survey-report",)  # the busiest route comes first, because routes are tried in order
 
 
 def api_routes(line: DoorConnection) -> list[HttpRoute]:

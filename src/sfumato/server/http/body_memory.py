@@ -19,8 +19,9 @@ from sfumato.server.http.connection_limits import FILES
 from sfumato.system.ip_networks import network_of
 
 MOST: Final = 64 * 1024 * 1024
-SHARE: Final = 4  # one network may use a quarter of it
-SMALL: Final = 8 * 1024  # of each body, not counted; the number of connections is limited too
+SHARE: Final = 4  # bodies from one network may use a quarter of the memory
+# the first bytes of each body, which are not counted; the number of connections is limited, too
+SMALL: Final = 8 * 1024
 
 
 @dataclass
@@ -69,6 +70,9 @@ class BodyMemory:
 
 
 async def _thrown_away(message: Message, receive: Receive) -> None:
-    """Read and drop the rest of the body, so that the refusal arrives; time limits still hold."""
+    """Read the rest of the body and drop it, so that the client receives the refusal.
+
+    The time limits still hold.
+    """
     while message["type"] == "http.request" and message.get("more_body", False):
         message = await receive()

@@ -1,4 +1,4 @@
-"""Connection limits before a request is complete: slow or large heads, too many connections."""
+"""Limits before a request is complete: slow heads, large heads, and too many connections."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from sfumato.system.ip_networks import Network, is_within, network_of
 
 HEAD_BYTES: Final = 16 * 1024
 HEADERS: Final = 100
-RATE_S: Final = 10.0  # window for an upload's rate
-BYTES_A_SECOND: Final = 16 * 1024  # minimum rate of an upload, and of reading a large reply
+RATE_S: Final = 10.0  # the time window in which an upload's rate is measured, in seconds
+# the minimum rate of an upload, and of a client that reads a large reply
+BYTES_A_SECOND: Final = 16 * 1024
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Time limits for requests, and limits on open connections."""
+    """Time limits for requests in seconds, and limits on the number of open connections."""
 
-    head_s: float = 10.0  # for the whole head, from its first byte or from the connection's start
-    body_s: float = 60.0  # for the body of anything but an upload
+    # for the whole head; counted from its first byte, or from the start of the connection
+    head_s: float = 10.0
+    body_s: float = 60.0  # for the body of any request but an upload
     connections: int = 2000
     of_one_place: int = 1000
-    unread_s: float = 30.0  # for reading on while a reply is unread; restarts after progress
+    unread_s: float = 30.0  # for a client that does not read its reply; restarts after progress
     only: tuple[Network, ...] = ()  # networks that may connect besides this machine; () allows all
 
 
@@ -44,11 +46,11 @@ class Place:
         _PLACES[self._network] += 1
 
     def has_too_many(self, limits: Limits) -> bool:
-        """Return True if there are too many connections, in all or of this network."""
+        """Return True if there are too many connections, either in all or from this network."""
         return _PLACES.total() > limits.connections or _PLACES[self._network] > limits.of_one_place
 
     def let_go(self) -> None:
-        """Stop counting this connection; further calls do nothing."""
+        """Count this connection as closed. A second call does nothing."""
         if not self._is_counted:
             return
         self._is_counted = False
@@ -68,7 +70,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._head_bytes = self._raw_bytes = self._body_bytes = 0
         self._is_in_head = True
-        self._came_whole = False  # whether this data ended a head or a request
+        self._came_whole = False  # whether the received data ended a head or a request
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self._left = 0  # unread bytes of the reply when the timer started
@@ -76,7 +78,8 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.place is None:
             self.place = Place(address)
         if self.limits.only and not is_within(address, self.limits.only):
-            transport.abort()  # it bypasses the proxy in clear text: close without a reply
+            # this client bypasses the proxy and sends clear text, so close without a reply
+            transport.abort()
         elif self.place.has_too_many(self.limits):
             self._end(503, "Too many connections.")
         else:
@@ -100,7 +103,8 @@ class GuardedProtocol(HttpToolsProtocol):
         super().data_received(data)
         is_more_of_it = self._is_in_head and not self._came_whole
         self._raw_bytes = self._raw_bytes + len(data) if is_more_of_it else 0
-        if self._raw_bytes > RAW_BYTES:  # the parser reports a header only at its end
+        # count here, because the parser reports a header only at its end
+        if self._raw_bytes > RAW_BYTES:
             self._end(431, TOO_LARGE)
 
     def on_url(self, url: bytes) -> None:
@@ -137,7 +141,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Stop the time limit: the request is complete."""
-        self._came_whole = True  # bytes after a body's end do not count as a head
+        self._came_whole = True  # bytes that follow the end of a body do not count as a head
         self._stop_timer()
         self._head_bytes = 0
         if not self._is_in_head:
@@ -145,12 +149,12 @@ class GuardedProtocol(HttpToolsProtocol):
         self._is_in_head = True
 
     def pause_writing(self) -> None:
-        """Start the time limit for a client that does not read its reply."""
+        """Start the time limit for a client that does not read its reply (called by asyncio)."""
         super().pause_writing()
         self._wait_for_reader()
 
     def resume_writing(self) -> None:
-        """Stop the reader's time limit: the client reads again."""
+        """Stop the time limit, because the client reads its reply again (called by asyncio)."""
         if not self.transport.is_closing():
             self._stop_waiting()
         super().resume_writing()
@@ -176,7 +180,7 @@ class GuardedProtocol(HttpToolsProtocol):
         return cycle is not None and not cycle.response_complete
 
     def _is_next(self) -> bool:
-        """Return True if data written now would be the reply to the incoming request."""
+        """Return True if the next written bytes would be the reply to the incoming request."""
         cycle = cast("Any", self.cycle)  # Any: as above
         if cycle is None or self._is_in_head:
             return not self._is_answering()
@@ -191,14 +195,20 @@ class GuardedProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(RATE_S, self._check_rate)
 
     def _check_rate(self) -> None:
-        """Close an upload that is too slow, unless we paused reading ourselves."""
+        """Close an upload that is too slow.
+
+        It is not closed while we have paused reading ourselves.
+        """
         if self._body_bytes < RATE_S * BYTES_A_SECOND and not self.flow.read_paused:
             self._late()
         else:
             self._count_bytes()
 
     def _wait_for_reader(self) -> None:
-        """Check later how much was read: a closed connection stays open while bytes are unread."""
+        """Start a timer that checks how much of the reply the client has read.
+
+        Without it, a closed connection would stay open as long as bytes are unread.
+        """
         self._stop_waiting()
         self._left = self.transport.get_write_buffer_size()
         self._unread = self.loop.call_later(self.limits.unread_s, self._check_reader)
@@ -229,7 +239,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._stop_timer()
         if self.transport.is_closing():
             return
-        if self._is_next():  # else it would look like a part of another reply
+        if self._is_next():  # without this, the client would take it as a part of another reply
             self.transport.write(_reply(status, why))
         self.transport.close()
         self._wait_for_reader()

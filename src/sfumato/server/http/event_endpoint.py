@@ -19,9 +19,9 @@ from sfumato.wire.verb import Verb
 
 
 def events_endpoint(verb: Verb, line: DoorConnection) -> Endpoint:
-    """Return the endpoint that streams a job's state; each poll authenticates the token again.
+    """Return the endpoint that streams a job's state.
 
-    So a revoked token receives nothing more.
+    Each poll authenticates the token again, so a revoked token receives nothing more.
     """
 
     async def endpoint(request: Request) -> Response:

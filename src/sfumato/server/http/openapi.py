@@ -96,12 +96,12 @@ class _Schemas:
 
 
 def _without_null(schema: Json) -> Json:
-    """Drop a default of null: such a field is simply left out."""
+    """Return the schema without a default of null, because such a field is simply left out."""
     return {key: value for key, value in schema.items() if (key, value) != ("default", None)}
 
 
 def _documented(request: type[Request]) -> type[msgspec.Struct]:
-    """Return a struct with the types by which the fields of a request are documented."""
+    """Return a struct whose fields have the types by which a request is documented."""
     fields = [(one.encode_name, _shape(one.type), _default(one)) for one in structs.fields(request)]
     return msgspec.defstruct(request.__name__, fields, kw_only=True)
 
@@ -160,7 +160,10 @@ def _query(verb: Verb, described: _Schemas) -> Iterable[Json]:
 
 
 def _not_null(schema: Any) -> Json:
-    """Return the schema of a field in the query string, where nothing is null."""
+    """Return the schema of a field in the query string, without null.
+
+    A query string cannot contain null.
+    """
     kinds = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
     rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
     return {**rest, **kinds[0]} if len(kinds) == 1 else dict(schema)
@@ -192,9 +195,10 @@ def _refused(codes: Iterable[str]) -> Json:
 
 
 def _never(verb: Verb) -> set[str]:
-    """Return the common refusal codes that this verb never gives.
+    """Return those of the common refusal codes that this verb never gives.
 
-    A verb without a body never gives `too-large`; one without authentication never `not-allowed`.
+    A verb without a body never gives `too-large`. A verb without authentication never gives
+    `not-allowed`.
     """
     never = set() if verb.action is not None else {"not-allowed"}
     return never if verb.has_body or verb.carries == "file" else never | {"too-large"}

@@ -1,4 +1,7 @@
-"""The metrics in Prometheus' text format; names and labels come from closed lists."""
+"""Format the metrics as Prometheus' text format.
+
+All names and labels come from closed lists.
+"""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ import uvloop
 
 from sfumato.server.http.connection_limits import GuardedProtocol, Limits, Place
 
-AT_ONCE: Final = 64  # connections accepted before other events run
-NO_ROOM_S: Final = 0.5  # pause when no file descriptor is left
+AT_ONCE: Final = 64  # the most connections that are accepted before other events run
+NO_ROOM_S: Final = 0.5  # how long to pause, in seconds, when no file descriptor is left
 Make = Callable[[], GuardedProtocol]
 
 
@@ -105,7 +105,7 @@ class EncryptingServer:
                 ssl=self._context,
                 ssl_handshake_timeout=self._limits.head_s,
             )
-        except OSError:  # too late, gone, or not TLS: send no reply
+        except OSError:  # the client is late, is gone, or does not speak TLS: send no reply
             pass
         finally:
             if cast("Any", made.transport) is None:  # Any: the stub denies that it may be None

@@ -16,7 +16,8 @@ from typing import Final
 
 from sfumato.wire.query_json import Json
 
-FIELDS: Final = ("at", "verb", "user", "outcome", "code")  # a log line has only these
+# the fields of a log line; it has no others
+FIELDS: Final = ("at", "verb", "user", "outcome", "code")
 AFTER_ROWS: Final = frozenset(
     {"question-failed", "question-frozen", "stream-failed", "stream-lost"}
 )
@@ -45,7 +46,10 @@ class CallMetrics:
         self._lock = threading.Lock()
 
     def note(self, verb: str, user: str, code: object, took_s: float = 0.0) -> None:
-        """Count a finished call and write its log line, which has no duration."""
+        """Count a finished call, and write its log line.
+
+        The duration `took_s` is recorded for the timed verbs only, and never logged.
+        """
         shown = code if code not in AFTER_ROWS else None
         outcome = "answered" if shown is None else "fault" if shown == "fault" else "refused"
         with self._lock:
@@ -68,7 +72,7 @@ class CallMetrics:
 
 
 class _Took:
-    """A histogram of one verb's durations, with the number of calls and their total time."""
+    """A histogram of the durations of one verb, with their number and sum."""
 
     def __init__(self) -> None:
         self._within = [0] * len(BOUNDS_S)

@@ -1,4 +1,4 @@
-"""The IPC server of the door, the process with the vault: it runs the edge's calls.
+"""The IPC server of the door (vault process), which runs the calls that the edge forwards.
 
 The edge faces the network, so none of its input is trusted.
 """
@@ -34,10 +34,10 @@ from sfumato.wire.verb_table import BY_NAME
 
 
 class WriteBatch:
-    """Batch the outgoing messages of one connection; use it on the event loop only.
+    """Batch the outgoing messages of one connection. Use it on the event loop only.
 
-    Questions of one batch end together. One system call each would wake the edge as often, and
-    switch threads each time.
+    The questions of one batch end together. With one system call for each, the edge would wake up
+    as often, and switch threads each time.
     """
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
@@ -45,7 +45,10 @@ class WriteBatch:
         self._parts: list[bytes] = []
 
     async def tell(self, frame: Frame) -> None:
-        """Queue the message for sending; wait while the edge reads nothing (back-pressure)."""
+        """Queue a message for sending.
+
+        Wait while the edge does not read its messages (back-pressure).
+        """
         if not self._parts:
             asyncio.get_running_loop().call_soon(self._send)
         self._parts.append(frame.as_bytes())
@@ -64,7 +67,7 @@ class WriteBatch:
 
 Item = TypeVar("Item")
 Gives = TypeVar("Gives")
-MOST: Final = 256  # items in one batch
+MOST: Final = 256  # the most items in one batch
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,10 @@ class _Waiting(Generic[Item, Gives]):
 
 @dataclass(eq=False)
 class _Place:
-    """One of the running slots; it is freed once: when its batch ends, or when it is late."""
+    """One running slot of the batcher.
+
+    It is freed once: when its batch ends, or when its batch is late.
+    """
 
     free: Callable[[], None]
     is_left: bool = False
@@ -99,10 +105,10 @@ class Batcher(Generic[Item, Gives]):
         most: int = MOST,
         late_s: float | None = None,
     ) -> None:
-        """Keep the function that does a batch; it gives a value or an error for each item.
+        """Keep the function that processes a batch: it returns a value or an error for each item.
 
-        As many batches run at once as there are threads. With `late_s` one runs, and one
-        more for each batch that takes longer than that.
+        As many batches run at once as there are threads. With `late_s` only one batch runs at once,
+        and one more for each batch that takes longer than that.
         """
         self._work = work
         self._threads = threads
@@ -113,12 +119,16 @@ class Batcher(Generic[Item, Gives]):
         self._turns: set[asyncio.Task[None]] = set()
 
     async def done(self, item: Item) -> Gives:
-        """Queue an item and return its result; or raise its refusal."""
+        """Queue an item, wait for its batch, and return the item's result.
+
+        Raise the item's refusal.
+        """
         loop = asyncio.get_running_loop()
         mine: _Waiting[Item, Gives] = _Waiting(item, loop.create_future())
         self._queue.append(mine)
         if len(self._queue) == 1:
-            loop.call_soon(self._begin)  # together with all items of this turn of the loop
+            # the batch gets all items that arrive in this turn of the loop
+            loop.call_soon(self._begin)
         return await mine.told
 
     def _begin(self) -> None:
@@ -162,7 +172,8 @@ class Batcher(Generic[Item, Gives]):
             _tell(one.told, ending)
 
 
-def _tell(told: asyncio.Future[Any], ended: object) -> None:  # Any: the caller knows it
+# Any: the waiting caller knows the type
+def _tell(told: asyncio.Future[Any], ended: object) -> None:
     if told.done():  # the caller was cancelled
         return
     if isinstance(ended, BaseException):
@@ -172,15 +183,18 @@ def _tell(told: asyncio.Future[Any], ended: object) -> None:  # Any: the caller 
 
 
 FILE: Final = "upload"  # the verb of an upload
-TOGETHER: Final = 8  # questions in one batch: all of it ends together
-QUICK: Final = 8  # threads for verbs that read no rows
-TELLING: Final = frozenset({"answer", "history"})  # reveal if a question is over: timed
-REPORT: Final = "survey-report"  # many arrive at once and are counted as one batch
-SHEET: Final = "survey-sheet"  # many at once wait for one commit
-TENSORS: Final = frozenset({"tensor-call", "tensor-table"})  # no rows, but possibly slow
-SHORT: Final = 4096  # bytes; longer questions are not batched
-THOUGHT_S: Final = 0.2  # after so long, the next batch starts in parallel
-HEAVY: Final = frozenset({"price", "begin", "amend", "verify-ledger"})  # no rows, but slow
+TOGETHER: Final = 8  # the most questions in one batch, because all of them end together
+QUICK: Final = 8  # number of threads for verbs that read no rows
+# verbs that reveal whether a question has ended; their replies wait for the quantum
+TELLING: Final = frozenset({"answer", "history"})
+REPORT: Final = "survey-report"  # many reports arrive at once, so they are counted as one batch
+SHEET: Final = "survey-sheet"  # many sheets arrive at once, and they wait for one commit
+# verbs that read no rows, but may be slow
+TENSORS: Final = frozenset({"tensor-call", "tensor-table"})
+SHORT: Final = 4096  # the most bytes of a question that is batched
+THOUGHT_S: Final = 0.2  # after so many seconds, the next batch starts in parallel
+# verbs that read no rows, but are slow
+HEAVY: Final = frozenset({"price", "begin", "amend", "verify-ledger"})
 
 
 @dataclass(frozen=True)
@@ -210,7 +224,7 @@ class Call:
 
 @dataclass
 class _Known:
-    """What is known of a call so far, for its log line."""
+    """The verb and the user of a call, as far as they are known, for its log line."""
 
     verb: str = "?"
     user: str = ""
@@ -218,7 +232,7 @@ class _Known:
 
 @dataclass(frozen=True)
 class _Said:
-    """A reply: a refusal code or None, and the JSON."""
+    """A reply to the edge: the refusal's code or None, and the JSON text."""
 
     code: str | None
     text: str
@@ -235,11 +249,13 @@ class DoorEnd:
         self._quantum_s = quantum_s
         most = most or Limit()
         self._turns = FairSemaphore(most)
-        self._reading = FairSemaphore(Limit(1, 1))  # an engine reads for one question at a time
+        # the engine reads rows for one question at a time
+        self._reading = FairSemaphore(Limit(1, 1))
         self._quick = Threads(QUICK, "quick")
         self._long = Threads(most.at_once, "long")
         self._sheets = Threads(64, "sheets")
-        self._reports = Batcher(self._taken, Threads(2, "reports"))  # one reads, one waits
+        # one thread reads, and one waits
+        self._reports = Batcher(self._taken, Threads(2, "reports"))
         # One batch plans at a time: two would compete for the interpreter lock at every statement.
         self._begins = Batcher(
             self._begun, Threads(QUICK, "begins"), most=TOGETHER, late_s=THOUGHT_S
@@ -311,7 +327,7 @@ class DoorEnd:
             await outgoing.tell(told)
 
     async def _counted(self, work: Awaitable[str], known: _Known) -> _Said:
-        """Return the result or refusal of a call, and count it."""
+        """Run a call, count it, and return its result or its refusal."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         said = await _answered(work)
@@ -330,7 +346,8 @@ class DoorEnd:
         if call.verb == "metrics":
             self._desk.check("metrics", caller)
             measures = await self._quick.done(self._desk.health.measures)
-            await self._wait_for_the_beat()  # queue lengths depend on how long rows take to read
+            # the lengths of the queues depend on how long it takes to read rows
+            await self._wait_for_the_beat()
             return json_text({**self._tally.counts(), **measures, "queues": self._queues()})
         if call.verb in HEAVY and caller is not None:
             async with self._heavy_turns.turn(caller.user):
@@ -349,11 +366,11 @@ class DoorEnd:
                 if call.verb == ASKED and len(frame.body) <= SHORT:
                     return await self._asked(call, caller.user, frame.body)
                 return await self._long.done(self._still, call, frame.body)
-        finally:  # a refusal waits too: it may come after rows were read
+        finally:  # a refusal waits for the quantum, too, because it may come after rows were read
             await self._wait_for_the_beat()
 
     def _queues(self) -> list[Json]:
-        """Return the running, waiting and refused calls of each queue."""
+        """Return, for each queue, the numbers of running, waiting and refused calls."""
         kinds = {
             "questions": self._turns, "readings": self._reading, "prices": self._heavy_turns,
             "tensors": self._tensor_turns, "adds": self._adds,
@@ -365,7 +382,10 @@ class DoorEnd:
         ]
 
     async def _asked(self, call: Call, user: str, body: bytes) -> str:
-        """Answer a question: batch its charge, and its read if it is a count, with others."""
+        """Answer a question.
+
+        Its charge is batched with those of other questions. If it is a count, so is its read.
+        """
         paid = await self._begins.done((call.token, _read(call, body)))
         if paid is None:
             return await self._long.done(self._still, call, body)
@@ -388,14 +408,17 @@ class DoorEnd:
         return _texts(ended(self._desk, read))
 
     def _still(self, call: Call, body: bytes) -> str:
-        """Run a verb after waiting; authenticate again, as the token may be revoked meanwhile."""
+        """Run a verb that had to wait.
+
+        The token is authenticated again, because it may be revoked by now.
+        """
         return self._work(call, self._desk.admitted(call.verb, call.token), body)
 
     def _work(self, call: Call, caller: Caller | None, body: bytes) -> str:
         return json_text(self._desk.done(call.verb, caller, _read(call, body), call.place))
 
     def _taken(self, asked: Sequence[tuple[Call, bytes]]) -> list[str | Refused]:
-        """Count survey reports as one batch; refuse malformed ones individually."""
+        """Count survey reports as one batch. Refuse the malformed ones individually."""
         read = [_read_report(call, body) for call, body in asked]
         sent = [one for one in read if isinstance(one, Submission)]
         ended = iter(self._desk.surveys.take(sent))
@@ -403,14 +426,17 @@ class DoorEnd:
         return [one if isinstance(one, Refused) else json_text(one) for one in told]
 
     async def _wait_for_the_beat(self) -> None:
-        """Wait for the next multiple of the quantum, so that time reveals nothing about rows."""
+        """Wait until the next multiple of the quantum.
+
+        So the time of a reply reveals nothing about rows.
+        """
         if self._quantum_s:
             now = asyncio.get_running_loop().time()
             await asyncio.sleep(self._quantum_s - now % self._quantum_s)
 
 
 def _read(call: Call, body: bytes) -> Json:
-    """Merge body and URL parameters; refuse a body that contradicts the URL."""
+    """Merge the body and the URL's parameters. Refuse a body that contradicts the URL."""
     said = read_json(body) if body else {}
     other = [name for name, value in call.params.items() if said.get(name, value) != value]
     if other:
@@ -430,7 +456,7 @@ def _read_report(call: Call, body: bytes) -> Submission | Refused:
 
 
 async def _answered(work: Awaitable[str]) -> _Said:
-    """Return the result or the refusal; an internal fault reveals nothing of itself."""
+    """Return the result or the refusal. An internal fault becomes a refusal without any detail."""
     try:
         return _Said(None, await work)
     except Refused as refused:

@@ -42,7 +42,8 @@ class DoorConnection:
             "id": number, "verb": verb, "token": token, "place": place, "params": params,
         }  # fmt: skip
         frame = Frame(header, body).as_bytes()
-        if len(frame) - len(body) > MAX_HEADER:  # the door would close the connection for all
+        # refuse it here, because the door would close the connection for all users
+        if len(frame) - len(body) > MAX_HEADER:
             raise bad_request("its address is too long")
         if len(body) > MAX_REQUEST:  # a form can grow beyond this as JSON
             raise Refused("too-large", "The request is larger than 1 MB as JSON.", "Send less.")

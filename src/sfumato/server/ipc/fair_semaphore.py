@@ -10,13 +10,13 @@ from typing import Final
 from sfumato.dp.refusal import Refused
 
 QUEUE: Final = 100
-OF_ONE_USER: Final = 50  # so that one user cannot fill the queue
-KNOWN: Final = 1000  # users whose last start is remembered
+OF_ONE_USER: Final = 50  # the most waiting items of one user, so that nobody can fill the queue
+KNOWN: Final = 1000  # the most users whose last start is stored
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Limits on running and waiting work, in all and for each user.
+    """Limits on running and waiting work, of all users together and of each user.
 
     Attributes:
         at_once: Running slots; the last one is for users who have none running.
@@ -25,7 +25,7 @@ class Limit:
         waiting_of_one: Waiting items of one user.
     """
 
-    at_once: int = 12  # mostly they wait for a disk: decision 0014
+    at_once: int = 12  # items mostly wait for a disk: decision 0014
     of_one_user: int = 2
     waiting: int = QUEUE
     waiting_of_one: int = OF_ONE_USER
@@ -33,7 +33,7 @@ class Limit:
 
 @dataclass(frozen=True, eq=False)
 class _Waiting:
-    """A waiting item; it has its slot once the future has a result."""
+    """A waiting item. It has its slot as soon as the future has a result."""
 
     user: str
     place: asyncio.Future[None]
@@ -54,11 +54,11 @@ class _Turn:
 
 
 class FairSemaphore:
-    """A semaphore that is fair by user: the user with the least running work goes first.
+    """A semaphore that is fair to users: the user with the least running work goes first.
 
-    Of several such users, the one whose last start is longest ago goes first. The queue of each
-    user is first in, first out. So the length of one user's queue does not delay others. A finished
-    item passes its slot to the next one, and wakes nothing else.
+    Of several such users, the one whose last start is longest ago goes first. Each user's queue is
+    first in, first out. So the length of one user's queue does not delay others. A finished item
+    passes its slot to the next item, and wakes no other item.
     """
 
     def __init__(self, most: Limit) -> None:
@@ -66,8 +66,8 @@ class FairSemaphore:
         self._running: Counter[str] = Counter()
         self._queue: list[_Waiting] = []
         self._let_in: dict[str, int] = {}  # last start of each user, oldest first
-        self._now = 0  # counts the starts
-        self.refused = 0  # because the queue was full
+        self._now = 0  # number of starts so far
+        self.refused = 0  # number of items that were refused because the queue was full
 
     def turn(self, user: str) -> _Turn:
         """Return a context manager that waits for a slot: `async with`."""
@@ -75,7 +75,7 @@ class FairSemaphore:
 
     async def begin(self, user: str) -> None:
         """Wait for a slot; refuse at once if the queue is full."""
-        if self._is_free(user):  # then nobody else waits for this slot
+        if self._is_free(user):  # if it is free, nobody else waits for it
             self._begun(user)
         elif self._is_full(user):
             self.refused += 1
@@ -91,12 +91,12 @@ class FairSemaphore:
         except asyncio.CancelledError:
             if mine in self._queue:
                 self._queue.remove(mine)
-            else:  # the slot was passed to it just before
+            else:  # the item got its slot just before it was cancelled
                 self.end(user)
             raise
 
     def end(self, user: str) -> None:
-        """Free the slot and pass it to the next in the queue."""
+        """Free a slot, and pass it to the next item in the queue."""
         self._running[user] -= 1
         if not self._running[user]:
             del self._running[user]
@@ -107,7 +107,7 @@ class FairSemaphore:
                 following.place.set_result(None)
 
     def counts(self) -> tuple[int, int]:
-        """Return the numbers of running and of waiting items."""
+        """Return the number of running items, and the number of waiting items."""
         return self._running.total(), len(self._queue)
 
     def _begun(self, user: str) -> None:
@@ -119,7 +119,11 @@ class FairSemaphore:
             del self._let_in[next(iter(self._let_in))]
 
     def _next(self) -> _Waiting | None:
-        """Return the next item: of the user with least running, then longest ago, then first."""
+        """Return the waiting item that starts next, or None.
+
+        The order is: the user with the least running work, then the longest ago last start, then
+        arrival.
+        """
         free = [one for one in self._queue if self._is_free(one.user)]
         return min(free, key=lambda one: self._share(one.user), default=None)
 
@@ -130,7 +134,10 @@ class FairSemaphore:
         return sum(waiting.user == user for waiting in self._queue)
 
     def _is_full(self, user: str) -> bool:
-        """Return True if the user may not queue; a user without any work may always queue one."""
+        """Return True if the user may not queue another item.
+
+        A user who has no work may always queue one item.
+        """
         waiting = self._waiting(user)
         has_none = not self._running[user] and not waiting
         is_over = len(self._queue) >= self._most.waiting
@@ -138,5 +145,5 @@ class FairSemaphore:
 
     def _is_free(self, user: str) -> bool:
         left, running = self._most.at_once - self._running.total(), self._running[user]
-        kept = 1 if running else 0  # for users who have none
+        kept = 1 if running else 0  # the last slot is for users who have none running
         return left > kept and running < self._most.of_one_user

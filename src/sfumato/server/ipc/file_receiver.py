@@ -19,8 +19,8 @@ from sfumato.wire.json_text import bad_request
 from sfumato.wire.query_json import Json
 from sfumato.wire.verb_table import BY_NAME
 
-SILENT_S: Final = 120.0  # longest pause between two parts
-DRAINED_S: Final = 10.0  # time for a refused sender to read the reply
+SILENT_S: Final = 120.0  # the longest pause between two parts, in seconds
+DRAINED_S: Final = 10.0  # how long a refused sender may take to read the reply, in seconds
 SWEEP_S: Final = 600.0
 
 
@@ -53,7 +53,8 @@ class Receiver:
         try:
             writer.write(Frame({"go": True}).as_bytes())
             await self._taken(incoming, reader)
-            await self._threads.done(self._desk.admitted, "upload", token)  # still valid?
+            # is the token still valid?
+            await self._threads.done(self._desk.admitted, "upload", token)
             kept = await self._threads.done(incoming.kept)
         finally:
             incoming.end(is_kept=kept is not None)
@@ -72,7 +73,10 @@ class Receiver:
 
 
 async def drained(reader: asyncio.StreamReader) -> None:
-    """Drop what still arrives, so that the sender reads the reply before the connection closes."""
+    """Drop the parts that still arrive.
+
+    So the sender can read the reply before the connection closes.
+    """
     with contextlib.suppress(TimeoutError, ConnectionError):
         async with asyncio.timeout(DRAINED_S):
             while await reader.read(MAX_PART):

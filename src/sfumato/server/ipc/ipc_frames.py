@@ -11,9 +11,9 @@ from typing import Final
 from sfumato.wire.query_json import Json
 
 MAX_HEADER: Final = 64 * 1024
-MAX_REQUEST: Final = 1024 * 1024  # the body of a forwarded request
-MAX_BODY: Final = 256 * 1024 * 1024  # of a reply
-MAX_PART: Final = 1024 * 1024  # of a part of an uploaded file
+MAX_REQUEST: Final = 1024 * 1024  # the most bytes in the body of a forwarded request
+MAX_BODY: Final = 256 * 1024 * 1024  # the most bytes in a reply
+MAX_PART: Final = 1024 * 1024  # the most bytes in a part of an uploaded file
 _LENGTHS: Final = struct.Struct(">II")
 
 

@@ -17,14 +17,15 @@ from sfumato.server.job_work import refusal_of_job, run_job
 from sfumato.wire.query_json import Json
 
 T = TypeVar("T")
-LOOK_S: Final = 0.25  # pause between two looks for jobs
-TRIES: Final = 3  # of a job that crashes the door
-OF_ONE_USER: Final = 2  # a user's queued jobs, so that other users' questions get their turn
+LOOK_S: Final = 0.25  # seconds between two searches for ready jobs
+TRIES: Final = 3  # the most starts of a job that crashes the door
+# the most queued jobs of a user, so that other users' questions get their turn
+OF_ONE_USER: Final = 2
 
 
 @dataclass(frozen=True)
 class Room:
-    """The semaphore and the threads of one kind of job."""
+    """The semaphore and the threads for one kind of job."""
 
     turns: FairSemaphore
     threads: Threads
@@ -40,11 +41,15 @@ class Runner:
         self._rooms = rooms
         self._beat = beat
         self._name = desk.jobs.runner()
-        self._looks = Threads(1, "jobs")  # its own, so that no lease is renewed late
+        # its threads run nothing else, so that no lease is renewed late
+        self._looks = Threads(1, "jobs")
         self._mine: dict[str, tuple[tuple[str, str], asyncio.Task[None]]] = {}
 
     async def run(self) -> None:
-        """Look for ready jobs until cancelled; an unreachable store is tried again."""
+        """Look for ready jobs until cancelled.
+
+        If the store cannot be reached, try again later.
+        """
         while True:
             try:
                 if self._mine:
@@ -56,7 +61,7 @@ class Runner:
             await asyncio.sleep(LOOK_S)
 
     def _ready(self) -> tuple[Job, ...]:
-        """Return the jobs that this door can run now."""
+        """Return the jobs that are ready, and that this machine can work on now."""
         return tuple(job for job in self._desk.jobs.ready() if self._desk.adding.is_workable(job))
 
     def _take(self, job: Job) -> None:
@@ -69,7 +74,10 @@ class Runner:
         task.add_done_callback(lambda _: self._mine.pop(job.id, None))
 
     async def _worked_on(self, job: Job, room: Room) -> None:
-        """Run a job when a slot is free; if the queue is full, a later look tries again."""
+        """Run a job as soon as a slot is free.
+
+        If the queue is full, a later search finds the job again.
+        """
         try:
             async with room.turns.turn(job.user):
                 claimed = await self._looks.done(self._desk.jobs.claim, job, self._name)
@@ -86,7 +94,10 @@ class Runner:
             return
 
     def _done(self, job: Job) -> Json | None:
-        """Run a job; return its refusal or None. The job's owner must still be authorised."""
+        """Run a job. Return its refusal, or None.
+
+        The job's owner must still be authorised.
+        """
         try:
             if job.tries > TRIES:
                 return refusal_of_job(fault())

@@ -1,7 +1,8 @@
-"""Batched queries of several users: charge them in one transaction, read, store in one transaction.
+"""Process the queries of several users in batches.
 
-Counts share one scan of the rows, too. A query that can't be charged in a batch is None here, and
-is then run alone.
+A batch is charged in one ledger transaction, then read, then stored in one transaction. Counts also
+share one scan of the rows. If a query cannot be charged in a batch, its result here is None, and
+the caller runs it alone.
 """
 
 from __future__ import annotations
@@ -24,19 +25,25 @@ ASKED: Final = "ask"  # the verb
 def begun(
     desk: Dispatcher, several: Sequence[tuple[str, Mapping[str, object]]]
 ) -> list[PaidOrder | Json | Exception | None]:
-    """Authenticate and charge several queries; each is paid, answered, an error, or None."""
+    """Authenticate and charge several queries.
+
+    For each query, it returns the paid order, the stored answer, an error, or None (run it alone).
+    """
     looked = [_looked_at(desk, token, body) for token, body in several]
     found = iter(desk.queries.begin([one for one in looked if one is not None]))
     return [None if one is None else _told(next(found)) for one in looked]
 
 
 def counted(desk: Dispatcher, paid: Sequence[PaidOrder]) -> list[Json | Exception]:
-    """Answer several paid counts with one scan of the rows and one ledger transaction."""
+    """Answer several paid counts with one scan of the rows and one ledger transaction.
+
+    It returns the answer or the error of each.
+    """
     return [_answer(one) for one in desk.queries.answer_all(paid)]
 
 
 def ended(desk: Dispatcher, read: Sequence[tuple[PaidOrder, str]]) -> list[Json | Exception]:
-    """Store several answers in one ledger transaction; return each, or its own error."""
+    """Store several answers in one ledger transaction. Return each answer, or its own error."""
     return [_answer(one) for one in desk.queries.end(read)]
 
 

@@ -13,9 +13,9 @@ from sfumato.dp.refusal import Refused
 from sfumato.server.ipc.edge_client import Answered
 
 EVERY_S: Final = 0.5
-LONGEST_S: Final = 3600.0  # then the client reconnects
+LONGEST_S: Final = 3600.0  # a stream ends after so many seconds; then the client reconnects
 AT_ONCE: Final = 200
-OF_ONE_USER: Final = 10  # over all of the user's tokens
+OF_ONE_USER: Final = 10  # the most streams of a user, over all of their tokens
 OVER: Final = ("done", "failed", "cancelled")
 EVENTS: Final = "text/event-stream"
 NOT_KEPT: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -25,7 +25,7 @@ _LISTENING: Final[Counter[str]] = Counter()  # open streams of this process, by 
 
 
 def check_listeners(user: str) -> None:
-    """Refuse a stream if the process, or the user, has too many open."""
+    """Refuse a new stream if the process, or the user, has too many open streams."""
     if _LISTENING.total() >= AT_ONCE or _LISTENING[user] >= OF_ONE_USER:
         raise Refused("too-many", "Too many listen already.", "Ask for the state instead.")
 

@@ -39,7 +39,10 @@ class Threads:
         self._queue: SimpleQueue[_Work] = SimpleQueue()
 
     async def done(self, work: Callable[..., T], *values: object) -> T:
-        """Run a function on a thread and return its result; call it on the event loop only."""
+        """Run a function on one of the threads, and return its result.
+
+        Call this on the event loop only.
+        """
         loop = asyncio.get_running_loop()
         told: asyncio.Future[T] = loop.create_future()
         self._queue.put(_Work(work, values, loop, told))
@@ -59,11 +62,11 @@ def _do(todo: _Work) -> None:
     error: BaseException | None = None
     try:
         given = todo.work(*todo.values)
-    except StopIteration:  # a future cannot raise it, so the caller would wait for ever
+    except StopIteration:  # a future cannot raise this error, so the caller would wait for ever
         error = Bug("work on a thread has ended without a value")
     except BaseException as raised:  # noqa: BLE001  # it is raised again in the caller
         error = raised
-    with contextlib.suppress(RuntimeError):  # the loop is closed, nobody waits
+    with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits for the result
         todo.loop.call_soon_threadsafe(_tell, todo.told, given, error)
 
 

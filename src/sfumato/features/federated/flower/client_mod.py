@@ -48,7 +48,10 @@ def secure_mod(setting: str = "sfumato-site") -> Callable[[Message, Context, Nex
 
 
 def _said(setting: str, message: Message, context: Context, call_next: Next) -> dict[str, Any]:
-    """Return the site's reply at one stage; Any: bytes and texts of a record."""
+    """Return the site's reply at one stage, as fields of a record.
+
+    The fields are bytes or texts (Any).
+    """
     asked = message.content.get(OURS)
     folder = context.node_config.get(setting)
     if not isinstance(asked, ConfigRecord) or not isinstance(folder, str):
@@ -72,7 +75,7 @@ def _said(setting: str, message: Message, context: Context, call_next: Next) -> 
 
 
 def _key(context: Context, is_new: bool) -> bytes:
-    """Return the key in the SuperNode's memory; each round gets a new one."""
+    """Return the encryption key from the SuperNode's memory. A new round makes a new key."""
     if is_new:
         context.state[OURS] = ConfigRecord({"key": BulkRandomSource().draw(KEY_BYTES)})
     held = context.state.get(OURS)
@@ -85,7 +88,10 @@ def _key(context: Context, is_new: bool) -> bytes:
 def _trained(
     arrays: dict[str, Any], message: Message, context: Context, call_next: Next
 ) -> Numbers | None:
-    """Return the app's update of the model; None if the app fails for any reason."""
+    """Return the app's update of the model, or None if the app fails for any reason.
+
+    The log gets the type of the error, and never its text.
+    """
     try:
         reply = call_next(message, context)
         return flat(_arrays(reply), arrays) - flat(arrays, arrays)

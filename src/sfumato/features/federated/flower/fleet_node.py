@@ -42,7 +42,7 @@ class Rules:
     name: str
     epsilon: Fraction
     delta: Fraction
-    lets_average: bool  # allows sums without noise: `secure-average (not DP)`
+    lets_average: bool  # True: the owner also allows sums without noise, `secure-average (not DP)`
 
 
 def new_site(
@@ -92,7 +92,10 @@ class Node:
 
     @contextmanager
     def turn(self) -> Iterator[Transaction]:
-        """Open an exclusive transaction; it commits at the end, or rolls back on an error."""
+        """Hold an exclusive transaction of the charges database during the block.
+
+        It commits at the end of the block, and rolls back after an error.
+        """
         with _kept_quiet(), self._opened() as database:
             database.execute("BEGIN IMMEDIATE")
             try:
@@ -148,7 +151,7 @@ class Transaction:
         self._database.execute("INSERT INTO nonces VALUES (?)", (nonce,))
 
     def check_chargeable(self, plan: Plan, number: int) -> None:
-        """Refuse a round that cannot be charged."""
+        """Refuse a round that the site may not charge, by its limits or its used numbers."""
         schedule = plan.schedule
         if not 1 <= number <= schedule.rounds:
             raise not_trusted("the schedule has no round of that number")
@@ -174,7 +177,10 @@ class Transaction:
             )
 
     def charge(self, plan: Plan, number: int) -> None:
-        """Charge the schedule once, and mark the round as used; durable when the turn ends."""
+        """Charge the schedule unless it is charged already, and mark the round as used.
+
+        Both are durable when the transaction ends.
+        """
         self.check_chargeable(plan, number)
         self._database.execute("INSERT INTO rounds VALUES (?, ?)", (plan.digest, number))
         schedule = plan.schedule
@@ -196,7 +202,7 @@ class Transaction:
         self._database.execute("INSERT INTO kept VALUES (?, ?)", (nonce, sealed))
 
     def take_kept(self, nonce: bytes) -> bytes:
-        """Return the saved state and delete it."""
+        """Return the saved state of a round, and delete it."""
         row = self._database.execute("SELECT sealed FROM kept WHERE nonce = ?", (nonce,)).fetchone()
         if row is None:
             raise _out_of_round()
@@ -209,7 +215,7 @@ class Transaction:
 
 
 def spent_at(folder: Path) -> dict[str, str]:
-    """Return a site's spent budget and its caps, as text."""
+    """Return the spent epsilon and delta of a site, and its owner's caps, as texts."""
     node = Node(folder)
     with node.turn() as turn:
         epsilon, delta = turn.spent()
@@ -232,7 +238,10 @@ def _rules(said: dict[str, object]) -> Rules:
 
 @contextmanager
 def _kept_quiet() -> Iterator[None]:
-    """Turn SQLite errors into a refusal, because nothing can be charged without the file."""
+    """Convert SQLite errors to a refusal that does not quote them.
+
+    Without the file the site can charge nothing.
+    """
     try:
         yield
         return

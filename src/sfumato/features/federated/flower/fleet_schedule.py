@@ -34,14 +34,19 @@ NOT_DP: Final = "secure-average (not DP)"
 MAX_ROUNDS: Final = 10_000
 MAX_NUMBERS: Final = 1 << 24
 MAX_DIGITS: Final = 40
-STEPS_OF_ROOT: Final = (16, 8, 4, 2, 1)  # the finest whose noise can be drawn is used
-PLAIN_STEPS: Final = 1 << 20  # grid steps of the clip without noise
+# grid steps per square root of the size, to try in order; the finest grid with drawable noise is
+# used
+STEPS_OF_ROOT: Final = (16, 8, 4, 2, 1)
+PLAIN_STEPS: Final = 1 << 20  # number of grid steps per clip if there is no noise
 _KEYS: Final = ("name", "size", "clip", "rounds", "epsilon", "delta")
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A number of rounds of clipped updates; without epsilon it is a secure average, not DP."""
+    """The terms of all rounds of a fleet: number, clip, epsilon and delta.
+
+    Without epsilon, it is a secure average, not DP.
+    """
 
     name: str
     size: int  # parameters of the model
@@ -125,7 +130,10 @@ def _fraction(text: str) -> Fraction:
 
 @dataclass(frozen=True)
 class Plan:
-    """The grid, noise and width of each round, computed alike by every site and the server."""
+    """The grid, noise and bit width of each round.
+
+    Every site and the server compute the same plan.
+    """
 
     agreement: Agreement
     schedule: Schedule
@@ -182,7 +190,10 @@ class Plan:
 
     @property
     def spread(self) -> float:
-        """Return the least standard deviation of the noise in each number of a sum."""
+        """Return the least standard deviation of the noise in a number of a sum, in update units.
+
+        Returns 0 if the schedule has no noise.
+        """
         if self.noise is None:
             return 0.0
         return math.sqrt(self.noise.variance) * float(self.grid.clip) / self.grid.steps
@@ -252,7 +263,7 @@ def flat(arrays: Arrays, like: Arrays) -> NDArray[np.float64]:
 
 
 def moved(arrays: Arrays, update: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
-    """Return the arrays with the update added, each in its own float dtype."""
+    """Return the model's arrays after adding the update. Each array keeps its own float dtype."""
     found, start = {}, 0
     for name, array in arrays.items():
         part = update[start : start + array.size].reshape(array.shape)

@@ -30,7 +30,10 @@ _NONCE_BYTES: Final = 12
 
 
 class Part:
-    """One site's part in a fleet's rounds; `key` encrypts its state between stages."""
+    """The part of one site in a round.
+
+    Between two stages its state is on disk, encrypted with `key`.
+    """
 
     def __init__(self, node: Node, key: bytes, dice: RandomSource) -> None:
         self._node = node
@@ -38,7 +41,7 @@ class Part:
         self._dice = dice
 
     def join(self, invitation: bytes, spelled: str) -> bytes:
-        """Return this site's keys for a round, after checks of its terms and its budget."""
+        """Return this site's keys for a round, after checks of the terms and of the budget."""
         plan = Plan(self._node.agreement(), read_schedule(spelled))
         player = self._player(plan)
         said = player.join(invitation)
@@ -53,7 +56,7 @@ class Part:
         return said
 
     def go_on(self, stage: str, nonce: bytes, message: bytes) -> bytes:
-        """Return this site's message for a stage that reads no row."""
+        """Return this site's message for a stage that reads no row: share, agree or reveal."""
         player, spelled = self._resumed(nonce)
         match stage:
             case "share":
@@ -61,7 +64,7 @@ class Part:
             case "agree":
                 said = player.agree(message)
             case "reveal":
-                return player.reveal(message)  # keep nothing: the round is over
+                return player.reveal(message)  # the round is over, so save no state
             case _:
                 raise refused("There is no such stage.")
         with self._node.turn() as turn:
@@ -71,7 +74,7 @@ class Part:
     def mask(
         self, nonce: bytes, message: bytes, task: str, update: Callable[[], Numbers | None]
     ) -> bytes:
-        """Return the noisy, masked update; it is charged before it is computed.
+        """Return the noisy, masked update. The site is charged before the update is computed.
 
         The app may fail or return invalid numbers, and a failure can depend on a row. So a site of
         a private sum then sends noise only.
@@ -99,7 +102,7 @@ class Part:
 
     def _player(self, plan: Plan) -> Participant:
         node, trust = self._node, plan.cohort.trust()
-        # nonces of earlier rounds are checked in the database, in the turn that stores this one
+        # `join` checks nonces of earlier rounds, in the transaction that stores this nonce
         return Participant(node.rules.name, node.identity, trust, self._dice, set())
 
     def _sealed(self, player: Participant, spelled: str) -> bytes:

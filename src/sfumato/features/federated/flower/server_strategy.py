@@ -48,7 +48,10 @@ class Round:
 
 
 class SecureAverage(Strategy):
-    """Federated averaging that reveals only the noisy sum; holds the current round."""
+    """Federated averaging that reveals only the noisy sum.
+
+    It also holds the state of the current round.
+    """
 
     def __init__(  # noqa: PLR0913  # a training run and its waits
         self,
@@ -75,7 +78,7 @@ class SecureAverage(Strategy):
         if convener.public_key().public_bytes_raw() != agreement.convener:
             raise bad_federation("the convener's key is not the one in the sites' agreement")
         self._collector: Collector | None = None
-        self._nodes: dict[str, int] = {}  # site name -> the node that answered for it
+        self._nodes: dict[str, int] = {}  # site name -> the node that sent the site's last reply
         self._refusals: list[str] = []
 
     def card(self) -> dict[str, object]:
@@ -150,7 +153,10 @@ class SecureAverage(Strategy):
         return None
 
     def _begin(self) -> Mapping[str, bytes]:
-        """Invite all connected nodes; the signature on its keys identifies a site."""
+        """Invite all connected nodes to a round, and return the next messages, by site.
+
+        The signature on its keys identifies a site.
+        """
         collector = self._running()
         nodes = self._present(len(collector.terms.members), collector.terms.floor)
         said, lesson = collector.invitation(), self.plan.schedule.spelled().encode()
@@ -159,7 +165,10 @@ class SecureAverage(Strategy):
         return self._closed(collector, self._answers(sent))
 
     def _present(self, all_sites: int, floor: int) -> list[int]:
-        """Wait for all nodes; at the timeout, return those present if the floor is met."""
+        """Wait until all nodes are connected, and return their ids.
+
+        At the timeout, return the connected nodes if there are enough for the floor; else refuse.
+        """
         end = time.monotonic() + self._wait_s
         while True:
             nodes = list(self._grid.get_node_ids())
@@ -205,7 +214,10 @@ class SecureAverage(Strategy):
         return found
 
     def _closed(self, collector: Collector, replies: Iterable[Message]) -> Mapping[str, bytes]:
-        """Pass the sites' replies to the collector, skip refused ones, and close the stage."""
+        """Pass the sites' replies to the collector, close the stage, and return the next messages.
+
+        A refused reply is recorded and skipped.
+        """
         for reply in replies:
             try:
                 self._nodes[collector.take(_said(reply))] = reply.metadata.src_node_id
@@ -220,7 +232,7 @@ class SecureAverage(Strategy):
 
 
 def _said(reply: Message) -> bytes:
-    """Return the bytes of a site's reply; raise its refusal or Flower's failure."""
+    """Return the bytes of a site's reply. Raise a refusal if the site refused or Flower failed."""
     record = reply.content.get(OURS) if reply.has_content() else None
     found = record.get("message") if isinstance(record, ConfigRecord) else None
     if isinstance(found, bytes):

@@ -76,10 +76,11 @@ class LocalTensor(torch.Tensor):
     fix_prec = fix_precision
 
     def share(self, *workers: Worker, crypto_provider: object = None) -> SharedTensor:
-        """Secret-share the integers among workers; no worker learns anything alone."""
+        """Secret-share the integers among workers. No worker learns anything alone."""
         from sfumato.features.federated.tensors.secret_shared_tensor import shared
 
-        del crypto_provider  # the caller is the dealer of triples
+        # the caller deals the multiplication triples, so no crypto provider is needed
+        del crypto_provider
         return shared(self, workers)
 
     def __getattr__(self, name: str) -> Any:
@@ -98,7 +99,10 @@ class SeveralTensors:
         return tuple(one.location for one in self.at)
 
     def get(self, sum_results: bool = False) -> Any:
-        """Fetch all copies, or their sum (`sum_results`, as in PySyft 0.2); no worker keeps one."""
+        """Fetch all copies; the workers delete theirs.
+
+        `sum_results` returns their sum instead, as in PySyft 0.2.
+        """
         brought = [one.get() for one in self.at]
         return reduce(add, brought) if sum_results else brought
 
@@ -125,5 +129,5 @@ def tensor(
 
 
 def local(held: torch.Tensor) -> LocalTensor:
-    """View a tensor as one that can be sent."""
+    """Return the tensor as a `LocalTensor`, which can be sent."""
     return held.as_subclass(LocalTensor)

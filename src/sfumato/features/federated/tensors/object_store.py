@@ -77,13 +77,13 @@ class ObjectLabels:
 
 
 MAX_OBJECTS: Final = 100_000
-GRAD: Final = OPERATIONS["requires_grad_"]  # it changes no value
+GRAD: Final = OPERATIONS["requires_grad_"]  # an operation that changes no value
 CANNOT: Final = "the operation cannot be carried out"
 OF_GRADIENTS: Final = ("gradient", "inputs")  # the tensor arguments of backward
 
 
 class Store:
-    """One worker's objects and tables; handles encoded messages."""
+    """The objects and tables of one worker. It executes encoded messages."""
 
     def __init__(self, tables: Mapping[str, torch.Tensor], offer: SiteLimits | None = None) -> None:
         self._trainee = None if offer is None else TrainingSite(tables, offer)
@@ -91,16 +91,19 @@ class Store:
         self._objects: dict[str, torch.Tensor] = {}
         self._free: set[str] = set()
         self.is_touched = False
-        self._of_grads: set[int] = set()  # memory that has held gradients
+        self._of_grads: set[int] = set()  # the memory (ids) that has held gradients
         self._labels = ObjectLabels()
         self.last = 0  # the number of the newest object
 
     def declare(self, name: str, shape: torch.Tensor) -> None:
-        """Add a table that has only a shape, no values."""
+        """Add a table as a shape without values."""
         self._tables[TABLE + name] = shape
 
     def bytes_held(self) -> int:
-        """Return the size of all objects and gradients in bytes, as if meta tensors had values."""
+        """Return the size of all objects and gradients, in bytes.
+
+        Meta tensors count as if they had values.
+        """
         held = [*self._objects.values(), *_gradients(self._objects.values())]
         memories = {_memory(one): one.untyped_storage().nbytes() for one in held}
         return sum(memories.values())
@@ -158,7 +161,7 @@ class Store:
         raise malformed("it has no such request")
 
     def _labelled(self, words: Any) -> Any:  # Any: JSON
-        """Set or return labels, or search objects by tags."""
+        """Set or return an object's labels, or find objects by their tags."""
         match words:
             case {"do": "label", "key": str(key), "tags": list(tags), "line": str() | None as line}:
                 if key not in self._objects:
@@ -172,7 +175,7 @@ class Store:
         raise malformed("it has no such request")
 
     def _clear(self) -> None:
-        """Delete all objects; results of tables are gone too, so `is_touched` resets."""
+        """Delete all objects. No result of a table is left, so `is_touched` becomes False."""
         self._objects.clear()
         self._free.clear()
         self._of_grads.clear()
@@ -195,7 +198,7 @@ class Store:
         return key
 
     def _told(self, key: str) -> Any:  # Any: JSON
-        """Return an object's key and metadata for the client."""
+        """Return an object's key, shape, dtype and `requires_grad`, for the client."""
         held = self._tables.get(key)
         held = self._find(key) if held is None else held
         return {
@@ -206,7 +209,10 @@ class Store:
         }
 
     def _find(self, key: str) -> torch.Tensor:
-        """Return the object; finding a table marks the store as touched."""
+        """Return the object with this key.
+
+        If it is a table, the store counts as touched from now on.
+        """
         self.is_touched |= key in self._tables
         found = self._tables.get(key, self._objects.get(key))
         if found is None:
@@ -228,7 +234,9 @@ class Store:
     def _set_grad(self, key: str, to: Reference | None) -> None:
         grad = None if to is None else self._find(to.key)
         if grad is not None and self._is_of_table(grad):
-            grad = grad.clone()  # autograd adds the next gradient in place
+            # autograd adds the next gradient to this one in place, so never hand out the table
+            # itself
+            grad = grad.clone()
         try:
             self._find(key).grad = grad
         except (RuntimeError, TypeError):
@@ -261,7 +269,10 @@ class Store:
         raise malformed("the operation returns no tensor")
 
     def _write(self, operation: Any, args: Any, named: Any, is_free: bool) -> Any:
-        """Write to an object in place; with private inputs, tensors in its memory are not free."""
+        """Write to an object in place.
+
+        If an input is private, no tensor that shares its memory stays free.
+        """
         match args:
             case (Reference() as target, *_) if not self._is_of_table(self._find(target.key)):
                 written = self._find(target.key)
@@ -279,9 +290,10 @@ class Store:
         return _memory(held) in {_memory(table) for table in self._tables.values()}
 
     def _backward(self, key: str, args: Any, named: Any) -> None:
-        """Compute gradients; after a table was used, memory that holds gradients is no longer free.
+        """Compute gradients.
 
-        A gradient may be a view of the gradient that the caller passed, so that argument is copied.
+        If a table was used before, memory that holds gradients is no longer free. A gradient may be
+        a view of the gradient that the caller passed, so that argument is copied.
         """
         if _references((args[1:], [named[one] for one in named if one not in OF_GRADIENTS])):
             raise malformed("a tensor can only decide about gradients here")
@@ -296,12 +308,14 @@ class Store:
         self._free -= {key for key in self._free if _memory(self._objects[key]) in memories}
 
     def _computed(self, operation: Any, args: Any, named: Any) -> Any:
-        """Return an operation's result if its shape depends on shapes only.
+        """Return an operation's result.
+
+        Refuse an operation whose output shape could depend on values.
 
         PyTorch accepts a one-element tensor as a size, so a table's value could become a shape.
-        Some operations fail on certain values (class labels, integer division by zero), and a
-        failure would reveal those values. So an operation that works on some values returns zeros
-        if it fails on these.
+        Some operations fail on certain values (class labels, integer division by zero). A failure
+        would reveal those values. So an operation that works on some values of these shapes returns
+        zeros if it fails on the real ones.
         """
         if not self.is_touched:
             return self._run(operation, args, named)
@@ -316,7 +330,10 @@ class Store:
         return zeros_of(shapes, (args, named))
 
     def _run(self, operation: Any, args: Any, named: Any) -> Any:
-        """Return an operation's result; state why it fails only if nothing is private."""
+        """Return an operation's result.
+
+        If it fails, the refusal states the reason only while no table was used.
+        """
         try:
             return operation(*args, **named)
         except FAILURES as wrong:
@@ -324,7 +341,7 @@ class Store:
         raise malformed(f"{CANNOT}{why}")
 
     def _held(self, words: Any) -> Any:
-        """Replace references by their tensors."""
+        """Return the message with each reference replaced by its tensor."""
         match words:
             case Reference():
                 return self._find(words.key)
@@ -339,7 +356,7 @@ class Store:
         return words
 
     def check_free(self, key: str) -> None:
-        """Refuse to return an object that is not free."""
+        """Refuse to return an object that is not free, because it may depend on a table."""
         self._find(key)
         if key not in self._free:
             raise Refused(
@@ -394,7 +411,10 @@ def _copied(words: Any) -> Any:
 
 
 def _check_index(name: str, args: tuple[Any, ...]) -> None:
-    """Refuse a tensor as an index: the output shape or a failure would depend on its values."""
+    """Refuse an index that contains a tensor.
+
+    With it, the output shape or a failure would depend on the tensor's values.
+    """
     if name == "__getitem__" and _references(args[1:]):
         raise malformed("a tensor cannot be an index; use numbers and slices")
 
@@ -405,4 +425,5 @@ def _gradients(held: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _memory(held: torch.Tensor) -> int:
-    return int(held.untyped_storage()._cdata)  # shared by views; works for meta tensors too
+    # views of one tensor share this id; it also exists for meta tensors
+    return int(held.untyped_storage()._cdata)

@@ -47,8 +47,9 @@ SAME: Final = {  # aliases
     "data": "detach", "log_sigmoid": "logsigmoid",
 }  # fmt: skip
 
-WRITES: Final = frozenset({"inplace", "max_norm", "out"})  # arguments that write to other objects
-SAFE_ARGS: Final = {  # number of positional arguments before one of those
+# the arguments that name an object to write to
+WRITES: Final = frozenset({"inplace", "max_norm", "out"})
+SAFE_ARGS: Final = {  # the number of positional arguments before such an argument
     "celu": 2, "elu": 2, "hardsigmoid": 1, "hardswish": 1, "hardtanh": 3, "leaky_relu": 2,
     "mish": 1, "selu": 1, "silu": 1,
 }  # fmt: skip
@@ -61,6 +62,6 @@ OPERATIONS: Final[dict[str, Operation]] = {
 
 
 def name_of(said: str) -> str | None:
-    """Return the worker's name of a PyTorch function, or None if it is unsupported."""
+    """Return the name under which a worker runs a PyTorch function, or None if it does not."""
     name = SAME.get(said, said)
     return name if name in OPERATIONS else None

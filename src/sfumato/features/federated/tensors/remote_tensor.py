@@ -49,7 +49,8 @@ class RemoteTensor(torch.Tensor):
 
     _ref: Ref
     _needs_grad: bool
-    _is_sent: bool = False  # sent, not computed there: it may have a gradient
+    # True: the tensor was sent and not computed there, so it may have a gradient
+    _is_sent: bool = False
 
     @property
     def location(self) -> Worker:
@@ -235,14 +236,17 @@ def call(said: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
 
 
 def not_here(held: object, name: str, instead: Mapping[str, str]) -> Exception:
-    """Return the error for a missing attribute: a refusal if there is a replacement."""
+    """Return the error for a missing attribute.
+
+    It is a refusal that names the replacement if there is one, else an AttributeError.
+    """
     if name not in instead:
         return AttributeError(f"{type(held).__name__!r} object has no attribute {name!r}")
     return refused(f"there is no {name!r}; write {instead[name]}")
 
 
 def _is_unsaid(key: str, value: object) -> bool:
-    """Return True for arguments that PyTorch adds by default."""
+    """Return True for an argument that PyTorch adds by default; it is not sent."""
     return (
         value is None
         or key in ("_stacklevel", "memory_format")
@@ -323,7 +327,7 @@ def _workers(words: Any) -> list[Worker]:
 
 
 def _words(words: Any) -> Any:
-    """Replace tensors by references."""
+    """Return the arguments with each remote tensor replaced by its reference."""
     match words:
         case RemoteTensor():
             return words._ref.word()

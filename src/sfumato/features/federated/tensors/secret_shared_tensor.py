@@ -141,7 +141,7 @@ class FixedTensor(Uncompared):
         return FixedTensor(local(how(one, two)), places)
 
     def _raised(self, places: int) -> LocalTensor:
-        """Return the same numbers with more decimal places."""
+        """Return the same numbers as integers with more decimal places."""
         more: int = 10 ** (places - self.places)
         _check_size(max(_size(self.child), 1) * more)
         return local(self.child * more)
@@ -215,7 +215,7 @@ class SharedTensor(Uncompared):
     __rmul__ = __mul__
 
     def _said(self, number: object) -> tuple[int, int]:
-        """Return a number as an integer and its decimal places (0 for integers)."""
+        """Return a number as an integer, and the number of its decimal places (0 for integers)."""
         whole, places = _steps(number)
         if places and self.places is None:
             raise refused("only whole numbers can be shared; write x.fix_precision().share(...)")
@@ -256,7 +256,10 @@ class SharedTensor(Uncompared):
         return SharedTensor(parts, one.places, one.most + two.most)
 
     def _product(self, how: Callable[..., Any], other: SharedTensor, terms: int) -> SharedTensor:
-        """Multiply with a Beaver triple; only numbers under uniform masks are opened."""
+        """Multiply by means of a Beaver triple.
+
+        Only numbers under uniform random masks are opened.
+        """
         most = self.most * other.most * terms
         _check_size(most)
         if not isinstance(other, SharedTensor) or self.location != other.location:
@@ -319,7 +322,10 @@ def _opened(one: SharedTensor) -> LocalTensor:
 
 
 def _masked(one: SharedTensor, mask: torch.Tensor) -> torch.Tensor:
-    """Open the numbers minus a mask that no worker knows; the workers keep their shares."""
+    """Open the numbers minus a mask, and return them. No worker knows the mask.
+
+    The workers keep their shares.
+    """
     masks = _split(mask, one.location)
     parts = [(part - part_of).get() for part, part_of in zip(one.parts, masks, strict=True)]
     return reduce(add, parts).as_subclass(torch.Tensor)
@@ -340,7 +346,7 @@ def _check_size(most: int) -> None:
 
 
 def _met(other: object) -> FixedTensor:
-    """Convert the other operand to fixed-point numbers."""
+    """Convert the other operand of an operation to fixed-point numbers."""
     if isinstance(other, FixedTensor):
         return other
     whole, places = _steps(other)
@@ -349,7 +355,7 @@ def _met(other: object) -> FixedTensor:
 
 
 def _steps(number: object) -> tuple[int, int]:
-    """Return a number as an integer and the decimal places of its shortest decimal text."""
+    """Return a number as an integer, and the decimal places of its shortest decimal text."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise refused(
             "fixed and shared numbers only combine with numbers, and others of their kind; write "

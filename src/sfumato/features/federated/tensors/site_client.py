@@ -20,7 +20,7 @@ from sfumato.features.federated.tensors.tensor_messages import answered, encode
 from sfumato.features.federated.tensors.worker import Worker
 from sfumato.system.randomness import SystemRandomSource
 
-PART: Final = 500_000  # message bytes per request
+PART: Final = 500_000  # the most message bytes of one request
 _SQL: Final = {"mean": "AVG", "sum": "SUM"}
 
 

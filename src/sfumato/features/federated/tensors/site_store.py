@@ -1,8 +1,8 @@
-"""A site worker's store for one caller: values of what the caller sent, shapes of everything else.
+"""The objects of one caller at a site's worker: values of what was sent, and shapes of everything.
 
-Both stores receive the same requests. One has values: what the caller sent, and what is computed
-from it. The other has only shapes (PyTorch's `meta` device) of everything, including the site's
-tables with the shape that their card declares. After the first use of a table, only shapes are
+Two stores receive the same requests. One has values: what the caller sent, and what is computed
+from it. The other has only shapes (PyTorch's `meta` device) of everything. That includes the site's
+tables, with the shape that their card declares. After the first use of a table, only shapes are
 computed. The site's rows are not in this process, so no failure here can reveal one.
 """
 
@@ -98,7 +98,10 @@ class SiteStore:
             raise malformed("it would hold more than its owner allows; clear some objects")
 
     def _both(self, words: Any) -> Any:
-        """Run the request in both stores; on failure or excess size, remove the new objects."""
+        """Run the request in both stores.
+
+        After a failure, or if the objects take too much memory, delete the new objects.
+        """
         before = self._shapes.last
         told = self._shapes.do(words)
         self._note_source(words, told)
@@ -149,7 +152,7 @@ class SiteStore:
         return found.words()
 
     def _note_source(self, words: Any, told: Any) -> None:
-        """Record which part of a table a result is, if the vault could release it."""
+        """Record the part of a table from which the vault could release a result, if any."""
         match words, told:
             case (
                 {"do": "call", "name": str(name), "args": (Reference() as of, *rest),
@@ -167,7 +170,7 @@ class SiteStore:
                 self._forget_written(to.key)  # autograd adds later gradients in place
 
     def _forget_written(self, key: str) -> None:
-        """Forget the source of an object that is written to, and of all that shares its memory."""
+        """Forget the sources of an object that is written to, and of all that share its memory."""
         for one in self._shapes.sharing(key):
             if not one.startswith(TABLE):
                 self._sources.pop(one, None)
@@ -205,7 +208,10 @@ def _columns(of: Source, args: tuple[Any, ...]) -> Source | None:
 
 
 def _is_column(rows: slice, place: int, of: Source) -> bool:
-    """Return True if an index selects one column of all rows; `True` adds a dimension instead."""
+    """Return True if an index selects one column of all rows.
+
+    A place of `True` would add a dimension instead.
+    """
     return rows == ALL and not of.is_one and not isinstance(place, bool)
 
 
@@ -215,7 +221,7 @@ def _shape_of(value: torch.Tensor) -> torch.Tensor:
 
 
 def _plain(told: Any) -> Any:
-    """Return a store's reply in a comparable form."""
+    """Return a reply with its references replaced by keys, so that replies can be compared."""
     match told:
         case Reference():
             return told.key

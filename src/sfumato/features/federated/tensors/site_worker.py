@@ -59,9 +59,10 @@ class Pipes:
 
 
 class Sessions:
-    """Per connection: the partial message, the last number and the last reply.
+    """The state of each connection: its partial message, last number and last reply.
 
-    A client resends a message with the same number if its reply was lost. It is executed once.
+    A client resends a message with the same number if its reply was lost. The message is executed
+    once.
     """
 
     def __init__(self, store: Any, most_bytes: int) -> None:  # Any: a SiteStore
@@ -79,7 +80,8 @@ class Sessions:
         if number == last:
             return kept or b""
         del kept
-        self._last[session] = last, None  # a higher number confirms the last reply
+        # the client sends a higher number only after it has received the last reply
+        self._last[session] = last, None
         reply = self._said(session, header, body)
         self._last[session] = (number, reply)
         self._last.move_to_end(session)
@@ -90,7 +92,7 @@ class Sessions:
         return reply
 
     def _keep_few(self) -> None:
-        """Drop the oldest replies while all together exceed the memory limit."""
+        """Drop the oldest stored replies until all of them together fit the memory limit."""
         held = sum(len(reply or b"") for _, reply in self._last.values())
         for session, (number, reply) in list(self._last.items()):
             if held <= self._most_bytes:
@@ -156,7 +158,7 @@ def _space() -> int:
 
 def _seclude(most: int) -> None:
     """Limit memory, and forbid new processes, file writes and new file descriptors."""
-    os.nice(10)  # queries to the site have priority
+    os.nice(10)  # give queries to the site a higher priority
     space = most * _OVER + _space()
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -165,4 +167,4 @@ def _seclude(most: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
 
 
-_OVER: Final = 3  # temporary memory of an operation, relative to its result
+_OVER: Final = 3  # the temporary memory of an operation, as a multiple of its result

@@ -18,7 +18,7 @@ from sfumato.system.child_process import ChildProcess
 
 MAX_REPLY: Final = 128 << 20
 OF_ONE_USER: Final = 2
-Caller = tuple[str, str]  # a user, and the id of the token that let them in
+Caller = tuple[str, str]  # the user's name, and the id of their token
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,10 @@ class _Room(ChildProcess):
         return self._process.poll() is None
 
     def ask(self, header: Mapping[str, Any], body: bytes) -> bytes | None:
-        """Return the reply, or None; after None the process is unusable."""
+        """Send a message to the process, and return its reply.
+
+        Returns None after a failure or timeout; then the process is unusable.
+        """
         within = self._limits.answer_s if self._has_begun else self._limits.start_s
         until = time.monotonic() + within
         try:

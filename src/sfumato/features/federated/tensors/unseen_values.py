@@ -1,7 +1,7 @@
-"""Operations on private numbers: whether one fails must not depend on the numbers.
+"""Run operations on private numbers so that a failure does not depend on the numbers.
 
 An operation is first tried on tensors of the same shapes, without values or filled with one number.
-If these succeed but the real values fail, the result is zeros.
+If these tries succeed but the real values fail, the result is zeros.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FAILURES: Final = (  # errors of an invalid operation, or of missing memory
 
 
 def blank(words: Any) -> Any:
-    """Replace tensors by meta tensors: same shapes, no values."""
+    """Return the arguments, with each tensor replaced by a meta tensor: same shape, no values."""
     return _each(
         lambda held: torch.empty_strided(
             held.size(), held.stride(), dtype=held.dtype, device="meta"
@@ -28,7 +28,7 @@ def blank(words: Any) -> Any:
 
 
 def filled(words: Any, number: int) -> Any:
-    """Replace tensors by ones with the same memory layout, filled with one number."""
+    """Return the arguments, with each tensor replaced by one of the same layout of one number."""
 
     def like(held: torch.Tensor) -> torch.Tensor:
         sides = zip(held.size(), held.stride(), strict=True)
@@ -40,7 +40,7 @@ def filled(words: Any, number: int) -> Any:
 
 
 def is_done(operation: Any, args: Any, named: Any) -> bool:
-    """Return True if the operation succeeds."""
+    """Return True if the operation succeeds on these arguments."""
     try:
         operation(*args, **named)
     except FAILURES:
@@ -49,11 +49,14 @@ def is_done(operation: Any, args: Any, named: Any) -> bool:
 
 
 def zeros_of(shapes: Any, words: Any) -> Any:
-    """Return zeros of these shapes, connected to the inputs in autograd with zero gradient."""
+    """Return zeros of these shapes.
+
+    In autograd they depend on the inputs, with zero gradient.
+    """
     given: list[torch.Tensor] = []
     _each(given.append, words)
     needing = [held for held in given if held.requires_grad]
-    where = given[0].device if given else None  # on the meta device, the result is meta too
+    where = given[0].device if given else None  # if the inputs are meta tensors, the zeros are, too
 
     def zeros(shape: torch.Tensor) -> torch.Tensor:
         made = torch.zeros(shape.size(), dtype=shape.dtype, device=where)
@@ -65,12 +68,12 @@ def zeros_of(shapes: Any, words: Any) -> Any:
 
 
 def _nothing_of(held: torch.Tensor) -> torch.Tensor:
-    """Return zero with a zero gradient for the tensor, whatever its values."""
+    """Return a zero that depends on the tensor in autograd, with zero gradient for any values."""
     return held.masked_fill(torch.ones_like(held, dtype=torch.bool), 0).sum()
 
 
 def _each(how: Callable[[torch.Tensor], Any], words: Any) -> Any:
-    """Apply a function to each tensor of a nested structure."""
+    """Return a nested structure with the function applied to each of its tensors."""
     match words:
         case torch.Tensor():
             return how(words)

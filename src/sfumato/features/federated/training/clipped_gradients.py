@@ -46,7 +46,7 @@ from sfumato.features.federated.training.layers import LEARNT
 # use PyTorch's `torch.func`: one gradient per row, vectorised over rows.
 
 
-LEAST: Final = 1e-292  # per squared number: exceeds the underflow loss
+LEAST: Final = 1e-292  # added per squared number; it is more than underflow can lose
 
 
 def is_measured(layer: Any) -> bool:
@@ -96,7 +96,7 @@ def one_by_one(layer: Any, into: Any, back: Any) -> list[Any]:
 
 
 def _normed(layer: Any, into: Any, back: Any) -> list[Any]:
-    """Return per-row gradients of a normalisation layer: of the weight, then of the bias."""
+    """Return each row's gradients of a normalisation layer: of the weight, then of the bias."""
     rows = len(into)
     if isinstance(layer, GroupNorm):
         even = torch.nn.functional.group_norm(into, layer.num_groups, eps=layer.eps)
@@ -141,12 +141,12 @@ def _pairs(places: Any, backs: Any) -> Any:
 
 
 def _lengths(many: Any) -> Any:
-    """Return the norm at each position."""
+    """Return the norm of the numbers at each position, with LEAST added for each number."""
     return _squared(many).sqrt()
 
 
 def _squared(many: Any) -> Any:
-    """Return squared norms, with LEAST added per number, so that underflow never lowers them."""
+    """Return squared norms. LEAST is added for each number, so that underflow never lowers them."""
     return many.square().sum(2) + many.shape[2] * LEAST
 
 
@@ -186,7 +186,7 @@ Numbers = NDArray[np.float64]
 Use = tuple[Any, Any, Any]  # Any: a layer, its input, and its output gradient
 
 
-MADE_AT_ONCE: Final = 1 << 24  # numbers in materialised per-person gradients
+MADE_AT_ONCE: Final = 1 << 24  # the most numbers in the per-person gradients that exist at once
 
 
 def clipped_sum(model: Any, data: Any, target: Any, loss: str, clip: float) -> np.ndarray:
@@ -214,7 +214,8 @@ def clipped_steps(model: Any, data: Any, target: Any, loss: str, grid: PeopleGri
     """
     whole, rows = model.double(), data.double()
     place, wanted = (one.new_zeros(1, *one.shape[1:]) for one in (rows, target))
-    _gradient(whole, place, wanted, loss)  # a shape mismatch fails also with no rows
+    # compute once on a row of zeros, so that a shape mismatch fails even without rows
+    _gradient(whole, place, wanted, loss)
     total = np.zeros(grid.size, dtype=np.int64)
     for number in range(len(rows)):
         place.copy_(rows[number : number + 1])
@@ -238,7 +239,8 @@ def clipped_parts(model: Any, data: Any, target: Any, loss: str, clip: float) ->
     The model is a sequence of layers of a closed list (`layers.py`). Rows with a non-finite
     gradient add nothing. No failure depends on a row's values or on the number of rows.
     """
-    if len(data) == 0:  # a shape mismatch fails as it does with rows
+    # compute on a row of zeros, so that a shape mismatch fails as it does with rows
+    if len(data) == 0:
         row, wanted = (one.new_zeros(1, *one.shape[1:]) for one in (data, target))
         return [torch.zeros_like(p) for p in clipped_parts(model, row, wanted, loss, clip)]
     uses = _passed(model, data, target, loss)
@@ -257,7 +259,7 @@ def clipped_parts(model: Any, data: Any, target: Any, loss: str, clip: float) ->
 
 
 def _passed(model: Any, data: Any, target: Any, loss: str) -> list[Use]:
-    """Return each use of a trainable layer: the layer, its input and its output gradient."""
+    """Return each use of a trainable layer as (layer, its input, its output gradient)."""
     ins: list[tuple[Any, Any]] = []
     outs: list[Any] = []
     value = data
@@ -273,16 +275,16 @@ def _passed(model: Any, data: Any, target: Any, loss: str) -> list[Use]:
 
 
 def _shared(uses: list[Use]) -> Callable[[Any], bool]:
-    """Return a predicate: whether a layer has a weight that the model uses more than once.
+    """Return a function that says if a layer has a weight that the model uses more than once.
 
-    Such a weight has one gradient. Each use would measure only a part of it.
+    Such a weight has one gradient, and each use would measure only a part of it.
     """
     times = Counter(id(p) for layer, _, _ in uses for p in layer.parameters())
     return lambda layer: any(times[id(p)] > 1 for p in layer.parameters())
 
 
 def _made(uses: list[Use]) -> dict[int, Any]:
-    """Return the rows' gradients of each parameter, summed over its uses."""
+    """Return each parameter's gradients, one per row, summed over the uses of the parameter."""
     found: dict[int, Any] = {}
     for layer, into, back in uses:
         for parameter, each in zip(layer.parameters(), one_by_one(layer, into, back), strict=True):
@@ -291,28 +293,35 @@ def _made(uses: list[Use]) -> dict[int, Any]:
 
 
 def _squares(measured: list[Use], made: dict[int, Any]) -> Any:
-    """Return the squared norms of the rows' gradients."""
+    """Return the squared norm of each row's gradient of all parameters."""
     parts = [squared_norms(*use) for use in measured]
     parts += [each.square().flatten(1).sum(1) for each in made.values()]
     return torch.stack(parts).sum(0)
 
 
 def _added(each: Any, scale: Any, whole: Any) -> Any:
-    """Return the sum of the scaled gradients of rows whose norm is finite."""
+    """Return the sum of the scaled gradients over those rows whose norm is finite."""
     return torch.where(_beside(whole, each), each * _beside(scale, each), 0).sum(0)
 
 
 def _kept(into: Any, back: Any, scale: Any, whole: Any) -> tuple[Any, Any]:
-    """Return input and scaled output gradient, with zeros for rows whose norm is not finite."""
+    """Return the input and the scaled output gradient.
+
+    Both are zero in rows whose norm is not finite.
+    """
     scaled = back * _beside(scale, back)
     if bool(whole.all()):
         return into, scaled
-    zeros = torch.where(_beside(whole, into), into, 0)  # 0 times NaN is NaN
+    # zero the input as well, because 0 times NaN is NaN
+    zeros = torch.where(_beside(whole, into), into, 0)
     return zeros, torch.where(_beside(whole, back), scaled, 0)
 
 
 def _rows_at_once(model: Any) -> int:
-    """Return the batch size for materialised gradients; 0 if none are materialised."""
+    """Return the number of rows per batch for materialised gradients.
+
+    Returns 0 if no layer needs materialised gradients.
+    """
     layers = [layer for layer in check(model) if isinstance(layer, LEARNT)]
     is_shared = _shared([(layer, None, None) for layer in layers])
     made = {

@@ -27,7 +27,8 @@ from sfumato.features.federated.training.training_site import SiteLimits, SiteTa
 from sfumato.system.randomness import SystemRandomSource
 
 STAGES: Final = ("join", "share", "mask", "agree", "reveal")
-STEPS_OF_ROOT: Final = 16  # of the clip: rounding then adds an eighth to the sensitivity
+# grid steps per clip: with them, rounding adds an eighth to the sensitivity
+STEPS_OF_ROOT: Final = 16
 KEY_BYTES: Final = 32
 MAX_SITES: Final = 1000
 MAX_ROUNDS: Final = 10**6
@@ -88,7 +89,7 @@ class Federation:
         return model
 
     def plan(self, size: int, rounds: int, clip: float) -> NoisySum:
-        """Return each round's noisy sum; `rounds` rounds together use up the budget."""
+        """Return the noisy sum of each round. `rounds` such rounds together use up the budget."""
         if size == 0:
             raise malformed("the model has no parameters to train")
         steps = STEPS_OF_ROOT * (math.isqrt(size - 1) + 1)
@@ -121,14 +122,17 @@ class Federation:
         for stage in STAGES:
             refusals = self._stage(collector, stage, box, task if stage == "mask" else {})
             if len(refusals) > len(self.workers) - self.floor:
-                raise refusals[0]  # the cause, not "too few sites"
+                raise refusals[0]  # raise the cause, not "too few sites"
             box = collector.close()
         return collector.total(), collector.survivors
 
     def _stage(
         self, collector: Collector, stage: str, box: Mapping[str, bytes], task: dict[str, Any]
     ) -> list[Refused]:
-        """Send every site its message of a stage; a site that refuses has dropped out."""
+        """Send every site its message of a stage; return the refusals.
+
+        A site that refuses has dropped out.
+        """
         refusals = []
         for name, message in box.items():
             try:

@@ -51,10 +51,11 @@ def _check_embedding(layer: Embedding, before: list[Any]) -> None:
 
 
 def entered(layer: Any, value: Any) -> Any:
-    """Return a layer's input after the shape check; map invalid embedding tokens to the nearest.
+    """Check the shape of a layer's input, and return the input.
 
-    A failure on values or on the number of rows would leak. So a shape that the layer would read
-    differently (places, channels, normalised sides) is refused for any number of rows.
+    Invalid embedding tokens become the nearest valid token. A failure that depends on values or on
+    the number of rows would leak. So a shape that the layer would read differently (places,
+    channels, normalised sides) is refused for any number of rows.
     """
     if isinstance(layer, Embedding):
         return torch.nan_to_num(value).clamp(0, layer.num_embeddings - 1).long()

@@ -45,21 +45,22 @@ PLAIN: Final[dict[str, type[torch.nn.Module]]] = {
     "softsign": torch.nn.Softsign,
     "tanh": torch.nn.Tanh,
 }
-POOLS: Final[dict[str, Any]] = {  # built from one side of the window or of the output
+POOLS: Final[dict[str, Any]] = {  # layers that are built from one side of their window or output
     "adaptivepool": torch.nn.AdaptiveAvgPool2d,
     "avgpool": torch.nn.AvgPool2d,
     "avgpool1d": torch.nn.AvgPool1d,
     "maxpool": torch.nn.MaxPool2d,
     "maxpool1d": torch.nn.MaxPool1d,
 }
-BENT: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {  # built from these attributes
+# layers that are built from these attributes
+BENT: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
     "celu": (torch.nn.CELU, ("alpha",)),
     "elu": (torch.nn.ELU, ("alpha",)),
     "hardtanh": (torch.nn.Hardtanh, ("min_val", "max_val")),
     "leakyrelu": (torch.nn.LeakyReLU, ("negative_slope",)),
     "softplus": (torch.nn.Softplus, ("beta", "threshold")),
 }
-SHARES: Final[dict[str, Any]] = {  # built from the dimension that sums to one
+SHARES: Final[dict[str, Any]] = {  # layers that are built from the dimension that sums to one
     "logsoftmax": torch.nn.LogSoftmax,
     "softmax": torch.nn.Softmax,
 }
@@ -156,7 +157,10 @@ def refused(layer: Any) -> Refused:
 
 
 def _words_at(place: int, layers: list[Any]) -> Words:
-    """Encode one layer; it may repeat an earlier layer or share its weights."""
+    """Encode one layer of the model.
+
+    The layer may repeat an earlier layer, or share an earlier layer's weights.
+    """
     layer = layers[place]
     own = {id(parameter) for parameter in layer.parameters()}
     for earlier, other in enumerate(layers[:place]):
@@ -227,7 +231,7 @@ def _learnt_words(layer: Any) -> Words:
 
 
 def _side(sides: Any) -> Any:
-    """Return one side of a square setting; the trait check refuses other settings."""
+    """Return one side of a square setting. `_traits` finds settings that are not square."""
     return sides[0] if isinstance(sides, tuple) else sides
 
 
@@ -333,7 +337,7 @@ def _made(kind: Callable[..., torch.nn.Module], *numbers: Any) -> torch.nn.Modul
 
 
 def _tied(layer: Any, first: Any) -> Any:
-    """Give the layer the weights of an earlier one."""
+    """Replace the layer's weights by those of an earlier layer, and return the layer."""
     mine, theirs = (getattr(one, "weight", None) for one in (layer, first))
     if mine is None or theirs is None or mine.shape != theirs.shape:
         raise malformed("only weights of one shape can be shared")

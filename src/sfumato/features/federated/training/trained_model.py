@@ -22,7 +22,7 @@ _BOUNDS: Final = (("lower", 0.0), ("upper", 1.0), ("step", 1.0))
 
 @dataclass(frozen=True)
 class Scale:
-    """A column's public bounds, which scale it to 0..1, or its ordered keys."""
+    """The public scale of a column: its bounds, which map values to 0..1, or its ordered keys."""
 
     name: str
     lower: float = 0.0
@@ -31,16 +31,19 @@ class Scale:
     keys: tuple[Any, ...] = ()  # Any: texts, numbers, booleans
 
     def place(self, value: Any) -> float:
-        """Scale the value by the bounds to 0..1; values outside are clamped."""
+        """Map a value from the bounds to 0..1. Values outside the bounds are clamped."""
         return min(1.0, max(0.0, (float(value) - self.lower) / (self.upper - self.lower)))
 
     @property
     def entries(self) -> int:
-        """Return the number of values: the keys, or the steps between the bounds."""
+        """Return the number of possible values: the keys, or the steps between the bounds."""
         return len(self.keys) or round((self.upper - self.lower) / self.step) + 1
 
     def entry(self, value: Any) -> float:
-        """Return the value's key position scaled to 0..1; without keys, the same as `place`."""
+        """Return the position of a value among the keys, scaled to 0..1.
+
+        Without keys, it is the same as `place`.
+        """
         if not self.keys:
             return self.place(value)
         same = [n for n, key in enumerate(self.keys) if key == value or str(key) == str(value)]
@@ -49,7 +52,7 @@ class Scale:
         return same[0] / max(1, len(self.keys) - 1)
 
     def keyed(self, place: int) -> Any:
-        """Return the key or value of a class number."""
+        """Return the key of a class number. Without keys, return the value."""
         if self.keys:
             return self.keys[place]
         value = self.lower + place * self.step

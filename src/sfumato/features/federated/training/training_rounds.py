@@ -43,12 +43,12 @@ WORDS: Final = (
     "says",
     "bounding",
     "mechanism",
-)  # keys of a price that the model's card copies
+)  # the keys of a site's price that the model's card copies
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """The convener's training settings: data, network, budget, clipping and optimiser."""
+    """The convener's settings of a training run: data, network, budget, clipping and optimiser."""
 
     data_set: str
     features: Sequence[str]
@@ -181,7 +181,7 @@ def _check_public(model: TrainedModel, public: Sequence[Mapping[str, Any]]) -> N
 
 @dataclass
 class _Pupil:
-    """The model during training, and the receipts of its sites; mutable."""
+    """The state of a training run: the model's weights, the momentum, and the sites' receipts."""
 
     convener: Convener
     course: TrainingSettings
@@ -204,7 +204,10 @@ class _Pupil:
         unit: float,
         number: int,
     ) -> Refused | None:
-        """Run one round and update the model; return the refusal if there is no sum."""
+        """Run one round, and update the model.
+
+        Return the refusal if the round has no sum, else None.
+        """
         sent = self.flat.astype("<f4").tobytes()
         about = f"{next(iter(priced.values()))['about']} {number} {sha256(sent).hexdigest()}"
         asked = {**body, "number": number, "weights": base64.b64encode(sent).decode("ascii")}
@@ -231,8 +234,8 @@ class _Pupil:
     def _told(self) -> Json:
         """Return the reports for the sites' owners: metrics on public rows, and payments.
 
-        Payments are sent only if a site of the last round lacks them, because every report stays in
-        the ledgers permanently.
+        Payments are included only if a site of the last round lacks them, because every report
+        stays in the ledgers permanently.
         """
         told = told_of(self.model(None), self.course.public) if self.course.public else {}
         last = () if self.last is None else self.last.collector.survivors
@@ -263,7 +266,7 @@ class _Pupil:
             "guarantee": "central-dp",
             "epsilon": float(
                 self.course.epsilon
-            ),  # the requested epsilon, which is part of the signed terms
+            ),  # the requested epsilon, because it is part of the terms that the sites sign
             "delta": float(said["delta"]),
             **{word: said[word] for word in WORDS},
             "federation": self.convener.agreement.name,
@@ -277,7 +280,7 @@ class _Pupil:
 
 
 def told_of(model: TrainedModel, public: Sequence[Mapping[str, Any]]) -> Json:
-    """Return a released model's loss and accuracy on public rows, as reported to site owners."""
+    """Return a released model's loss, and its accuracy if it classifies, on public rows."""
     told: Json = {"loss": float(model.loss(public))}
     if model.network.loss == CLASSES:
         told["accuracy"] = float(model.accuracy(public))
@@ -297,7 +300,7 @@ def first_weights(network: Network, name: str) -> Numbers:
     start = 0
     for rows, columns, biases in network.sides:
         end = start + rows * columns
-        beside = rows if biases else 1  # fan-in of an embedding is 1
+        beside = rows if biases else 1  # an embedding has a fan-in of 1
         uniform[start:end] *= (6.0 / (columns + beside)) ** 0.5
         start = end + biases
         uniform[end:start] = 0.0
@@ -344,7 +347,7 @@ def _scales_in(card: Json, course: TrainingSettings) -> tuple[Scale, ...] | None
 
 
 def _is_of_lesson(said: Json) -> bool:
-    """Return True if a price has every field that training reads."""
+    """Return True if a site's price has every field that training reads."""
     return (
         is_number(said.get("delta"))
         and is_number(_unit_in(said))

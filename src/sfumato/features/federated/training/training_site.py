@@ -82,7 +82,7 @@ class TrainingSite:
         return Participant(offer.name, offer.identity, offer.trust, offer.dice, self._used)
 
     def do(self, stage: str, said: dict[str, Any]) -> Any:
-        """Return this site's message for one stage of a round."""
+        """Return this site's reply: its public key, its spent epsilon, or a stage's message."""
         match stage, said:
             case "identity", {}:
                 return self._offer.identity.public_key().public_bytes_raw()
@@ -156,17 +156,18 @@ class TrainingSite:
         )
 
     def _sum(self, model: torch.nn.Module, plan: NoisySum, lesson: SiteTask) -> np.ndarray:
-        """Return minus the sum of the rows' clipped gradients, that is the update of the model.
+        """Return minus the sum of the rows' clipped gradients, which is the model's update.
 
-        The sum uses whole grid steps and is exact. So one person changes it by at most the
-        sensitivity that the price assumes, for any weights.
+        It is exact, in whole grid steps. So one person changes it by at most the sensitivity that
+        the price assumes, for any weights.
         """
         data, target, grid = self._tables[lesson.data], self._tables[lesson.target], plan.grid
         if not isinstance(grid, PeopleGrid):
             raise Bug("a site can only train on a sum over people")
         try:
             return -grid.numbers(clipped_steps(model, data, target, lesson.loss, grid))
-        except (RuntimeError, IndexError, ValueError) as wrong:  # raised by shapes only
+        # only shapes can raise these, not values
+        except (RuntimeError, IndexError, ValueError) as wrong:
             said = type(wrong).__name__
         raise malformed(f"the rows and the layers do not match ({said})")
 
@@ -184,7 +185,7 @@ def _model(lesson: SiteTask, weights: list[Any]) -> torch.nn.Module:
     """Build the model of the task with these weights."""
     if len(lesson.layers) > MAX_LAYERS:
         raise malformed("a model has too many layers")
-    with torch.device("meta"):  # allocate nothing before the shapes match
+    with torch.device("meta"):  # compare the shapes before any memory is allocated
         sizes = [tuple(p.shape) for p in made_of(lesson.layers).parameters()]
     if sizes != [tuple(getattr(w, "shape", ())) for w in weights]:
         raise malformed("the weights do not match the layers")
@@ -221,7 +222,7 @@ def _sum_of(words: dict[str, Any]) -> NoisySum:
             try:
                 grid = PeopleGrid(_fraction(clip), steps, size, people)
                 return NoisySum(grid, sites, floor, colluders, *numbers, moves)
-            except Bug as wrong:  # the sender's error, not ours
+            except Bug as wrong:  # the sender's settings are wrong, so this is no bug of ours
                 raise malformed("the settings of a sum are not valid") from wrong
     raise malformed("the settings of a sum are not valid")
 
