@@ -5,8 +5,8 @@ with an embedding table selects one entry (row) of the table, and training learn
 first linear layer gets the outputs of the convolutions, then the other features unchanged, then the
 table entries, each in the order of the features.
 
-Size limits keep all sums exact. The code measures the gradient of a row, and clips it to the norm
-bound, only after these layers (exact_arithmetic.proof.md).
+Size limits keep all sums exact. The code measures the gradient of a row, and scales it to the norm
+bound (clipping), only after these layers (exact_arithmetic.proof.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Distributed differential privacy: a secure sum in which each site adds a share of the noise.
 
-No single party knows the total noise, so no party can remove it.
+No single party knows the total noise.
 """
 
 from __future__ import annotations
