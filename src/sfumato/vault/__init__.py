@@ -1,1 +1,4 @@
-"""The vault's data types: cards, users, ledger entries, the hash chain, and its ports."""
+"""The vault's data types: cards, users, ledger entries and the hash chain.
+
+And its ports (protocols).
+"""
