@@ -128,7 +128,7 @@ class Priced:
     def effective_noises(self) -> tuple[Mechanism, ...]:
         """Return the noise in each released part.
 
-        After a top-up, the noise of the mean of all draws.
+        After a top-up, this is the noise of the mean of all draws.
         """
         if self.earlier is None:
             return self.noises

@@ -252,7 +252,7 @@ class Ledger:
     def _move(self, mark: AnchorMark) -> Refused | None:
         """Accept that the complete ledger moved to another database.
 
-        Return the reason if it can't.
+        Return the reason if the move is not accepted, or None.
         """
         refusal: Refused
         try:
@@ -553,7 +553,7 @@ class Ledger:
     def _keep_unknown(self, place: Json) -> None:
         """Record, once, the position that a signed receipt names and the ledger lacks.
 
-        Freeze it.
+        Then freeze the ledger.
         """
         known = (json.loads(entry.body) for entry in self.store.notes(UNKNOWN_RECEIPT))
         if place not in known:

@@ -342,7 +342,7 @@ INTERVAL = (
 def odds_of(account: Account, unit: str) -> str:
     """Return the sentence about an attacker's odds, over all releases about these people.
 
-    It is soundness rule 22.
+    See soundness rule 22.
     """
     spent = spent_in_all(account)
     return odds_text(spent.epsilon / EPSILON_UNITS, spent.delta / DELTA_UNITS, unit)

@@ -72,7 +72,7 @@ class SplitOrder:
 def study_room(turns: int, person_mb: int) -> int:
     """Return the most disk space, in bytes, that a run over folders takes.
 
-    From public numbers only.
+    It depends on public numbers only.
 
     It counts each result three times: stored, new, and in the blocks. It counts people's files
     twice: in turns and in blocks.

@@ -119,7 +119,7 @@ class FileAnchor:
     def sums(self) -> AnchorSums | None:
         """Return what the accounts had spent at the newest mark.
 
-        None if the records are unusable.
+        Return None if the records are unusable.
         """
         found: AnchorSums | None = None
         with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
 """The records database: catalogue, users and jobs, separate from the ledger.
 
-No rows of data sets.
+It holds no rows of data sets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
 """The vault's data types: cards, users, ledger entries and the hash chain.
 
-And its ports (protocols).
+The package also holds the vault's ports (protocols).
 """

@@ -239,7 +239,7 @@ class Anchor(Protocol):
     def sums(self) -> AnchorSums | None:
         """Return what the accounts had spent at the newest mark.
 
-        None if the records are unusable.
+        Return None if the records are unusable.
         """
         ...
 

@@ -3,7 +3,7 @@
 An image is the first channels x height x width features, in the listed order. The value of a column
 with an embedding table selects one entry (row) of the table, and training learns the entries. The
 first linear layer gets the outputs of the convolutions, then the other features unchanged, then the
-table entries, each in the order of the features.
+table entries. Each of these is in the order of the features.
 
 Size limits keep all sums exact. The code measures the gradient of a row, and scales it to the norm
 bound (clipping), only after these layers (exact_arithmetic.proof.md).

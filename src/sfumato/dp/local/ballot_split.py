@@ -35,7 +35,7 @@ MAX_QUESTIONS: int = 1 << 16  # most questions; two bytes hold the question numb
 class Split:
     """A ballot that asks all questions.
 
-    It concatenates their random words and report bytes in order.
+    It concatenates the random words and the report bytes of the questions, in order.
     """
 
     questions: tuple[Randomiser, ...]

@@ -1,9 +1,9 @@
 """Unbiased frequency estimates from a tally, with exact variances and confidence intervals.
 
 A report supports an answer with probability lambda = q + (p - q) * share. Here share is the share
-of people with that answer, p the probability that their report supports it, and q the probability
-that another person's report supports it. The relation is linear, so its inverse gives an unbiased
-estimate of share.
+of people with that answer. Their reports support it with probability p. The report of a person with
+another answer supports it with probability q. The relation is linear, so its inverse gives an
+unbiased estimate of share.
 
 For a random sample of people, the number of supporting reports is binomial. So the variance of the
 estimate is lambda * (1 - lambda) / (people * (p - q)**2) for every oracle

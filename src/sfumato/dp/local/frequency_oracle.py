@@ -76,7 +76,7 @@ class Counting(Randomiser, Protocol):
     def law(self) -> Law:
         """Return the exact probability of each report for each answer.
 
-        Slow if there are many answers.
+        This is slow if there are many answers.
         """
         ...
 

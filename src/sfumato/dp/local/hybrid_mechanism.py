@@ -86,7 +86,7 @@ class Hybrid:
     def ratio(self) -> Fraction:
         """Return the larger likelihood ratio of the two mechanisms.
 
-        A report names its mechanism.
+        It is the larger of the two, because a report names its mechanism.
         """
         return max(self.by_window.ratio, self.by_ends.ratio)
 

@@ -211,7 +211,7 @@ class PrivacyLoss:
 def lifetime(questions: Mapping[str, PrivacyLoss]) -> Fraction:
     """Return a person's lifetime epsilon: the sum of the epsilons of all questions.
 
-    It is soundness rule 32.
+    See soundness rule 32.
     """
     return sum((kept.epsilon for kept in questions.values()), Fraction(0))
 

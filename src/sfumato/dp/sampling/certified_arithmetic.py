@@ -109,7 +109,7 @@ class Uniform:
     def is_below(self, number: Interval) -> bool | None:
         """Compare this number with a number bounded at `fine_bits`.
 
-        None if only more bits can decide.
+        Return None if only more bits can decide.
         """
         if self.prefix + 1 << SLACK_BITS <= number[0]:
             return True

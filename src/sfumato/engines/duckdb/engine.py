@@ -191,8 +191,8 @@ class Limits:
     """Limits of a worker: memory, threads, and time for a query or a preparation.
 
     By default, the time limit of a query is ten times what the slowest query takes on the most rows
-    that the card allows (soundness rule 13), and at least a minute. The memory limit is at least 4
-    GB. Above 4 GB, it is at most three quarters of the machine's memory.
+    that the card allows (soundness rule 13). It is at least a minute. The memory limit is at least
+    4 GB. Above 4 GB, it is at most three quarters of the machine's memory.
     """
 
     memory_mb: int | None = None

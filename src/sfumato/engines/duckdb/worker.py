@@ -66,7 +66,7 @@ class Worker:
     def readable(self, path: str) -> str:
         """Return a path from which DuckDB can read the table until `close`.
 
-        Decrypt it if needed.
+        Decrypt the table if needed.
         """
         if self.rest is None:
             return path

@@ -78,7 +78,7 @@ def _own(root: Path, name: str, place: str) -> Path | None:
 def files_of(kept: Path, name: str) -> Iterator[bytes]:
     """Yield a person's archived files as records under the given name.
 
-    Nothing if none are stored.
+    Yield nothing if none are stored.
     """
     if not kept.exists():
         return

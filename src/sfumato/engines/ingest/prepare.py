@@ -74,7 +74,7 @@ _WORDS: Final = ("true", "false")
 def typed_cell(column: Column, cell: str, kind: str, nulls: Sequence[str]) -> str | None:
     """Return SQL of a typed cell's stored value.
 
-    None if the cell's text has to be parsed instead.
+    Return None if the cell's text has to be parsed instead.
     """
     if any(_may_be_a_cell(word) for word in nulls):
         return None

@@ -289,10 +289,7 @@ def parts_of(
     ends: tuple[int, int],
     ordered: Callable[[Columns], SortKeys],
 ) -> list[Part]:
-    """Bound and sum the persons of a range; `ordered` computes the cell order if none is stored.
-
-    The result has one part per slice of the rows.
-    """
+    """Bound and sum the persons of a range; `ordered` computes the cell order if none is stored."""
     if cold.has_slot and cells is not None:
         return [by_stored_slot(columns, cold, ends, cells)]
     if not len(columns["person"]):

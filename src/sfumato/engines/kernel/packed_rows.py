@@ -3,8 +3,8 @@
 A row arrives as a few integers. `a` holds the person and a rank, `b` holds the cell's number or
 code and a rank, and w0, w1, ... are values.
 
-With a stored cell order, the rank in `a` is the rank of the cell among the person's cells, and the
-rank in `b` that of the row in its cell. Without one, `a` holds the rank of the row among all rows
+With a stored cell order, the rank in `a` is the rank of the cell among the person's cells. The rank
+in `b` is that of the row in its cell. Without one, `a` holds the rank of the row among all rows
 of the person, and `b` holds no rank.
 
 A range contains all rows of its persons, in any order; the kernel sorts them. Without a stored cell

@@ -133,10 +133,7 @@ RequestHandler = Callable[[Header], bytes]
 
 
 class HostEnded(Exception):
-    """The database was unreachable before any row was read, or its operator ended the query.
-
-    Neither depends on a row.
-    """
+    """The database was unreachable before any row was read, or its operator ended the query."""
 
     def __init__(self, cause: str) -> None:
         super().__init__()

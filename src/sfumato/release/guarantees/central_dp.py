@@ -138,7 +138,7 @@ def add_noise(
 ) -> NoisyCells:
     """Add noise to each part, one fresh draw per cell.
 
-    Or run the mechanism that chooses its value.
+    A part whose mechanism chooses a value runs that mechanism instead.
     """
     exact = unseal(sealed)
     if exact.keys is not None:

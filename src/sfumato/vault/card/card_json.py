@@ -25,7 +25,7 @@ def key_value(key: Constant) -> object:
 def plain_number(number: Fraction) -> int | float:
     """Convert a whole number to int, and any other to float.
 
-    For display and JSON, never for budgets.
+    Use the result for display and JSON, never for budgets.
     """
     return int(number) if number.denominator == 1 else float(number)
 
