@@ -22,7 +22,8 @@ MAX_EPSILON: Final = Fraction(1000)
 MIN_DELTA: Final = Fraction(1, 10**15)
 MAX_DELTA: Final = Fraction(1, 10)
 MAX_DIGITS: Final = 30
-MAX_BITS: Final = 256  # of a numerator or denominator; a value once accepted is accepted again
+# most bits of a numerator or denominator; a value once accepted stays acceptable
+MAX_BITS: Final = 256
 
 
 def units_up(amount: Fraction, unit: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Final
 
-# code -> what it means. The table feeds the CLI, the client, HTTP and docs/reference/codes/.
+# code -> meaning. The CLI, the client, HTTP and docs/reference/codes/ use this table.
 CODES: Final[dict[str, str]] = {
     "airlock-changed": "The files of a request differ from those that were reviewed or released.",
     "airlock-closed": "The card allows no release without noise, or names too few reviewers.",
@@ -111,7 +111,10 @@ CODES: Final[dict[str, str]] = {
 
 
 class Refused(Exception):
-    """A refusal that the caller can act on: code, cause and next step; never a row's value."""
+    """A refusal that the caller can act on: code, cause and next step.
+
+    It never holds a row's value.
+    """
 
     def __init__(self, code: str, cause: str, next_step: str, **facts: object) -> None:
         if code not in CODES:
@@ -136,4 +139,4 @@ def _is_ours(at: TracebackType) -> bool:
 
 
 class Bug(Exception):
-    """An internal error: sfumato broke its own invariant; callers' input never raises it."""
+    """An internal error: sfumato broke its own invariant. Input of callers never raises it."""

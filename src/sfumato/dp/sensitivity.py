@@ -1,10 +1,9 @@
 """The exact sensitivity of a count or a sum to one row, as an integer.
 
-Neighbouring data sets differ in one privacy unit: all its rows are added or removed. These
-functions give the sensitivity to one row. query/plan.py multiplies it by the contribution bounds,
-for a person with several rows in several groups.
-
-tests/dp/test_sensitivity.py checks it by brute force.
+Neighbouring data sets differ in one privacy unit, all of whose rows are added or removed. These
+functions give the sensitivity to one row. For a person with several rows in several groups,
+query/plan.py multiplies it by the contribution bounds. tests/dp/test_sensitivity.py checks it by
+brute force.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from sfumato.dp.refusal import Bug
 
 
 def of_count() -> int:
-    """Return the sensitivity of a count to one row; a filter does not change it."""
+    """Return the sensitivity of a count to one row: 1. A filter does not change it."""
     return 1
 
 
 def of_sum(lower: int, upper: int) -> int:
-    """Return the sensitivity, to one row, of a sum of values that are clamped to the bounds."""
+    """Return the sensitivity to one row of a sum of values clamped to `lower` and `upper`."""
     _check(lower, upper)
     return max(abs(lower), abs(upper))
 
 
 def of_centred_sum(lower: int, upper: int) -> int:
-    """Return the sensitivity, to one row, of the sum of 2v - (lower + upper)."""
+    """Return the sensitivity, to one row, of the sum of 2v - (lower + upper), v clamped."""
     _check(lower, upper)
     return upper - lower
 

@@ -1,4 +1,4 @@
-"""Query engines (DuckDB, PostgreSQL, Spark): they hold rows and answer with sealed integers.
+"""Query engines (DuckDB, PostgreSQL, Spark): they hold rows, and answer with sealed integers.
 
-An engine never returns an error text, because an error text may quote a value.
+An engine never returns the text of an error, because that text may quote a value.
 """

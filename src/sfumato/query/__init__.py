@@ -1,1 +1,1 @@
-"""Queries: SQL text to plan and price. This package sees schemas, never rows."""
+"""Queries: from SQL text to a plan and its price. This package sees schemas (cards), never rows."""

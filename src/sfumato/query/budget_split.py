@@ -1,10 +1,10 @@
 """Split a price over the parts of an answer: for the least total error, or as requested.
 
 The total error is the sum of the noise variances over all aggregates and their parts, in units of
-what one row can do. Laplace noise on a part of weight w has a variance like 1/w^2. For a part that
-c aggregates use, sum c/w^2 is least for w proportional to the cube root of c. Gaussian noise would
-need the square root. The difference is below one part in fifty up to c = 3, so one split serves
-both.
+what one row can change. Laplace noise on a part of weight w has a variance like 1/w^2. If c
+aggregates use a part, the sum of c/w^2 is least for w proportional to the cube root of c. Gaussian
+noise would need the square root. The difference is below one part in fifty up to c = 3, so one
+split serves both.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from sfumato.dp.refusal import Refused
 from sfumato.query.aggregates.aggregate import Part
 from sfumato.query.model import Aggregate, Query
 
-LARGEST: Final = 1000  # the largest requested share, relative to the default of 1
-_FINE: Final = 1000  # cube roots are multiples of a thousandth, so that weights stay short
+LARGEST: Final = 1000  # largest requested share, relative to the default share of 1
+_FINE: Final = 1000  # cube roots are rounded to multiples of 1/1000, so that weights stay short
 Used = Sequence[tuple[Aggregate, tuple[Part, ...]]]
 
 
 def weights_of(used: Used, wanted: Mapping[Aggregate, Fraction]) -> dict[Part, Fraction]:
-    """Return each part's share of the price; the shares add up to exactly one."""
+    """Return each part's share of the price; the shares sum to exactly one."""
     made = _asked(used, wanted) if wanted else _least_error(used)
     total = sum(made.values(), Fraction(0))
     return {part: weight / total for part, weight in made.items()}
@@ -38,7 +38,10 @@ def _least_error(used: Used) -> dict[Part, Fraction]:
 
 
 def _asked(used: Used, wanted: Mapping[Aggregate, Fraction]) -> dict[Part, Fraction]:
-    """Return the weights for requested shares; an aggregate's share is even over its parts."""
+    """Return the weights for requested shares.
+
+    An aggregate divides its share evenly over its parts.
+    """
     made: dict[Part, Fraction] = {}
     for aggregate, parts in used:
         share = wanted.get(aggregate, Fraction(1)) / len(parts)

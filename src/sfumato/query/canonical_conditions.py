@@ -1,4 +1,4 @@
-"""Canonical form of conditions: different spellings of one condition become one value.
+"""Canonical form of conditions: different ways to write one condition become one value.
 
 `canonical_condition` keeps the truth value for every row: true, false or NULL. A WHERE, or the
 condition of a CASE branch, matters only where it is true. So `selection_condition` may turn false
@@ -32,8 +32,8 @@ _FALSE: Final = Constant.of(False)
 def canonical_condition(predicate: Predicate) -> Predicate:
     """Return the condition with NOTs pushed inside, flattened, sorted and without duplicates.
 
-    Each part is visited once. The result has no more parts than before, except for a NOT on each
-    part without an opposite.
+    Each part is visited once. The result has no more parts than the input, except for a NOT on each
+    part that has no opposite.
     """
     match predicate:
         case Compare(of=of, operator="!=", constant=constant) if constant.kind == "boolean":
@@ -51,9 +51,10 @@ def canonical_condition(predicate: Predicate) -> Predicate:
 
 
 def selection_condition(predicate: Predicate) -> Predicate:
-    """Return a canonical condition that is true for the same rows, whatever it is for the others.
+    """Return a canonical condition that is true for the same rows as this one.
 
-    `x IS NOT NULL` is dropped if another condition is true only for known values of x.
+    For other rows it may be false or NULL. `x IS NOT NULL` is dropped if another condition is true
+    only for known values of x.
     """
     match predicate:
         case All(predicates=parts):
@@ -72,13 +73,13 @@ def _says_known(part: Predicate, known: set[Expr]) -> bool:
 
 
 def _needed(part: Predicate) -> tuple[Expr, ...]:
-    """Return the expressions that can't be NULL where a simple condition is true."""
+    """Return the expressions that are not NULL wherever a simple condition is true."""
     inner = part.predicate if isinstance(part, Not) else part
     return (inner.of,) if isinstance(inner, Compare | Among | StartsWith) else ()
 
 
 def _denied(predicate: Predicate) -> Predicate:
-    """Return the negation of a canonical condition; where one is NULL, so is the other."""
+    """Return the negation of a canonical condition; it is NULL for the same rows."""
     match predicate:
         case Not(predicate=inner):
             return inner
@@ -115,7 +116,8 @@ def _with_lists(kind: type[All] | type[AnyOf], parts: Sequence[Predicate]) -> li
     lists: dict[Expr, list[Constant]] = {}
     others: list[Predicate] = []
     for part in parts:
-        is_whole = isinstance(part, All | AnyOf)  # such a part is not negated just to look at it
+        # a nested AND or OR is no list, so it is not negated to find out
+        is_whole = isinstance(part, All | AnyOf)
         found = None if is_whole else _listed(part if kind is AnyOf else _denied(part))
         if found is None:
             others.append(part)
@@ -126,7 +128,7 @@ def _with_lists(kind: type[All] | type[AnyOf], parts: Sequence[Predicate]) -> li
 
 
 def _listed(part: Predicate) -> Among | None:
-    """Return the condition as a list of allowed values; None if it is no such list."""
+    """Return the condition as a list of allowed values; None if it has no such form."""
     match part:
         case Compare(of=of, operator="=", constant=constant):
             return Among(of, (constant,))

@@ -1,7 +1,7 @@
 """Describe a query's contribution bounds in words: whether they can cut, and what to set.
 
-All of it depends on the query and the card, never on rows. Whether something *was* cut is private.
-Whether something *can* be cut is shown with every price and answer.
+All of it depends on the query and the card, never on rows. Whether a bound *did* cut something is
+private. Whether it *can* cut something is shown with every price and answer.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class ContributionBounds:
 def bounds_of(plan: Plan) -> ContributionBounds:
     """Return the contribution bounds of the plan, and which of them can cut.
 
-    A person has at most the card's `limits.rows_per_person` rows, and so no more groups than that.
+    A person has at most the card's `limits.rows_per_person` rows, so at most that many groups.
     """
     measure, most = plan.measure, plan.card.limits.rows_per_person
     if not plan.card.by_person:
         return ContributionBounds(1, 1, None, cuts_groups=False, cuts_rows=False)
-    if measure.source is not None:  # one row per person, made of at most so many rows
+    if measure.source is not None:  # one row per person, computed from at most this many rows
         rows = measure.source.max_rows
         return ContributionBounds(1, rows, None, cuts_groups=False, cuts_rows=rows < most)
     groups = measure.cells if measure.is_public else None
@@ -66,12 +66,12 @@ def bounds_of(plan: Plan) -> ContributionBounds:
 
 
 def _counts_people_only(plan: Plan) -> bool:
-    """Check whether the query counts people only, so that one row of a person is enough."""
+    """Check whether the query only counts people, so that one row of a person is enough."""
     return all(asked.aggregate.verb == "count_people" for asked in plan.asked)
 
 
 def bounds_text(plan: Plan) -> str:
-    """Describe how much of one person the answer can contain, with each bound that can cut."""
+    """Describe how much of one person the answer can contain, and each bound that can cut."""
     if not plan.card.by_person:
         return "each row counts as one person"
     bounds = bounds_of(plan)
@@ -154,7 +154,7 @@ def _to_set(bounds: ContributionBounds) -> Iterator[str]:
 def _public_instead(priced: Priced) -> Iterator[str]:
     """Advise to group by all whole numbers between public bounds, without partition selection.
 
-    Partition selection takes the same share of the price as one more aggregate (price.py).
+    Partition selection costs the same share of the price as one more aggregate (price.py).
     """
     plan = priced.plan
     if priced.selection is None:

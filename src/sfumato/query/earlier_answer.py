@@ -1,4 +1,4 @@
-"""An earlier answer, as far as a top-up needs it; all of it is public."""
+"""An earlier answer: the public fields that a top-up needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfumato.dp.mechanisms.noise import Noise
 
 @dataclass(frozen=True)
 class Draw:
-    """One paid draw of noise for all parts: price, noise and released values."""
+    """One paid draw of noise for all parts: the price, the noise and the released values."""
 
     epsilon: Fraction
     delta: Fraction

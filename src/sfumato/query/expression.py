@@ -1,7 +1,7 @@
 """Expressions and conditions: what a query may compute from one row before aggregation.
 
-The same classes are used twice. In a query they name the card's columns. In a measure they name the
-physical columns of a prepared table (`v3`, `k3`, `u0`), and all numbers are whole. They never
+The same classes are used twice. In a query, they name the card's columns. In a measure, they name
+the physical columns of a prepared table (`v3`, `k3`, `u0`), and all numbers are whole. They never
 contain SQL text.
 """
 
@@ -37,7 +37,7 @@ CURVES: Final[tuple[FunctionName, ...]] = ("abs", "sqrt", "ln", "exp")
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant in canonical spelling: a fraction, a text (also for dates), true or false."""
+    """A constant in canonical form: a fraction, a text (also for dates), true or false."""
 
     kind: Kind
     text: str
@@ -97,7 +97,7 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Floor:
-    """The largest whole number that is not above the operand."""
+    """The largest whole number that is not larger than the operand (FLOOR)."""
 
     of: Expr
 
@@ -154,7 +154,7 @@ class FunctionCall:
 class Total:
     """The total of a released count or sum over all answer rows with the same values of `by`.
 
-    `of` and `by` name outputs. Totals occur in formulas only.
+    `of` and `by` are names of outputs. Totals occur only in formulas.
     """
 
     of: Expr
@@ -162,7 +162,10 @@ class Total:
 
     @property
     def called(self) -> str:
-        """Return the total's name in an answer row; it is unprintable, so no output has it."""
+        """Return the total's name in an answer row.
+
+        It is unprintable, so that no output can have it.
+        """
         return "\n" + canonical_json([*sorted(columns_of(self.of)), *self.by])
 
 
@@ -238,7 +241,7 @@ class AnyOf:
 
 
 Predicate = Compare | Among | StartsWith | IsNull | Not | All | AnyOf
-MAX_POWER: Final = 8  # the largest power that is computed by multiplication
+MAX_POWER: Final = 8  # largest exponent for which a power is computed by multiplication
 
 
 def parts_of(value: Expr | Predicate) -> tuple[Expr | Predicate, ...]:
@@ -262,7 +265,7 @@ def parts_of(value: Expr | Predicate) -> tuple[Expr | Predicate, ...]:
 
 
 def walk(value: Expr | Predicate) -> Iterator[Expr | Predicate]:
-    """Yield the value and everything nested in it."""
+    """Yield the value, then every expression and condition nested in it."""
     yield value
     for part in parts_of(value):
         yield from walk(part)
@@ -274,7 +277,7 @@ def columns_of(value: Expr | Predicate) -> frozenset[str]:
 
 
 def truth_of(condition: Predicate) -> Expr:
-    """Return the truth value of a condition as an expression: true, false or NULL."""
+    """Return an expression whose value is the condition's truth value: true, false or NULL."""
     sides = [(condition, Constant.of(True)), (Not(condition), Constant.of(False))]
     return Case(tuple((when, LiteralValue(constant)) for when, constant in sides), None)
 
@@ -285,7 +288,7 @@ def one_where(condition: Predicate) -> Expr:
 
 
 def rounded(of: Expr, digits: int) -> Expr:
-    """Round a number to `digits` decimals, or to tens or hundreds if negative; halves go up."""
+    """Round a number to `digits` decimals (negative: to tens or hundreds); halves go up."""
     half = LiteralValue(Constant.of(Fraction(1, 2)))
     if digits == 0:
         return Floor(Arithmetic("+", of, half))
@@ -310,7 +313,7 @@ def power(of: Expr, exponent: Fraction) -> Expr:
         )
     if exponent > MAX_POWER:
         raise malformed(f"A power above {MAX_POWER}")
-    if exponent == 0:  # it is one, except for NULL
+    if exponent == 0:  # x^0 is 1, except that NULL stays NULL
         raise malformed("A power of zero")
     size: Expr = FunctionCall("abs", of)
     made: Expr = of if exponent % 2 else size
@@ -320,7 +323,7 @@ def power(of: Expr, exponent: Fraction) -> Expr:
 
 
 def renamed(value: Expr, names: Mapping[str, str]) -> Expr:
-    """Return the expression with those columns renamed; meant for formulas, which are short."""
+    """Return the expression with columns renamed; use it for formulas, which are short."""
     match value:
         case Ref(column=column):
             return Ref(names.get(column.casefold(), column))
@@ -358,7 +361,7 @@ _SPELLING: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensur
 
 
 def plain_text(shape: object) -> str:
-    """Return the text; refuse what is no text, is too long, or can't be encoded."""
+    """Return the text; refuse a value that is no text, is too long, or can't be encoded."""
     if not isinstance(shape, str) or len(shape) > 1000 or not _is_unicode(shape):
         raise malformed("a text of the question")
     return shape
@@ -378,7 +381,7 @@ def malformed(what: str) -> Refused:
     )
 
 
-# Stored answers are in the order of these texts, so the names of version 0.1 stay in them.
+# Stored answers are ordered by these texts, so the texts keep the names of version 0.1.
 _STORED_NAMES: Final = {
     "LiteralValue": "Literally", "DateTrunc": "Since", "DateField": "Part", "FunctionCall": "Curve",
 }  # fmt: skip
@@ -386,5 +389,5 @@ _CLASS: Final = re.compile(rf"\b({'|'.join(_STORED_NAMES)})(?=\()")
 
 
 def canonical_order(of: object) -> str:
-    """Return the text by which expressions and conditions are put into their canonical order."""
+    """Return the text that determines the canonical order of expressions and conditions."""
     return _CLASS.sub(lambda found: _STORED_NAMES[found[1]], repr(of))

@@ -1,4 +1,4 @@
-"""Read and write expressions and conditions as JSON; anything unknown is refused."""
+"""Read and write expressions and conditions as JSON; the reader refuses anything unknown."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """GROUP BY keys of a query: public keys or private keys.
 
-Every public key is answered. A private key is shown only if partition selection keeps it.
+An answer has every public key. It shows a private key only if partition selection keeps the key.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from sfumato.query.typed_expression import ExpressionType, number, whole
 from sfumato.vault.card.card_json import key_value
 from sfumato.vault.card.columns import ColumnType
 
-LISTED: Final = 10_000  # most whole numbers or periods between public bounds that become keys
+# most whole numbers or periods between public bounds that become public keys
+LISTED: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -33,17 +34,17 @@ class PlanKey:
 
     @property
     def shown_kind(self) -> str:
-        """Return the kind of a released key: number, text or boolean."""
+        """Return the kind of a released key as answers show it: number, text or boolean."""
         if self.unit is None and self.kind in ("integer", "number"):
             return "number"
         return "boolean" if self.kind == "boolean" else "text"
 
     def shown(self, key: Constant) -> object:
-        """Return the key as answers show it."""
+        """Return the key as answers show it, as a JSON value."""
         return key_value(key)
 
     def physical(self, value: object) -> Constant:
-        """Convert a key from the engine to a constant that its column is compared with."""
+        """Convert a key from the engine to the constant with which its column is compared."""
         if self._is_whole:
             return number(Fraction(int(str(value))))
         if self.kind == "boolean":
@@ -54,7 +55,7 @@ class PlanKey:
 
     @property
     def any_constant(self) -> Constant:
-        """Return an example of a constant that its column is compared with."""
+        """Return an example of a constant with which its column can be compared."""
         is_time = self.kind in ("date", "timestamp") and not self._is_whole
         return self.physical("2000-01-01" if is_time else 0)
 
@@ -77,8 +78,9 @@ class PlanKey:
 def plan_key(of: Expr, side: ExpressionType) -> PlanKey:
     """Return the key of a GROUP BY expression: public if its values are public and can be listed.
 
-    A plain column is public only if the owner declared its keys. A computed expression (bins, CASE,
-    months) has the values that the card's bounds allow, if they are at most LISTED.
+    The values of a plain column are public only if the owner declared its keys. A computed
+    expression (bins, CASE, months) has the values that the card's bounds allow. They are public
+    keys if there are at most LISTED.
     """
     if side.keys is not None and side.code is not None:
         return _made(of, side, Key(side.code, len(side.keys)), side.keys)

@@ -1,9 +1,9 @@
-"""Joins: the tables of a query, seen as one table with its own card.
+"""Joins: the tables of a query, seen as one table with a card of its own.
 
-Contribution bounds apply to the rows of the join (soundness rule 12). All rows of a person in the
-join must be made of that person's rows and of public rows. So tables are joined by the person or by
-a public table's unique key, and by any further columns in addition. Only the earlier tables may
-keep rows without a partner (LEFT JOIN). Other joins are refused.
+Contribution bounds apply to the rows of the join (soundness rule 12). Each row of a person in the
+join must consist of that person's rows and of public rows. So tables are joined by the person, or
+by a public table's unique key; further pairs of columns may be equal in addition. Only the earlier
+tables may keep rows without a partner (LEFT JOIN). Other joins are refused.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from sfumato.vault.card.data_card import Card, Limits, Table
 # --- Row limits of a join, from the card's limits of each table
 
 
-MAX_ROWS: Final = 10**10  # of a join, by the card's limits
+MAX_ROWS: Final = 10**10  # most rows of a join, by the card's limits
 MAX_ROWS_PER_PERSON: Final = 10**6
 
 
 def limits_of(private: Sequence[Table]) -> Limits:
-    """Return the row limits of a join: a person's rows in different tables may all combine."""
+    """Return the row limits of a join: all rows of a person in different tables may combine."""
     if len(private) == 1:
         return private[0].limits
     per_person = prod(table.limits.rows_per_person for table in private)
@@ -49,24 +49,25 @@ def limits_of(private: Sequence[Table]) -> Limits:
 
 
 MAX_JOINS: Final = 8
-MAX_EQUAL: Final = 8  # pairs of columns besides the person or the key
+MAX_EQUAL: Final = 8  # most pairs of columns besides the person or the key
 Pairs = tuple[tuple[int, int], ...]
-Named = tuple[str, str, Column]  # table, column name there, column as named in the join
+# table, name of the column in the table, column as named in the join
+Named = tuple[str, str, Column]
 _SEVERAL: Final = ""  # marks a column name that several tables have
 _LACKING: Final = "?"  # marks the person column of a table joined by LEFT JOIN
 
 
 @dataclass(frozen=True)
 class View:
-    """A view: joined tables as one table, with its card and all spellings of its columns."""
+    """A view: joined tables as one table, with its card and all names of its columns."""
 
     card: Card
-    names: Mapping[str, str]  # lower-case spelling -> column name in the view
-    people: frozenset[str]  # spellings of the person column
-    first: str  # the name of the table that the others are joined to
+    names: Mapping[str, str]  # name in lower case -> column name in the view
+    people: frozenset[str]  # names of the person column
+    first: str  # name of the table to which the others are joined
     table: int
     joins: tuple[Join, ...]
-    beside: tuple[View, ...] = ()  # views below the further per-person tables
+    beside: tuple[View, ...] = ()  # views from which the further per-person tables are made
     lookups: tuple[LookUp, ...] = ()  # public tables joined to the per-person tables
 
     @property
@@ -80,7 +81,10 @@ class View:
         return {}
 
     def name(self, spelling: str) -> str:
-        """Return the column's name in the view; an unknown name is unchanged and refused later."""
+        """Return the column's name in the view.
+
+        An unknown name is returned as it is, and refused later.
+        """
         found = self.names.get(spelling.casefold(), spelling)
         if found == _SEVERAL:
             raise Refused(
@@ -100,12 +104,12 @@ class View:
 
 
 Viewed = tuple[View, str, tuple[Joined, ...]]
-_OF_A_NAME: Final = 2000  # estimated bytes of a view for each spelling of a column
+_OF_A_NAME: Final = 2000  # estimated bytes of a view for each name of a column
 _VIEWS: Final[LruCacheByCard[Viewed]] = LruCacheByCard(16 * 1024 * 1024)
 
 
 def joined_view(card: Card, question: Query) -> tuple[View, Query]:
-    """Return the view that a query reads, and the query with canonical table names."""
+    """Return the view that a query reads, and the query with the canonical names of its tables."""
     if max(len(question.joined_person_tables), len(question.lookups)) > MAX_JOINS:
         raise _too_many()
     view, table, joins = _view(card, question.table, question.joins)
@@ -124,7 +128,7 @@ def joined_view(card: Card, question: Query) -> tuple[View, Query]:
 
 
 def _view(card: Card, name: str, joins: tuple[Joined, ...]) -> Viewed:
-    """Return the cached view of a table and its joins, with both in canonical spelling."""
+    """Return the cached view of a table and its joins, with canonical names of both."""
     return _VIEWS.of(card, (name, joins), lambda: _seen(card, name, joins), _size)
 
 
@@ -162,7 +166,7 @@ def _too_many() -> Refused:
 
 
 def check_table_names(view: View, question: Query) -> None:
-    """Refuse GROUP BY a computed alias that is also a column: SQL would group by the column."""
+    """Refuse GROUP BY an alias of an expression that is also a column: SQL groups by the column."""
     columns = {name.partition(".")[2] or name for name in view.names} | view.people
     if question.source is not None:
         each = [question.source, *(one.each for one in question.joined_person_tables)]
@@ -199,12 +203,14 @@ class _Seen:
 
     card: Card
     tables: list[tuple[int, Table]]
-    looked_up: list[int | None] = field(default_factory=list)  # per join: the earlier column
-    also: list[Pairs] = field(default_factory=list)  # per join: an earlier column, and its own
+    # per join: the earlier column whose values are looked up
+    looked_up: list[int | None] = field(default_factory=list)
+    # per join: pairs of an earlier column and the table's own column
+    also: list[Pairs] = field(default_factory=list)
     optional: set[str] = field(default_factory=set)  # tables joined by LEFT JOIN
 
     def join(self, places: Mapping[str, int], wanted: Joined) -> Joined:
-        """Add a table, and return its join in canonical spelling."""
+        """Add a table to the join; return the join with canonical names."""
         place = _place(self.card, places, wanted.table)
         table = self.card.every_table[place]
         if place in (seen for seen, _ in self.tables):
@@ -244,7 +250,7 @@ class _Seen:
         return Joined(table.name, on, wanted.keeps_all, named)
 
     def _sides(self, table: Table, on: Sequence[str]) -> tuple[str, str]:
-        """Return the new table's column, and the earlier column that it equals."""
+        """Return the new table's column of an equality, and the earlier column that it equals."""
         own = table.key or table.unit or ""
         if not on:
             return own, own if table.is_public else str(self.tables[0][1].unit)
@@ -267,7 +273,7 @@ class _Seen:
         return _is(mine, table.unit) and theirs.casefold() in self._people()
 
     def _check_person(self, table: Table, mine: str, theirs: str, *, found: bool) -> None:
-        """Refuse a join of tables with people's rows that is not by the person."""
+        """Refuse a join of tables with people's rows unless it is by the person."""
         if found:
             return
         raise Refused(
@@ -279,7 +285,7 @@ class _Seen:
         )
 
     def _equal(self, table: Table, mine: str, theirs: str) -> tuple[int, int]:
-        """Return the index of an earlier column, and of the table's own column that equals it."""
+        """Return the index of an earlier column, and of the table's own column, that are equal."""
         places = {column.name.casefold(): i for i, column in enumerate(table.columns)}
         if mine.casefold() not in places:
             raise Refused(
@@ -292,7 +298,7 @@ class _Seen:
         return self._before(table, table.columns[own], theirs), own
 
     def _looked_up(self, table: Table, mine: str, theirs: str) -> int:
-        """Return the index of the column that is looked up in a public table."""
+        """Return the index of the column whose values are looked up in a public table."""
         if mine.casefold() != (table.key or "").casefold():
             raise Refused(
                 "not-in-language",
@@ -302,7 +308,7 @@ class _Seen:
         return self._before(table, _column(table, mine), theirs)
 
     def _before(self, table: Table, key: Column, theirs: str) -> int:
-        """Return the index of an earlier column, which must be stored like the key."""
+        """Return the index of an earlier column, which must be stored in the key's way."""
         view = self.view(())
         column = view.card.column(view.name(theirs))
         if not _are_alike(column, key) or any(
@@ -322,7 +328,7 @@ class _Seen:
         return f"{table}.{name}"
 
     def _people(self) -> frozenset[str]:
-        """Return the spellings of the person column that are never NULL in the join."""
+        """Return the names of the person columns that are never NULL in the join."""
         return frozenset(
             name
             for _, table in self.tables
@@ -331,7 +337,7 @@ class _Seen:
         )
 
     def _lacking(self) -> frozenset[str]:
-        """Return the spellings of the person column that are NULL without a partner."""
+        """Return the names of the person columns that are NULL in rows without a partner."""
         found = [table for _, table in self.tables if table.name in self.optional]
         named = {name for t in found if t.unit is not None for name in _spellings(t)}
         return frozenset(named - self._people())
@@ -356,7 +362,7 @@ class _Seen:
         return View(card, names, self._people() - mixed, first.name, place, joins)
 
     def _names(self, columns: Sequence[Named]) -> dict[str, str]:
-        """Map every spelling of a column, in lower case, to its name in the view."""
+        """Map every name of a column, in lower case, to its name in the view."""
         names: dict[str, str] = {}
         for table, name, column in columns:
             for spelling in (name, column.name):
@@ -392,7 +398,7 @@ def _spellings(table: Table) -> tuple[str, str]:
 
 
 def _are_alike(column: Column, key: Column) -> bool:
-    """Check whether both columns store equal values in the same way."""
+    """Check whether equal values are stored in the same way in both columns."""
     if column.is_numeric:
         return key.is_numeric and column.step == key.step
     return column.type == key.type
@@ -414,7 +420,7 @@ def _column(table: Table, name: str) -> Column:
 
 
 def _columns(tables: Sequence[Table]) -> Iterator[Named]:
-    """Yield each column: its table, its name there, and the column with its name in the join."""
+    """Yield each column: its table, its name in the table, and the column as named in the join."""
     every = [(table.name, column) for table in tables for column in table.columns]
     plain = [column.name.casefold() for _, column in every]
     plain += [unit_of(table) for table in tables if table.unit is not None]

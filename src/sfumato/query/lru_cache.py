@@ -11,11 +11,11 @@ from sfumato.vault.card.data_card import Card
 
 T = TypeVar("T")
 PATIENCE_S: Final = 1.0  # longest wait for a value that another thread computes
-SHARE: Final = 16  # a value above 1/16 of the bound is not kept: it would evict the rest
+SHARE: Final = 16  # a value above 1/16 of the bound is not cached: it would evict the rest
 
 
 class _Hashed:
-    """A cache key with its hash, computed once: hashing a whole query is slow."""
+    """A cache key with its hash, which is computed once, because hashing a whole query is slow."""
 
     __slots__ = ("hash", "key")
 
@@ -31,7 +31,7 @@ class _Hashed:
 
 
 class _Making:
-    """A value that a thread is computing, and how many wait; an Event costs ten times as much."""
+    """A value that one thread computes while others wait; an Event costs ten times as much."""
 
     __slots__ = ("over", "waiting")
 
@@ -42,10 +42,10 @@ class _Making:
 
 
 class LruCache(Generic[T]):
-    """A thread-safe LRU cache; no value shows whether it was cached.
+    """A thread-safe LRU cache; no value shows whether it came from the cache.
 
-    Refusals are never cached. If several threads need a value at once, one computes it and the
-    others wait, but at most PATIENCE_S. The computing thread may be slow, or in the parent of a
+    Refusals are never cached. If several threads need a value at the same time, one computes it and
+    the others wait, but at most PATIENCE_S. The computing thread may be slow, or in the parent of a
     fork.
     """
 
@@ -112,7 +112,7 @@ class LruCache(Generic[T]):
 class LruCacheByCard(Generic[T]):
     """An LRU cache of values made from cards, which are identified by object identity.
 
-    An entry keeps its card alive, so that the id can't be reused.
+    An entry keeps its card alive, so that no other object can have the same id.
     """
 
     def __init__(self, most_bytes: int) -> None:

@@ -1,8 +1,8 @@
-"""Measures: the integers that an engine adds up over prepared tables, without text of the asker.
+"""Measures: the integers that an engine sums over prepared tables, without text from the asker.
 
 Columns are physical (`v3`, `k3`, `u0`), numbers are whole steps, and dates and texts are bound
-parameters. Each row is in at most one cell. If all keys are public, cells are numbered by them. If
-one is private, the engine returns the cells that exist with their keys, sealed.
+parameters. Each row is in at most one cell. If all keys are public, the keys number the cells. If a
+key is private, the engine returns the cells that exist, with their keys, sealed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ TallyKind = Literal["rows", "values", "people", "sum", "histogram", "distinct"]
 
 @dataclass(frozen=True)
 class Tally:
-    """One integer per cell, or one per cell and code for a histogram.
+    """One integer per cell; for a histogram, one per cell and code.
 
     `rows` and `people` are counts. `values` counts the rows in which `value` is not NULL. `sum`
     adds up scale*value + offset over those rows; `clamp` clamps each person's sum per cell.
     `histogram` counts rows by their code in `value`, from 0 to size-1, and ignores other codes.
-    `distinct` counts different values, at most `max_distinct` per person and cell.
+    `distinct` counts distinct values, at most `max_distinct` per person and cell.
     """
 
     kind: TallyKind
@@ -59,7 +59,7 @@ class PhysicalPersonTable:
 
     @property
     def values(self) -> tuple[Expr | Predicate | None, ...]:
-        """Return the condition and the operand of each column; None where there is none."""
+        """Return the condition and the operand of each column; None if there is none."""
         return (self.where, *(column.value for column in self.columns))
 
 
@@ -75,10 +75,10 @@ class PhysicalPersonColumn:
 class Join:
     """A prepared table joined to the tables before it; its columns are numbered from `start`.
 
-    Its column 2, for example, is the measure's `v` and `k` with the number start+2. The join is by
-    the person if `looked_up` is None. Otherwise a row's column `looked_up` equals column `key` of
-    one public row. For each pair in `also`, the earlier column equals the table's own. Rows without
-    a partner are dropped, unless `keeps_all`.
+    For example, its column 2 has the number start+2 in the measure's `v` and `k`. The join is by
+    the person if `looked_up` is None. Otherwise the value of a row's column `looked_up` equals
+    column `key` of one public row. For each pair in `also`, the earlier column equals the table's
+    own. Rows without a partner are dropped, unless `keeps_all`.
     """
 
     table: int
@@ -106,7 +106,7 @@ class PhysicalPersonJoin:
 
 @dataclass(frozen=True)
 class Measure:
-    """The integers that an engine adds up, after each person's contribution was bounded."""
+    """The integers that an engine sums, after it has bounded each person's contribution."""
 
     where: Predicate | None
     keys: tuple[Key, ...]
@@ -115,9 +115,10 @@ class Measure:
     max_groups: int
     max_rows: int
     source: PhysicalPersonTable | None = None
-    table: int = 0  # index of the card's table that rows come from
+    table: int = 0  # index on the card of the table from which rows come
     joins: tuple[Join, ...] = ()
-    max_table_rows: int = 0  # of these tables, by the card; resource limits follow from it
+    # most rows of these tables, by the card; resource limits follow from it
+    max_table_rows: int = 0
     selected_keys: tuple[tuple[Constant, ...], ...] | None = None  # only these private keys
     joined_person_tables: tuple[
         PhysicalPersonJoin, ...
@@ -126,7 +127,7 @@ class Measure:
 
     @property
     def is_public(self) -> bool:
-        """Check whether every key is public, so that every cell is answered, also empty ones."""
+        """Check whether every key is public; then every cell is answered, even if it is empty."""
         return all(key.size is not None for key in self.keys)
 
     @property
@@ -139,15 +140,16 @@ class Measure:
 
     @property
     def without_histograms(self) -> Measure:
-        """Return all but the histograms: the counts for partition selection, and the sums."""
+        """Return the measure without histograms: counts for partition selection, and sums."""
         kept = tuple(tally for tally in self.tallies if tally.kind != "histogram")
         return replace(self, tallies=kept)
 
     def histograms_of(self, keys: tuple[tuple[Constant, ...], ...]) -> Measure:
         """Return only the histograms, for these private keys as cells in that order.
 
-        The groups of a person are bounded among all of theirs first. Otherwise a person could count
-        in more of these groups because their other groups are not wanted (soundness rule 16).
+        The groups of a person are first bounded among all groups of the person. Otherwise a person
+        could count in more of these groups because their other groups are not wanted (soundness
+        rule 16).
         """
         kept = tuple(tally for tally in self.tallies if tally.kind == "histogram")
         return replace(self, tallies=kept, selected_keys=keys)
@@ -155,7 +157,10 @@ class Measure:
 
 @dataclass(frozen=True)
 class Cells:
-    """The sealed result of a measure: per tally one integer per cell, or a row for a histogram."""
+    """The result of a measure: per tally one integer per cell, or one row of them for a histogram.
+
+    Engines return it sealed.
+    """
 
     parts: tuple[Integers, ...]
-    keys: tuple[tuple[object, ...], ...] | None = None  # per cell, if a key is private
+    keys: tuple[tuple[object, ...], ...] | None = None  # the keys of each cell, if a key is private

@@ -1,6 +1,6 @@
 """Query model: frozen dataclasses for queries, aggregates and joins, and their JSON form.
 
-SQL text, the Python builder and JSON are all read into these values. The SQL text is discarded.
+SQL text, the Python builder and JSON are all parsed into these values. The SQL text is discarded.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ REDUCTIONS: Final[tuple[Reduction, ...]] = (
 class Aggregate:
     """An aggregate function (`verb`) over expressions; a count of rows or of people has none.
 
-    `at` is the p of a quantile. `most` depends on the verb: the distinct values counted per person,
-    the length of a top list, or the count that `first_above` looks for. `person_sum_bounds`
+    `at` is the p of a quantile. `most` depends on the verb: how many distinct values count per
+    person, the length of a top list, or the count that `first_above` looks for. `person_sum_bounds`
     clamps each person's sum per cell. A running count runs along the period in `operands`. Without
     operands, it runs along the last period of GROUP BY.
     """
@@ -87,7 +87,7 @@ class PersonTable:
 
     columns: tuple[PersonColumn, ...]
     where: Predicate | None = None
-    by: str = ""  # the column that identifies the person (the card's unit)
+    by: str = ""  # the column that identifies the person (the card's privacy unit)
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class Joined:
     columns. In a join by the person, the pair of person columns is in `on` or in `also`.
 
     `joined_view` rewrites `on` and `also`. After that, `on` is empty for a join by the person. For
-    a public table, it holds only the column of an earlier table whose values are looked up. In
-    each pair of `also`, the second column is the joined table's own.
+    a public table, it holds only the earlier column whose values are looked up. In each pair of
+    `also`, the second column is the joined table's own.
     """
 
     table: str
@@ -113,8 +113,8 @@ class Joined:
 class JoinedPersonTable:
     """A further per-person table, joined to the first one by the person.
 
-    It is made of its own table and of the tables joined to that one. With `keeps_all` (LEFT JOIN),
-    people without a row in it stay, and its columns are NULL for them.
+    It is made from its own table and from the tables joined to that table. With `keeps_all` (LEFT
+    JOIN), people without a row in it stay, and its columns are NULL for them.
     """
 
     each: PersonTable
@@ -134,10 +134,10 @@ class Query:
     max_groups: int | None = None
     max_rows: int | None = None
     source: PersonTable | None = None
-    having: Predicate | None = None  # over released outputs, by name
+    having: Predicate | None = None  # condition over released outputs, by name
     order: tuple[Order, ...] = ()
     limit: int | None = None
-    table: str = ""  # a table of the data set; empty means the one with its name
+    table: str = ""  # a table of the data set; empty means the table with the data set's name
     joins: tuple[Joined, ...] = ()
     joined_person_tables: tuple[
         JoinedPersonTable, ...
@@ -147,7 +147,8 @@ class Query:
     unqualified_columns: frozenset[str] = (
         frozenset()
     )  # per-person columns that the text leaves unqualified
-    places: Places | None = field(default=None, compare=False, repr=False)  # in the SQL text
+    # positions of the parts in the SQL text
+    places: Places | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def aggregates(self) -> tuple[Aggregate, ...]:

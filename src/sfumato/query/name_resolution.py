@@ -1,4 +1,4 @@
-"""Resolve names: which columns are in scope, and the query in the card's own spelling."""
+"""Resolve names: find the columns in scope, and rewrite the query with the card's own names."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ from sfumato.vault.card.data_card import Card
 # continue from one table to the next.
 
 
-FINE: Final = (10_000, 1_000, 100)  # a person's mean is rounded down to such a part of a step
+# a person's mean is rounded down to one of these parts of a step
+FINE: Final = (10_000, 1_000, 100)
 MAX_KEYS: Final = 1_000  # most public keys of a per-person text; with more it stays private
-_ROOM: Final = 8  # headroom for arithmetic before the sum over all people
+_ROOM: Final = 8  # headroom for arithmetic on a person's values before the sum over all people
 
 
 def reduced_columns(
@@ -70,7 +71,7 @@ def reduced_columns(
 
 
 def inner_places(columns: Sequence[PersonColumn], start: int = 0) -> list[int]:
-    """Return the index of each column's first tally; a mean has two, a sum and a count."""
+    """Return the index of each column's first tally; a mean has two tallies, a sum and a count."""
     places, place = [], start
     for column in columns:
         places.append(place)
@@ -119,14 +120,17 @@ def _reduced(column: PersonColumn, inner: Scope, at: int, most: int, people: int
 
 
 def _code(place: Ref, keys: Sequence[Constant] | None) -> Expr | None:
-    """Return the index of a per-person text among the keys; NULL if it is none of them."""
+    """Return the index of a per-person text among the keys; NULL if it is not one of them."""
     if keys is None:
         return None
     return Case(tuple((Compare(place, "=", key), whole(i)) for i, key in enumerate(keys)), None)
 
 
 def _mean(side: ExpressionType, total: ExpressionType, count: Ref, fine: int) -> ExpressionType:
-    """Return a person's mean, rounded down to a part of the column's step; NULL without values."""
+    """Return the type of a person's mean, rounded down to a part of the column's step.
+
+    It is NULL for a person without values.
+    """
     wide = replace(total, lower=total.lower * fine, upper=total.upper * fine)
     above = Arithmetic("*", check_exact(wide).physical, whole(fine))
     return replace(
@@ -139,7 +143,10 @@ def _mean(side: ExpressionType, total: ExpressionType, count: Ref, fine: int) ->
 
 
 def _parts_of_step(side: ExpressionType, most: int, people: int) -> int:
-    """Return how many parts a step can have, so that each person's sum and the total stay exact."""
+    """Return into how many parts a step can be divided, so that each person's sum stays exact.
+
+    The total over all people stays exact too.
+    """
     size = max(abs(side.lower), abs(side.upper), 1) * max(most, people) * _ROOM
     return next((fine for fine in FINE if size * fine <= LARGEST), FINE[-1])
 
@@ -158,15 +165,15 @@ def _check_bounded(side: ExpressionType) -> None:
 
 @dataclass(frozen=True)
 class ResolvedPersonTable:
-    """A per-person table, with the view of joined tables that it is made from."""
+    """A per-person table, with the view of joined tables from which it is made."""
 
     view: View
     source: PersonTable
-    most_rows: int  # of a person, at most
+    most_rows: int  # most rows of a person
 
 
 def card_scope(view: View) -> Scope:
-    """Return the columns of the view as a scope."""
+    """Return the columns of the view as a scope: the columns that an expression may name."""
 
     def find(name: str) -> ExpressionType:
         column = view.name(name)
@@ -216,7 +223,7 @@ def people_scope(
 
 
 def _nulls(card: Card) -> frozenset[str]:
-    """Return the card's spellings of NULL."""
+    """Return the texts that the card reads as NULL."""
     return frozenset(word.strip() for word in card.nulls)
 
 
@@ -254,7 +261,7 @@ def resolve_expression(predicate: Predicate, scope: Scope) -> Predicate:
 
 
 def _stored(side: ExpressionType, constant: Constant) -> Constant:
-    """Return the constant as the prepared table stores it: in steps, as a period, or as a date."""
+    """Return the constant as the prepared table stores it: as steps, a period or a date."""
     spelt = _spelled_constant(side, constant)
     if side.unit is not None:
         period = period_of_text(side.unit, spelt.text)
@@ -274,7 +281,7 @@ def _stored(side: ExpressionType, constant: Constant) -> Constant:
 
 
 def _spelled_constant(side: ExpressionType, constant: Constant) -> Constant:
-    """Return the constant in the type's own spelling; refuse a constant of another type."""
+    """Return the constant in the canonical form of the type; refuse a constant of another type."""
     if constant.kind == "boolean":
         if side.kind != "boolean":
             raise Refused(
@@ -296,7 +303,7 @@ def as_boolean(constant: Constant) -> bool | Fraction:
 
 
 def in_stored_spelling(expr: Expr, scope: Scope, names: Mapping[str, str]) -> Expr:
-    """Return the expression with columns and constants in the card's spelling."""
+    """Return the expression with the names of columns and the constants as on the card."""
 
     def inner(part: Expr) -> Expr:
         return in_stored_spelling(part, scope, names)
@@ -329,7 +336,7 @@ def in_stored_spelling(expr: Expr, scope: Scope, names: Mapping[str, str]) -> Ex
 
 
 def spelled_predicate(predicate: Predicate, scope: Scope, names: Mapping[str, str]) -> Predicate:
-    """Return a WHERE or WHEN condition in canonical form, spelled as on the card.
+    """Return a WHERE or WHEN condition in canonical form, with the card's names and constants.
 
     In both places, false and NULL have the same effect.
     """
@@ -339,10 +346,10 @@ def spelled_predicate(predicate: Predicate, scope: Scope, names: Mapping[str, st
 
 
 def _check_met(predicate: Predicate, scope: Scope) -> None:
-    """Refuse a canonical condition that compares with a spelling of NULL, which no row equals.
+    """Refuse a canonical condition that compares with a text that means NULL.
 
-    Such a query would be paid for and match nobody. `<>` is accepted: every known text differs from
-    it.
+    No row equals such a text, so the query would be paid for and match nobody. `<>` is accepted,
+    because every known text differs from it.
     """
     match predicate:
         case All(predicates=parts) | AnyOf(predicates=parts):
@@ -408,12 +415,12 @@ def people_tables(view: View, question: Query) -> list[ResolvedPersonTable]:
 
 
 def max_inner_rows(card: Card, question: Query) -> int:
-    """Return the most rows of a person that a per-person table is made of."""
+    """Return the most rows of a person from which a per-person table is made."""
     return min(question.max_rows or card.limits.rows_per_person, card.limits.rows_per_person)
 
 
 def in_card_spelling(view: View, question: Query) -> Query:
-    """Return the query with columns and constants spelled as on the card, or refuse."""
+    """Return the query with names of columns and constants as on the card, or refuse."""
     if question.source is not None:
         beside = zip(view.beside, question.joined_person_tables, strict=True)
         question = replace(
@@ -456,7 +463,7 @@ def _reduced_rows(view: View, column: PersonColumn) -> PersonColumn:
 
 
 def _names(view: View, question: Query) -> Mapping[str, str]:
-    """Return the spellings of the columns that the query itself may name."""
+    """Return the names of the columns that the query itself may use."""
     if question.source is None:
         return view.names
     return spellings(question, view.lookups)
@@ -482,7 +489,7 @@ def _output(view: View, question: Query, output: Output, scope: Scope) -> Output
 def _of_rows(view: View, aggregate: Aggregate) -> Aggregate:
     """Rewrite COUNT(person) as COUNT(*), and a conditional COUNT(person) as a count of those rows.
 
-    Every row has a person: rows without one are dropped before any query.
+    Every row has a person, because rows without one are dropped before any query.
     """
     match aggregate:
         case Aggregate(verb="count_values", operands=(Ref() as of,)) if _is_person(view, of):
@@ -511,14 +518,20 @@ def _people_where(view: View, aggregate: Aggregate) -> Predicate | None:
 
 
 def _have_a_row(condition: Predicate) -> Aggregate:
-    """Count people with such a row: a sum of ones, clamped to 1 per person and cell."""
+    """Return an aggregate that counts people with such a row.
+
+    It is a sum of ones, clamped to 1 per person and cell.
+    """
     return Aggregate(
         "sum", (one_where(condition),), person_sum_bounds=(Constant.of(0), Constant.of(1))
     )
 
 
 def _counts_people(view: View, aggregate: Aggregate) -> bool:
-    """Check whether the aggregate is COUNT(DISTINCT person), by the card's unit alone."""
+    """Check whether the aggregate is COUNT(DISTINCT person).
+
+    Only the card's privacy unit decides.
+    """
     is_distinct = aggregate.verb == "count_distinct" and len(aggregate.operands) == 1
     return is_distinct and _is_person(view, aggregate.operands[0])
 

@@ -1,7 +1,7 @@
 """Types of numeric expressions: whole steps, with bounds carried through every operation.
 
-A number that could pass 2**61 in any intermediate result is refused. So no engine can overflow, and
-the claimed sensitivity is the true one (soundness rule 14).
+A number that could exceed 2**61 in any intermediate result is refused. So no engine can overflow,
+and the claimed sensitivity is the true one (soundness rule 14).
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from sfumato.query.expression import (
 from sfumato.query.typed_expression import ExpressionType, number, whole
 
 LARGEST: Final = 2**61  # the largest whole number in an intermediate result
-FINEST: Final = Fraction(1, 10**100)  # the finest step; its inverse is the coarsest
-QUOTIENT_STEPS: Final = 10**6  # at least, up to the largest quotient of two columns
+FINEST: Final = Fraction(1, 10**100)  # the finest step; its inverse is the coarsest step
+# least number of steps of a quotient, up to the largest quotient of two columns
+QUOTIENT_STEPS: Final = 10**6
 
 
 def as_number(side: ExpressionType, what: str) -> ExpressionType:
@@ -56,7 +57,7 @@ def _is_constant(side: ExpressionType) -> bool:
 
 
 def _moved(side: ExpressionType, by: Fraction) -> ExpressionType:
-    """Return the number plus a constant, which changes only its origin."""
+    """Return the type of the number plus a constant; only its origin changes."""
     return replace(side, origin=side.origin + by, keys=None, code=None, kind="number")
 
 
@@ -66,7 +67,7 @@ def _value(side: ExpressionType) -> Fraction:
 
 
 def check_exact(made: ExpressionType) -> ExpressionType:
-    """Return the number; refuse it if its sums could not be computed exactly."""
+    """Return the type; refuse it if its sums could not be computed exactly."""
     if not FINEST <= made.step <= 1 / FINEST:
         raise _too_large()
     if max(abs(made.lower), abs(made.upper)) > LARGEST:
@@ -93,7 +94,7 @@ def _times(of: Expr, factor: int) -> Expr:
 
 
 def scaled(side: ExpressionType, step: Fraction) -> ExpressionType:
-    """Return the same number counted in a finer step, which must divide its own."""
+    """Return the same number in a finer step, which must divide its own step."""
     factor = side.step / step
     if factor.denominator != 1:
         raise Bug("a number was scaled to a step that does not divide its own")
@@ -195,7 +196,7 @@ def _over_constant(left: ExpressionType, by: Fraction) -> ExpressionType:
     if by < 0:
         turned = Arithmetic("-", whole(0), left.physical)
         made = replace(made, physical=turned, lower=-left.upper, upper=-left.lower)
-    return check_exact(made)  # else a step that is divided often would be no float
+    return check_exact(made)  # otherwise a step that is divided often would not fit in a float
 
 
 def number_between(

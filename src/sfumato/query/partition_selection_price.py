@@ -1,4 +1,4 @@
-"""Price the partition selection of private keys, and choose its kind: optimal or by a threshold."""
+"""Price the partition selection of private keys, and choose its kind: optimal or threshold."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from sfumato.dp.ports import RandomSource
 class PricedPartitionSelection:
     """Partition selection of private keys, with its price.
 
-    `epsilon` and `delta` are for all keys of one person, who has at most `groups` of them.
-    `per_key` gives the share of each key.
+    `epsilon` and `delta` cover all keys of one person, who has at most `groups` of them. `per_key`
+    returns the share of each key.
     """
 
     epsilon: Fraction
@@ -41,13 +41,13 @@ class PricedPartitionSelection:
         return ThresholdEvent(self.threshold.rho, self.threshold.tail, self.epsilon, self.delta)
 
     def keep(self, counts: NDArray[np.int64], dice: RandomSource) -> NDArray[np.bool_]:
-        """Select the keys that are shown, from the number of people with each key."""
+        """Return a mask of the keys to show, given the number of people with each key."""
         if self.threshold is None:
             return keep_partitions(counts, *self.per_key(), dice)
         return self.threshold.keep(counts, dice)
 
     def as_text(self) -> str:
-        """Return a stable text that identifies the selection method; it must never change."""
+        """Return a text that identifies the selection method; it must never change."""
         if self.threshold is None:
             return str(self.epsilon)
         return f"{self.epsilon}, threshold {self.threshold.threshold} at {self.threshold.variance}"
@@ -65,7 +65,7 @@ class PricedPartitionSelection:
 
 
 def selection_for(epsilon: Fraction, delta: Fraction, groups: int) -> PricedPartitionSelection:
-    """Choose the better of optimal and threshold partition selection.
+    """Return the better of optimal and threshold partition selection.
 
     The better one needs fewer people to show a key with probability one half.
     """

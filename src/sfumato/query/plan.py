@@ -1,4 +1,4 @@
-"""Plan a query: what the engine adds up, and the sensitivity of each part."""
+"""Plan a query: the integers that the engine sums, and the sensitivity of each part."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ from sfumato.vault.card.data_card import Card
 
 
 def with_period_axis(question: Query) -> Query:
-    """Fill in the period along which each running count runs, or refuse."""
+    """Return the query with the period along which each running count runs, or refuse."""
     if all(aggregate.verb != "running_count" for aggregate in question.aggregates):
         return question
     return replace(question, outputs=tuple(_with_period(o, question) for o in question.outputs))
@@ -155,24 +155,24 @@ def _made(table: ResolvedPersonTable) -> PhysicalPersonTable:
     return PhysicalPersonTable(where, tuple(columns), table.most_rows)
 
 
-MAX_TOTAL: Final = 2**62  # no sum, even of every row at its bound, may pass this
+MAX_TOTAL: Final = 2**62  # no sum may exceed this, even with every row at its bound
 MAX_CELLS: Final = 1_000_000
-MAX_POINTS: Final = 2**16  # points in the public list of a private choice
-MAX_COUNTS: Final = 4_000_000  # in all histograms of an answer together
-KEYS_AT_ONCE: Final = 1_000  # private keys whose histograms one read counts
+MAX_POINTS: Final = 2**16  # most points in the public list of a private choice
+MAX_COUNTS: Final = 4_000_000  # most counts in all histograms of an answer together
+KEYS_AT_ONCE: Final = 1_000  # private keys whose histograms are counted in one read
 CHOICES: Final = ("quantile", "minimum", "maximum", "top", "bounds", "first_above")
 PEOPLE: Final = Tally("people")
 
 
 @dataclass(frozen=True)
 class PartSensitivity:
-    """A part with its sensitivity: how far one privacy unit changes it over all cells."""
+    """A part with its sensitivity: how much one privacy unit changes it, over all cells."""
 
     part: Part
     per_cell: int
-    cells: int  # the most cells that one person is in
+    cells: int  # most cells that one person is in
     weight: Fraction
-    axis: Axis | None = None  # of a running count, which is released as blocks of periods
+    axis: Axis | None = None  # of a running count, which is released as sums of blocks of periods
 
     @property
     def l1(self) -> int:
@@ -189,7 +189,7 @@ class PartSensitivity:
         return self.cells * self.per_cell**2
 
     def tree(self, kind: Literal["laplace", "gaussian"]) -> Tree:
-        """Return the tree of blocks of a running count that is released with that noise."""
+        """Return the tree of blocks of a running count whose noise is of that kind."""
         if self.axis is None:
             raise Bug("a part that does not run along anything has no blocks")
         if kind == "laplace":
@@ -199,7 +199,7 @@ class PartSensitivity:
 
 @dataclass(frozen=True)
 class Plan:
-    """A checked query, ready to be priced; it depends on the query and the card alone."""
+    """A checked query, ready to be priced; it depends only on the query and the card."""
 
     card: Card
     question: Query
@@ -207,12 +207,13 @@ class Plan:
     parts: tuple[PartSensitivity, ...]
     keys: tuple[PlanKey, ...]  # in canonical order
     asked: tuple[AskedAggregate, ...]  # in the order of the query's aggregates
-    beside: tuple[Card, ...] = ()  # cards of the views below further per-person tables
+    # cards of the views from which the further per-person tables are made
+    beside: tuple[Card, ...] = ()
     lookups: tuple[LookUp, ...] = ()  # public tables joined to per-person tables
 
     @property
     def selects_keys(self) -> bool:
-        """Check whether keys are private, so that partition selection must be paid for."""
+        """Check whether keys are private, so that the price includes partition selection."""
         return not self.measure.is_public
 
     @cached_property
@@ -221,7 +222,7 @@ class Plan:
         return self.question.aggregates
 
     def asked_of(self, aggregate: Aggregate) -> AskedAggregate:
-        """Return the aggregate together with the types of its expressions."""
+        """Return the aggregate with the types of its expressions."""
         return self.asked[self.aggregates.index(aggregate)]
 
     def parts_of(self, aggregate: Aggregate) -> tuple[int, ...]:
@@ -237,7 +238,7 @@ class Plan:
 
     @property
     def has_histograms(self) -> bool:
-        """Check whether a private choice is made from a public list, by histogram counts."""
+        """Check whether the plan has a private choice from a public list, by histogram counts."""
         return any(tally.kind == "histogram" for tally in self.measure.tallies)
 
     def key_constants(self, cell: Sequence[object]) -> tuple[Constant, ...]:
@@ -246,7 +247,7 @@ class Plan:
         return tuple(key.physical(value) for key, value in pairs)
 
     def canonical(self) -> Json:
-        """Return the canonical plan: all that decides the answer, whatever its output names."""
+        """Return the canonical plan: all that decides the answer, without the output names."""
         return self._canonical
 
     @cached_property
@@ -278,7 +279,7 @@ class Plan:
         return made
 
     def digest(self) -> str:
-        """Return the SHA-256 of the canonical plan; one digest has one answer at one price."""
+        """Return the SHA-256 of the canonical plan; at one price, one digest has one answer."""
         return self._digest
 
     @cached_property
@@ -294,7 +295,7 @@ class Plan:
         return canonical_json(self.canonical())
 
     def shape(self) -> Json:
-        """Return the query without its constants; a query that is stopped freezes its shape."""
+        """Return the query without its constants; if a query is stopped, its shape is frozen."""
         question = self.question
         wheres = [question.where, *(each.where for each in tables_of_people(question))]
         where = [w for w in wheres if w is not None]
@@ -355,7 +356,8 @@ def make_plan(card: Card, question: Query, split: Mapping[str, Fraction] | None 
 
 
 def _plan(card: Card, question: Query, split: Mapping[str, Fraction] | None = None) -> Plan:
-    is_not_too_large(card, question)  # before the steps that walk the query many times
+    # checked before the steps that visit the whole query many times
+    is_not_too_large(card, question)
     view, question = joined_view(card, question)
     check_table_names(view, question)
     question, card = with_period_axis(in_card_spelling(view, question)), view.card
@@ -403,7 +405,7 @@ def _plan(card: Card, question: Query, split: Mapping[str, Fraction] | None = No
         if measure.is_public
         else (measure.without_histograms, *_of_any_key(measure, keys))
     ):
-        lower(part, "duckdb")  # refuses a statement that is too long before it is paid
+        lower(part, "duckdb")  # refuses a statement that is too long, before it is paid
     beside = tuple(its.card for its in view.beside)
     return Plan(card, question, measure, parts, keys, asked, beside, view.lookups)
 
@@ -452,8 +454,8 @@ def _bounds(card: Card, question: Query, keys: Sequence[PlanKey]) -> tuple[int, 
 def _points(question: Query, keys: Sequence[PlanKey]) -> int:
     """Return the most points in the list of a private choice, so that all counts fit in MAX_COUNTS.
 
-    Histograms of private keys are read for KEYS_AT_ONCE keys at a time. So their size depends on no
-    row.
+    Histograms of private keys are read for KEYS_AT_ONCE keys at a time. So their size does not
+    depend on rows.
     """
     choices = sum(aggregate.verb in CHOICES for aggregate in question.aggregates)
     cells = math.prod(key.key.size or 1 for key in keys)

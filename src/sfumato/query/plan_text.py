@@ -20,7 +20,7 @@ from sfumato.query.price import Priced
 
 
 def plan_text(plan: Plan) -> str:
-    """Describe what the query asks, as a sentence without a full stop."""
+    """Describe the query as a sentence without a full stop."""
     question = plan.question
     asked = " and ".join(aggregate_of(a.aggregate.verb).says(a) for a in plan.asked)
     parts = [asked, *_formulas_in_words(question)]
@@ -49,7 +49,7 @@ def _formulas_in_words(question: Query) -> list[str]:
 
 
 def _is_ours(output: Output) -> bool:
-    """Check whether the SQL reader made up the name, as in `(3) sum_cost`."""
+    """Check whether the name is one that the SQL reader made up, as in `(3) sum_cost`."""
     return not output.is_shown and output.name.startswith("(")
 
 
@@ -80,7 +80,7 @@ def _source_in_words(source: PersonTable) -> str:
 
 
 def split_text(priced: Priced) -> list[Json]:
-    """Return how the price is split over the parts, and the noise that each share buys."""
+    """Return how the price is split over the parts, and the noise that each share gives."""
     pairs = zip(priced.plan.parts, priced.noises, strict=True)
     selection = priced.selection
     share = Fraction(0) if selection is None else selection.epsilon / priced.epsilon
@@ -99,7 +99,8 @@ def split_text(priced: Priced) -> list[Json]:
                 **_threshold_in_words(selection),
             }
         )
-    if priced.earlier is not None and priced.earlier.keys is not None:  # paid before
+    # partition selection was paid with the earlier answer
+    if priced.earlier is not None and priced.earlier.keys is not None:
         chosen.append({"part": "choice of keys", "share": 0.0, "epsilon": 0.0, "delta": 0.0})
     return chosen + [
         {
@@ -115,7 +116,7 @@ def split_text(priced: Priced) -> list[Json]:
 
 
 def _sensitivity(bounded: PartSensitivity, mechanism: Mechanism) -> int:
-    """Return the L1 sensitivity of what gets the noise: the cells, or the blocks of its tree."""
+    """Return the L1 sensitivity of the numbers that get noise: cells, or the blocks of a tree."""
     if isinstance(mechanism, TreeMechanism):
         return mechanism.tree.l1(bounded.cells, bounded.per_cell)
     return bounded.l1
@@ -129,7 +130,7 @@ def _threshold_in_words(selection: PricedPartitionSelection) -> Json:
 
 
 def odds_text(epsilon: float, delta: float, unit: str) -> str:
-    """Explain the total privacy loss so far as how sure a guess about one person can be."""
+    """Explain the total privacy loss so far: how sure a guess about one person can be."""
     sure = 100 / (1 + math.exp(-epsilon))
     chance = f", except with chance {delta:g}" if delta else ""
     return (

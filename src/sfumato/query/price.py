@@ -1,4 +1,4 @@
-"""Price a plan and predict its error, from the query and the card alone."""
+"""Price a plan and predict its error, from the query and the card only."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ def predicted_margin(
 ) -> float | None:
     """Predict half the 95 % interval of a formula in a cell of `size` people.
 
-    A linear formula has the same margin in every cell. For other formulas, values are assumed a
-    quarter of their range above the middle, as for a mean. The result is infinite if no interval is
-    known. It is None if nobody gave a needed size, or if the formula depends on more than a size.
+    A linear formula has the same margin in every cell. For other formulas, the prediction assumes
+    values that are a quarter of their range above the middle, as for a mean. The result is infinite
+    if no interval is known. It is None if nobody gave a size that is needed, or if the formula
+    depends on more than a size.
     """
     rows = {total: _public_rows(plan, total) for total in totals_in(formula.expr)}
     known = {total: found for total, found in rows.items() if found is not None}
@@ -63,14 +64,14 @@ def predicted_margin(
     is_even = isinstance(form, Linear)
     if not is_even and (size is None or not all(_is_foreseen(of, unit) for unit in of.flat.units)):
         return None
-    with np.errstate(all="ignore"):  # what is not finite is unknown
+    with np.errstate(all="ignore"):  # values that are not finite count as unknown
         held = interval_of(of, np.full(1, np.nan))
         half = float(held.high[0] - held.low[0]) / 2
     return half if math.isfinite(half) else math.inf
 
 
 def _public_rows(plan: Plan, total: Total) -> Rows | None:
-    """Return which rows of the answer a total adds up; None if private keys leave that open."""
+    """Return which rows of the answer a total sums; None if private keys leave that open."""
     by = {o.of for o in plan.question.outputs if o.name in total.by}
     sizes = [key.key.size for key in plan.keys if key.of not in by]
     if any(key.key.size is None for key in plan.keys):
@@ -83,7 +84,7 @@ def _is_foreseen(of: FormulaErrors, unit: object) -> bool:
 
 
 def _assumed(plan: Plan, noises: Sequence[Mechanism], size: int) -> list[NoisyPart]:
-    """Return the parts of one assumed cell: values for sums, counts and means, and 0 for others."""
+    """Return the parts of one assumed cell: assumed values for sums, counts and means, else 0."""
     values = [0.0] * len(plan.parts)
     for asked in plan.asked:
         if aggregate_of(asked.aggregate.verb).unit is None and asked.aggregate.verb != "mean":
@@ -106,7 +107,8 @@ def _value(asked: AskedAggregate, part: Part, size: int) -> float:
     return float(each * size)
 
 
-STEP: Final = Fraction(1, 10**6)  # an epsilon found for a wanted error is a multiple of this
+# an epsilon that is computed from a wanted error is a multiple of this
+STEP: Final = Fraction(1, 10**6)
 
 
 @dataclass(frozen=True)
@@ -119,12 +121,15 @@ class Priced:
     event: Event
     noises: tuple[Mechanism, ...]
     selection: PricedPartitionSelection | None = None
-    earlier: Earlier | None = None  # the answer that this tops up; the price is the difference
+    earlier: Earlier | None = None  # the answer that this tops up; the price is then the difference
     total: Fraction | None = None  # the total price after the top-up
 
     @property
     def effective_noises(self) -> tuple[Mechanism, ...]:
-        """Return the noise in each released part; after a top-up, that of the mean of all draws."""
+        """Return the noise in each released part.
+
+        After a top-up, this is the noise of the mean of all draws.
+        """
         if self.earlier is None:
             return self.noises
         draws = [draw.noises for draw in self.earlier.draws]
@@ -159,12 +164,12 @@ class Priced:
         """Return half the expected 95 % interval.
 
         It is None if it depends on a size that nobody gave. It is infinite if a formula divides by
-        a number that the noise can't tell from zero.
+        a number that noise alone could explain.
         """
         return self._margin(of, people or self.plan.card.size)
 
     def assumes_size(self, of: Aggregate | Formula, people: int | None) -> bool:
-        """Check whether the margin assumes a size, which then must be shown (soundness rule 4)."""
+        """Check whether the margin assumes a size, which must then be shown (soundness rule 4)."""
         return self.margin(of, people) is not None and self._margin(of, None) is None
 
     def _margin(self, of: Aggregate | Formula, size: int | None) -> float | None:
@@ -178,13 +183,14 @@ class Priced:
         return aggregate_of(of.verb).margin(asked, self.noises_of(of), size)
 
 
-LADDER: Final = tuple(Fraction(n, 10) for n in (1, 2, 5, 10, 20))  # epsilons to choose among
+# epsilons from which an asker can choose
+LADDER: Final = tuple(Fraction(n, 10) for n in (1, 2, 5, 10, 20))
 
 
 def prices_on_ladder(plan: Plan, priced: Priced) -> tuple[Priced, ...]:
-    """Return the given price and the plan's prices at the other epsilons of LADDER.
+    """Return the given price, and the plan's prices at the other epsilons of LADDER.
 
-    `plan` must be the plan for an epsilon. A price for several errors may have its own split.
+    `plan` must be the plan for an epsilon. A price for several errors may have a split of its own.
     """
     if priced.earlier is not None:
         return (priced,)
@@ -208,7 +214,7 @@ def price_at(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
 
 
 def _price_on_ladder(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
-    """Price the plan, unchecked; delta is spent on values only if it buys less noise."""
+    """Price the plan without checks; spend delta on values only if that reduces the noise."""
     if plan.selects_keys:
         return _with_selection(plan, epsilon, delta)
     return _values(plan, epsilon, delta)
@@ -217,7 +223,7 @@ def _price_on_ladder(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
 def _values(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
     pure = _with_laplace(plan, epsilon)
     if delta == 0 or any(b.part.choice is not None for b in plan.parts):
-        return pure  # a private choice is pure DP, and all parts use one kind of noise
+        return pure  # a private choice is pure DP, and all parts have the same kind of noise
     rho = rho_within(epsilon, delta)
     if rho == 0:
         return pure
@@ -228,7 +234,7 @@ def _values(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
 def price_at_rho(plan: Plan, rho: Fraction, delta: Fraction) -> Priced:
     """Price the plan with Gaussian noise of this rho; epsilon follows from rho and delta.
 
-    This is for many queries that share one price: the sum of their rho is what counts.
+    It is for many queries that share one price, because their rho add up.
     """
     if plan.selects_keys or any(b.part.choice is not None for b in plan.parts):
         raise Bug("a price in rho is for counts and sums over public keys")
@@ -245,7 +251,7 @@ def price_at_rho(plan: Plan, rho: Fraction, delta: Fraction) -> Priced:
 def price_for_errors(
     plan: Plan, margins: Mapping[str, Fraction], delta: Fraction, people: int | None
 ) -> Priced:
-    """Find the smallest price at which every named column is within its margin at 95 %."""
+    """Return the smallest price at which every named column is within its margin at 95 %."""
     wanted = {_number_named(plan, name): margin for name, margin in margins.items()}
     _check_reach(price_at(plan, MAX_EPSILON, delta), wanted, people)
     low, high = int(MIN_EPSILON / STEP) - 1, int(MAX_EPSILON / STEP)
@@ -316,7 +322,7 @@ def _pure_mechanism(plan: Plan, bounded: PartSensitivity, epsilon: Fraction) -> 
     choice = bounded.part.choice
     if choice is None:
         return _noise_of_part(bounded, Noise("laplace", laplace.scale_for(bounded.l1, epsilon)))
-    return PrivateChoice(  # each cell of a person has its own choice (soundness rule 18)
+    return PrivateChoice(  # each cell of a person has a choice of its own (soundness rule 18)
         choice.kind,
         epsilon / bounded.cells,
         plan.measure.max_rows,
@@ -376,7 +382,7 @@ def _variance(bounded: PartSensitivity, rho: Fraction) -> Fraction:
 
 
 def _total(priced: Priced) -> float:
-    """Return the total noise variance of the parts, each in units of its per-row sensitivity."""
+    """Return the total noise variance of the parts, each in units of its sensitivity to one row."""
     pairs = zip(priced.noises, priced.plan.parts, strict=True)
     return sum(
         (noise.std() / max(b.part.per_row, 1)) ** 2

@@ -1,4 +1,4 @@
-"""Find public keys that a query could group by instead of private keys."""
+"""Find public keys by which a query could group instead of private keys."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sfumato.query.grouping_keys import PlanKey
 from sfumato.query.plan import Plan
 from sfumato.vault.card.columns import sql_name
 
-ADVISED: Final = 1_000  # the most groups that public keys may give an answer
+ADVISED: Final = 1_000  # most groups of an answer for which public keys are advised
 
 
 def public_instead(plan: Plan) -> tuple[list[str], str, int] | None:
     """Return private keys, SQL that groups by public whole numbers instead, and its group count.
 
-    None if a key has no whole-numbered bounds, or if there would be too many groups.
+    Return None if a key has no bounds that are whole numbers, or if there would be too many groups.
     """
     if plan.question.source is not None:
         return None

@@ -1,8 +1,8 @@
 """Public tables joined to per-person tables, by a column of the per-person table.
 
 A public table's key is unique, which is checked when its rows are stored. So a person's one row
-matches one public row or none, and stays one row. The sensitivity that is claimed for per-person
-tables therefore still holds (soundness rule 12; decision 0006).
+matches one public row or none, and stays one row. Therefore the sensitivity that is claimed for
+per-person tables still holds (soundness rule 12; decision 0006).
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ SEVERAL = ""  # marks a name that several public tables have
 
 @dataclass(frozen=True)
 class LookUp:
-    """A public table joined to per-person tables; `joined.on` is the column matched to its key."""
+    """A public table joined to per-person tables.
+
+    `joined.on` names the column matched to its key.
+    """
 
     joined: Joined
     table: Table
     place: int  # index of the table on the card
-    people: frozenset[str]  # person columns; a public column of such a name needs its table
+    # names of person columns; a public column with such a name must be written with its table
+    people: frozenset[str]
 
     @property
     def key(self) -> Column:
@@ -92,7 +96,7 @@ def _check(table: Table, wanted: Joined, before: Sequence[LookUp]) -> None:
 
 
 def _before(table: Table, wanted: Joined, question: Query, before: Sequence[LookUp]) -> str:
-    """Return the canonical name of the column that is looked up."""
+    """Return the canonical name of the column whose values are looked up."""
     theirs = wanted.on[0] if wanted.on else str(table.key)
     known = spellings(question, before)
     found = known.get(theirs.casefold(), SEVERAL)
@@ -102,7 +106,7 @@ def _before(table: Table, wanted: Joined, question: Query, before: Sequence[Look
 
 
 def _check_apart(question: Query, lookups: Sequence[LookUp]) -> None:
-    """Refuse a name that could be a public table's column or another column."""
+    """Refuse a name that could mean both a public table's column and another column."""
     for name in sorted(question.unqualified_columns & bare_names(lookups)):
         raise not_given(name, {name: SEVERAL})
     taken = _of_people(question)
@@ -117,7 +121,7 @@ def _check_apart(question: Query, lookups: Sequence[LookUp]) -> None:
 
 
 def bare_names(lookups: Sequence[LookUp]) -> frozenset[str]:
-    """Return the names of the public columns in lower case, without their tables."""
+    """Return the names of the public columns in lower case, without the names of their tables."""
     return frozenset(c.name.casefold() for one in lookups for c in one.table.columns)
 
 
@@ -153,7 +157,7 @@ def spellings(question: Query, lookups: Sequence[LookUp]) -> dict[str, str]:
 
 
 def not_given(name: str, known: Mapping[str, str]) -> Refused:
-    """Return the refusal of a name that no table has, or that several have."""
+    """Return the refusal of a name that no table has, or that several tables have."""
     if known.get(name.casefold()) == SEVERAL:
         return Refused(
             "unknown-column",
@@ -174,7 +178,10 @@ def not_given(name: str, known: Mapping[str, str]) -> Refused:
 
 
 def typed_columns(lookups: Sequence[LookUp], start: int) -> dict[str, ExpressionType]:
-    """Return the type of each column by its canonical name; they are numbered from `start`."""
+    """Return the type of each column by its canonical name.
+
+    The columns are numbered from `start`.
+    """
     made: dict[str, ExpressionType] = {}
     for one in lookups:
         for place, column in enumerate(one.table.columns, start=start):
@@ -184,7 +191,10 @@ def typed_columns(lookups: Sequence[LookUp], start: int) -> dict[str, Expression
 
 
 def measured(lookups: Sequence[LookUp], scope: Scope, start: int) -> tuple[Join, ...]:
-    """Return the lookups as joins for the engine; refuse columns that are stored differently."""
+    """Return the lookups as joins for the engine.
+
+    Refuse columns that are stored in different ways.
+    """
     made: list[Join] = []
     for one in lookups:
         width, key = len(one.table.columns), one.key_place
@@ -195,7 +205,7 @@ def measured(lookups: Sequence[LookUp], scope: Scope, start: int) -> tuple[Join,
 
 
 def _place(one: LookUp, side: ExpressionType) -> int:
-    """Return the number of the column that is looked up, which must be stored like the key."""
+    """Return the number of the column that is looked up; it must be stored in the key's way."""
     key, of = typed_column(one.key, 0), side.physical
     is_alike = side.step == key.step if side.is_number else side.kind == key.kind
     if not isinstance(of, Ref) or side.is_number != key.is_number or not is_alike:

@@ -1,4 +1,4 @@
-"""Public ranges of sums and quotients: bounds that rows within their own bounds can't leave.
+"""Public ranges of sums and quotients: bounds that hold for all rows within their own bounds.
 
 A released sum adds up rows, and the card bounds what one row adds. A quotient of two such sums is
 between the least and the largest quotient of one row, whatever the noise. This is the mediant
@@ -17,7 +17,7 @@ from sfumato.dp.refusal import Bug
 from sfumato.query.plan import Plan
 from sfumato.query.postprocess.linear_forms import Form, Linear
 
-Gives = Mapping[int, Fraction]  # what one row, or one person, adds to each part
+Gives = Mapping[int, Fraction]  # index of a part -> what one row, or one person, adds to it
 EVERYTHING: Final = (-math.inf, math.inf)
 _PER_ROW: Final = ("rows", "values", "sum")
 
@@ -72,9 +72,9 @@ def _of_quotient(top: Linear, bottom: Linear, plan: Plan) -> tuple[float, float]
 
 
 def _gives(plan: Plan, parts: Iterable[int]) -> list[Gives]:
-    """Return the extremes of what one row adds to the parts.
+    """Return the extreme amounts that one row can add to the parts.
 
-    Parts that are counted per person have their own entries.
+    Parts that are counted per person have entries of their own.
     """
     apart: list[Gives] = []
     choices: dict[object, list[dict[int, Fraction]]] = {}

@@ -1,7 +1,8 @@
-"""Find the place in the SQL text that a refusal is about, for refusals that need the card.
+"""Find the position in the SQL text that a refusal is about, for refusals that need the card.
 
-The parts of the text are planned one by one, inner parts first. The place is that of the first part
-which is refused for the same reason by itself. Otherwise it is the place of a name in the refusal.
+The parts of the text are planned one by one, inner parts first. The position is that of the first
+part that by itself is refused for the same reason. Otherwise it is the position of a name in the
+refusal.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ from sfumato.query.validation import of_source, tables_of_people
 from sfumato.vault.card.data_card import Card
 
 _NAMED: Final = re.compile(r"'([^']+)'")
-MAX_PLANS: Final = 100  # the most queries that are planned to find the part
+MAX_PLANS: Final = 100  # most queries that are planned to find the part
 Planned = Callable[[Card, Query], object]
 
 
 def with_position(refused: Refused, card: Card, question: Query, planned: Planned) -> Refused:
-    """Add its place in the text to a refusal, if it has none and one is found."""
+    """Add a position in the text to a refusal, if it has none and one can be found."""
     places = question.places
     if places is None or "place" in refused.facts:
         return refused
     alone = _Alone(card, question, planned)
     place = _guilty(refused, alone, places) or _named(refused, places)
     if place is None and alone.is_of_text(refused):
-        place = places.first()  # no single part, or we can't find it
+        place = places.first()  # no single part is refused, or none was found
     return refused if place is None else refuse_at(refused, place)
 
 
@@ -65,11 +66,11 @@ def _named(refused: Refused, places: Places) -> Place | None:
 
 def _guilty(refused: Refused, alone: _Alone, places: Places) -> Place | None:
     if _is_same(alone.of_tables(), refused):
-        return None  # the tables themselves are refused, not a part
+        return None  # the tables themselves are refused, not a part of the query
     is_of_all = _is_same(alone.refusal(Aggregate("count"), is_inner=False), refused)
     for part, place, is_inner in places:
         if is_of_all and isinstance(part, Aggregate):
-            continue  # every aggregate over these tables is refused like this
+            continue  # every aggregate over these tables is refused in the same way
         if _is_same(alone.refusal(part, is_inner=is_inner), refused):
             return place
     return _shown(refused, alone, places)
@@ -108,7 +109,7 @@ class _Alone:
         return None
 
     def is_of_text(self, refused: Refused) -> bool:
-        """Check whether the text is refused like this without the given bounds and shares."""
+        """Check whether the text is refused in the same way without the given bounds and shares."""
         question = replace(self.question, max_groups=None, max_rows=None)
         if question == self.question and refused.code not in ("bad-budget", "unknown-column"):
             return True  # planning it again can be slow
@@ -130,7 +131,7 @@ class _Alone:
         return None
 
     def refusal(self, part: object, *, is_inner: bool) -> Refused | None:
-        """Return the refusal of the part by itself; None if it is accepted."""
+        """Return the refusal of the part by itself; None if the part is accepted."""
         try:
             self._check(part, is_inner=is_inner)
         except Refused as refused:
@@ -179,7 +180,7 @@ class _Alone:
             self.planned(self.card, replace(question, places=None))
 
     def _is_of_outputs(self, condition: Predicate) -> bool:
-        """Check whether the condition may be a part of HAVING."""
+        """Check whether the condition may be a part of HAVING, which names outputs."""
         names = columns_of(condition)
         return self.question.having is not None and names <= {o.name for o in self.question.outputs}
 
@@ -189,7 +190,7 @@ class _Alone:
 
 
 def _stands_in(part: object, each: PersonTable) -> bool:
-    """Check whether the per-person table is made with this part, whatever its column name."""
+    """Check whether the per-person table contains this part, whatever its column name."""
     if isinstance(part, PersonColumn):
         return (part.verb, part.of) in [(column.verb, column.of) for column in each.columns]
     return any(part == value for whole in of_source(each) for value in walk(whole))

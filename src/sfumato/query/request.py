@@ -29,8 +29,9 @@ from sfumato.vault.card.data_card import Card
 
 Split = Mapping[str, Fraction]
 _TURNS: Final = 8
-_MOST: Final = 32  # the most cost: each turn evaluates every error about 30 times
-_LOOKS: Final[Mapping[str, int]] = {  # cost to evaluate an error once; verbs not listed cost more
+# most cost of all errors together; each turn evaluates every error about 30 times
+_MOST: Final = 32
+_LOOKS: Final[Mapping[str, int]] = {  # cost of evaluating an error once; other verbs cost more
     "count": 1, "count_values": 1, "count_people": 1, "count_distinct": 1, "sum": 1, "mean": 8,
 }  # fmt: skip
 
@@ -43,9 +44,9 @@ def least_price(
 ) -> Priced:
     """Return the lowest price found: the given one, or one with a split for these errors.
 
-    A split is tried only if each number of the answer is an aggregate with an error of its own.
-    Otherwise the others would become less exact to pay for an aggregate without a wanted error. A
-    split is not tried if it would take long: a price is free, so its computation must be cheap.
+    A split is tried only if each number of the answer is an aggregate with a wanted error.
+    Otherwise the others would become less exact to pay for an aggregate without one. A split is not
+    tried if that would take long: a price is free, so its computation must be cheap.
     """
     named = _named(priced, margins)
     if named is None:
@@ -89,7 +90,7 @@ def _moved(
     """Return the split in which aggregates that are too exact get a smaller share.
 
     Each share shrinks by the ratio of the error to the wanted error. Shares are thousandths of the
-    largest, rounded up, so that they stay short.
+    largest share, rounded up, so that they stay short.
     """
     wanted = {
         name: float(split[name]) * _kept(priced.margin(of, people), float(margin))
@@ -103,7 +104,10 @@ def _moved(
 
 
 def _kept(reached: float | None, margin: float) -> float:
-    """Return the fraction of its share that an aggregate keeps, given its error; never zero."""
+    """Return the fraction of its share that an aggregate keeps, given its error.
+
+    It is never zero.
+    """
     return 1.0 if reached is None else min(1.0, max(reached / margin, 1 / LARGEST))
 
 
@@ -116,12 +120,15 @@ class Request:
     margins: Mapping[str, Fraction] | None = None
     delta: Fraction | None = None
     people: int | None = None
-    top_up: str | None = None  # the asker's own operation whose answer this tops up
+    top_up: str | None = None  # the asker's own operation whose answer this request tops up
     split: Mapping[str, Fraction] | None = None  # shares of the price, by column of the answer
-    rho: Fraction | None = None  # Gaussian noise of that rho, without epsilon: for synthetic data
+    rho: Fraction | None = None  # rho of the Gaussian noise, without an epsilon: for synthetic data
 
     def as_json(self) -> Json:
-        """Return the request as it was asked, as JSON; an operation id stands for exactly this."""
+        """Return the request as JSON, as it was asked.
+
+        An operation id always has exactly this request.
+        """
         margins = sorted((self.margins or {}).items())
         return {
             "question": query_json(self.question),

@@ -1,6 +1,6 @@
 """Evaluate expressions and conditions on one row, with SQL's NULL logic.
 
-The row is either synthetic, with exact numbers (row_evaluation.py), or released, with floats
+The row is either synthetic, with exact numbers (the end of this file), or released, with floats
 (query/postprocess/released_conditions.py). The two differ in arithmetic and constants, so each
 passes its own `Reading`.
 """
@@ -52,14 +52,14 @@ HOLDS: Final[Mapping[Operator, tuple[int, ...]]] = {
 
 @dataclass(frozen=True)
 class Reading:
-    """The arithmetic of one kind of row; its functions never get a NULL."""
+    """The arithmetic of one kind of row; its functions never get a NULL as an argument."""
 
     number: Callable[[Constant], Any]  # of a constant
     two: Callable[[Sign, Any, Any], Any]
     curve: Callable[[FunctionName, Any], Any]
     floor: Callable[[Any], Any]
     of_time: Callable[[DateTrunc | DateField, Any], Any]
-    order: Callable[[Expr, Any, Constant], int]  # -1, 0 or 1: the value compared with the constant
+    order: Callable[[Expr, Any, Constant], int]  # compares a value with a constant: -1, 0 or 1
 
 
 def value_of(expr: Expr, row: Values, by: Reading) -> Any:

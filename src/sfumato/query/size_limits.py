@@ -1,8 +1,9 @@
 """Limits on the size of a query: count its nodes, and stop at the limit.
 
 A shared node is one value in memory, but counts each time it occurs. A CASE on one column repeats
-the column in each branch, and a CASE on such a CASE repeats that again. To compare, hash or print a
-value takes time in proportion to its size. So it is counted first, and never past the limit.
+the column in each branch, and a CASE on such a CASE repeats that again. Comparing, hashing or
+printing a value takes time in proportion to its size. So the nodes are counted first, and counting
+stops at the limit.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Final
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Expr, Predicate, parts_of
 
-MAX_NODES: Final = 2000  # nodes of all expressions and conditions; a per-person COUNT(*) is one
-MAX_PHYSICAL: Final = 40_000  # nodes in physical form; a larger statement is too long
+# most nodes of all expressions and conditions; a per-person COUNT(*) counts as one
+MAX_NODES: Final = 2000
+MAX_PHYSICAL: Final = 40_000  # most nodes in physical form; a larger statement is too long
 
 
 def count_up_to(most: int, values: Iterable[Expr | Predicate]) -> int:
@@ -27,7 +29,7 @@ def count_up_to(most: int, values: Iterable[Expr | Predicate]) -> int:
 
 
 def check_parts(values: Iterable[Expr | Predicate], besides: int = 0) -> None:
-    """Refuse expressions with more than MAX_NODES nodes, counting `besides` further ones."""
+    """Refuse expressions with more than MAX_NODES nodes; `besides` further nodes count too."""
     if besides + count_up_to(MAX_NODES, values) > MAX_NODES:
         raise Refused(
             "question-too-large",
@@ -37,7 +39,10 @@ def check_parts(values: Iterable[Expr | Predicate], besides: int = 0) -> None:
 
 
 def check_physical(values: Iterable[Expr | Predicate | None]) -> None:
-    """Refuse expressions that are too long in physical form; ABS, say, repeats its operand."""
+    """Refuse expressions that are too long in physical form.
+
+    ABS, for example, repeats its operand.
+    """
     known = (value for value in values if value is not None)
     if count_up_to(MAX_PHYSICAL, known) > MAX_PHYSICAL:
         raise Refused(

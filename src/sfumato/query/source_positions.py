@@ -1,7 +1,7 @@
 """Source positions: where the parts of a query are in its SQL text.
 
-The text is discarded, but its lines and columns are kept. So a refusal that needs the card can
-still say which part it is about. Positions don't belong to the meaning of a query.
+The text is discarded, but the lines and columns of its parts are kept. So a refusal that needs the
+card can still say which part it is about. Positions don't belong to the meaning of a query.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-_COLUMNS = 1 << 16  # more than any line has: a text has at most 16 KB
+_COLUMNS = 1 << 16  # more than the length of any line, because a text has at most 16 KB
 Place = tuple[int, int]  # line and column, both counted from 1
 
 
@@ -34,7 +34,7 @@ class Places:
         return None if at is None else divmod(at, _COLUMNS)
 
     def of_name(self, name: str) -> Place | None:
-        """Return the first position of a name; without its table, if only that is known."""
+        """Return the first position of a name; if only the bare name is known, of the bare name."""
         key = name.casefold()
         at = self.names.get(key, self.names.get(key.rpartition(".")[2]))
         return None if at is None else divmod(at, _COLUMNS)

@@ -1,4 +1,4 @@
-"""Convert dates to periods numbered from 1970, and back, for keys and for typed constants."""
+"""Convert dates to period numbers counted from 1970, and back, for keys and for typed constants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def day_of(text: str) -> int:
 
 
 def period_of_day(unit: Unit, day: int) -> int:
-    """Return the number of the period that the day is in; for hours, that of its first hour."""
+    """Return the number of the period that contains the day; for hours, of the day's first hour."""
     moment = _FIRST + timedelta(days=day)
     match unit:
         case "day":
@@ -33,13 +33,13 @@ def period_of_day(unit: Unit, day: int) -> int:
 
 
 def period_of_text(unit: Unit, text: str) -> int:
-    """Return the number of the period that the ISO date or timestamp is in."""
+    """Return the number of the period that contains the ISO date or timestamp."""
     hours = int(text[11:13]) if unit == "hour" and len(text) > 10 else 0
     return period_of_day(unit, day_of(text)) + hours
 
 
 def first_of_period(unit: Unit, period: int) -> str:
-    """Return the date or hour at which the period begins, as text."""
+    """Return the date or hour at which the period begins, as ISO text."""
     match unit:
         case "day":
             return (_FIRST + timedelta(days=period)).isoformat()

@@ -1,8 +1,8 @@
 """Top up an earlier answer: independent noise at the difference of two prices.
 
-Soundness rule 7: Laplace noise for epsilon_2 - epsilon_1, Gaussian noise for rho_2 - rho_1, charged
-as exactly that event. The answer is the inverse-variance mean of all draws. Private keys that were
-selected are kept, so the whole difference pays for the values.
+Soundness rule 7: Laplace noise for epsilon_2 - epsilon_1, or Gaussian noise for rho_2 - rho_1,
+charged as exactly that event. The new answer is the inverse-variance mean of all draws. Private
+keys that were selected are kept, so the whole difference pays for the values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sfumato.query.price import Priced, price_at
 
 
 def top_up_at(plan: Plan, earlier: Earlier, epsilon: Fraction, delta: Fraction | None) -> Priced:
-    """Price a top-up of the earlier answer to that total epsilon, or refuse."""
+    """Price a top-up of the earlier answer to the total `epsilon`, or refuse."""
     _check(plan, earlier, epsilon, delta)
     kinds = {noise.kind for draw in earlier.draws for noise in draw.noises}
     event, noises = (_laplace if kinds == {"laplace"} else _gaussian)(plan, earlier, epsilon)
@@ -40,7 +40,7 @@ def top_up_at(plan: Plan, earlier: Earlier, epsilon: Fraction, delta: Fraction |
 
 
 def one_draw_at(plan: Plan, priced: Priced) -> Priced:
-    """Price the same query as one new draw at the total price, for comparison with a top-up."""
+    """Price the same query as one new draw at the total price, to compare it with a top-up."""
     earlier = priced.earlier
     delta = Fraction(0) if earlier is None else earlier.delta
     return price_at(plan, priced.total or priced.epsilon, delta)
@@ -56,7 +56,7 @@ def _laplace(
 
 
 def _gaussian(plan: Plan, earlier: Earlier, epsilon: Fraction) -> tuple[Event, tuple[Noise, ...]]:
-    """Return event and noise for the difference in rho, charged at the epsilon of that rho."""
+    """Return event and noise for the difference in rho; the epsilon of that rho is charged."""
     chosen, chosen_delta = earlier.selection or (Fraction(0), Fraction(0))
     delta = earlier.delta - chosen_delta
     before, after = (rho_within(whole - chosen, delta) for whole in (earlier.epsilon, epsilon))

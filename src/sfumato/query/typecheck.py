@@ -83,13 +83,13 @@ def typecheck(expr: Expr, scope: Scope) -> ExpressionType:
 
 
 def typecheck_plain(of: Expr, scope: Scope) -> ExpressionType:
-    """Return the type of the expression; a number gets an origin of zero."""
+    """Return the type of the expression; the type of a number gets an origin of zero."""
     side = typecheck(of, scope)
     return with_zero_origin(side) if side.is_number else side
 
 
 def not_of_rows(what: str) -> Refused:
-    """Return the refusal of a function that works on released numbers only."""
+    """Return the refusal of a function that is only for released numbers."""
     return Refused(
         "not-in-language",
         f"{what} takes numbers of the answer, not rows, because rows are added up exactly.",
@@ -181,7 +181,7 @@ def _united_keys(parts: Sequence[ExpressionType]) -> tuple[Constant, ...] | None
 
 
 def _code_in(part: ExpressionType, keys: Sequence[Constant]) -> Expr:
-    """Return the part's code, renumbered for a list of keys that contains its own."""
+    """Return the part's code, renumbered for a list of keys that contains the part's own keys."""
     if part.code is None or part.keys is None:
         raise Bug("a finite type without codes")
     at = {key: place for place, key in enumerate(keys)}

@@ -1,6 +1,6 @@
-"""Types of expressions: kind, public bounds and step, and the physical expression of each.
+"""Types of expressions: kind, public bounds, step, and the physical expression of each.
 
-A physical expression is over the columns of a prepared table, and all its numbers are whole.
+A physical expression uses the columns of a prepared table, and all its numbers are whole.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class ExpressionType:
     """An expression with everything that is publicly known about it.
 
     A number is `origin` plus `lower` to `upper` whole steps. `is_bounded` says whether its bounds
-    were declared. A finite type has `keys`, and `code` is the physical expression for the index of
-    the key. A period counts `unit`s.
+    were declared. A type with finitely many values has `keys`, and `code` is the physical
+    expression for the index of the key. `unit` is the unit of a period.
     """
 
     kind: ColumnType
@@ -28,7 +28,8 @@ class ExpressionType:
     lower: int = 0
     upper: int = 0
     step: Fraction = Fraction(1)
-    origin: Fraction = Fraction(0)  # separate, so that bins from 5 to 15 stay ten steps wide
+    # separate from the bounds, so that bins from 5 to 15 stay ten steps wide
+    origin: Fraction = Fraction(0)
     is_bounded: bool = False
     keys: tuple[Constant, ...] | None = None
     code: Expr | None = None
@@ -47,7 +48,8 @@ class Scope:
     place: str  # the name of the table, for refusals
     find: Callable[[str], ExpressionType]
     condition: Callable[[Predicate], Predicate]  # a condition in physical form
-    nulls: frozenset[str] = frozenset()  # spellings of NULL, which no text column contains
+    # texts that the card reads as NULL; no text column contains them
+    nulls: frozenset[str] = frozenset()
 
 
 def number(value: Fraction | int) -> Constant:

@@ -1,4 +1,4 @@
-"""Validation of a query on a card: RULES in order, each a function that refuses."""
+"""Validation of a query on a card: the functions in RULES run in order, and each may refuse."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def asks_for_an_aggregate(_card: Card, question: Query) -> None:
 
 
 def is_not_too_large(_card: Card, question: Query) -> None:
-    """Refuse a query that is too large, which would only keep the server busy.
+    """Refuse a query that is so large that it would only keep the server busy.
 
-    It is not one of RULES. It runs on the query as it was asked, before any step that walks it.
+    This check is not one of RULES. It runs on the query as it was asked, before any step that
+    visits the whole query.
     """
     bare = sum(c.of is None for each in tables_of_people(question) for c in each.columns)
     check_parts(everything(question), besides=bare)
@@ -148,7 +149,7 @@ def totals_are_of_counts_and_sums(_card: Card, question: Query) -> None:
 
 
 def a_table_of_people_needs_people(card: Card, question: Query) -> None:
-    """Refuse a per-person table if the card does not name the person of each row."""
+    """Refuse a per-person table if the card does not name the column that identifies the person."""
     if question.source is None:
         if question.joined_person_tables:
             raise Refused(
@@ -182,7 +183,10 @@ def is_of_people(card: Card, source: PersonTable) -> None:
 
 
 def bounds_are_sensible(card: Card, question: Query) -> None:
-    """Refuse contribution bounds if the privacy unit is a row, or above the card's row limit."""
+    """Refuse contribution bounds if the privacy unit is a row, or if `max_rows` is too large.
+
+    The `max_rows` of the query and of the card must not exceed the card's rows per person.
+    """
     asked = question.max_groups is not None or question.max_rows is not None
     if asked and not card.by_person:
         raise Refused(

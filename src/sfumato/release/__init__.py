@@ -1,1 +1,1 @@
-"""The guarded release: price, charge, read, add noise, record. No other code releases rows."""
+"""The guarded release: price, charge, read rows, add noise, record. No other code releases rows."""

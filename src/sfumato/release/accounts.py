@@ -1,4 +1,4 @@
-"""Privacy budget accounts: which ones pay for a question, and what is spent and left in each."""
+"""Privacy budget accounts: which accounts pay for a question, and what each has spent and left."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from sfumato.vault.ledger_entries import Account, Debtor
 
 
 def people_account(people: str) -> str:
-    """Return the account of a people domain, which all data about the same people share."""
+    """Return the name of a people domain's account, which all data about the same people share."""
     return f"people:{people}"
 
 
 def data_set_account(name: str) -> str:
-    """Return the account of a data set, which all its versions share."""
+    """Return the name of a data set's account, which all versions of the data set share."""
     return f"data-set:{name}"
 
 
 def group_account(name: str, group: str) -> str:
-    """Return the account of a group of users on a data set."""
+    """Return the name of the account of a group of users on a data set."""
     return f"group:{name}/{group}"
 
 
 def user_account(name: str, user: str) -> str:
-    """Return the account of one user on a data set."""
+    """Return the name of one user's account on a data set."""
     return f"user:{name}/{user}"
 
 
@@ -60,10 +60,10 @@ def debtors(card: Card, user: str, groups: tuple[str, ...]) -> tuple[Debtor, ...
 
 
 def budget_of(account: Account) -> Budget:
-    """Return the cap as epsilon and delta.
+    """Return the account's cap as epsilon and delta.
 
-    The stored delta is doubled: it is the half for the privacy filter's first test; the other half
-    is for the second test.
+    The stored delta is the half that the first test of the privacy filter has. The other half is
+    for the second test, so this function doubles the stored delta.
     """
     return Budget(
         Fraction(account.cap.epsilon, EPSILON_UNITS), Fraction(2 * account.cap.delta, DELTA_UNITS)
@@ -71,22 +71,25 @@ def budget_of(account: Account) -> Budget:
 
 
 def cap_in_all(card: Card, budget: Budget) -> Cap:
-    """Return an account's cap over all time: unbounded if each budget window has its own cap."""
+    """Return an account's cap over all time.
+
+    It is unbounded if each budget window has its own cap.
+    """
     return cap_from_budget(budget) if card.window is None else UNBOUNDED
 
 
 def cap_json(account: Account) -> Json:
-    """Return the cap as decimal numbers, to show."""
+    """Return the account's cap as decimal numbers, for display."""
     return {**budget_of(account).as_json(), "rho": max(account.cap.rho, 0) / RHO_UNITS}
 
 
 def spent_json(account: Account) -> Json:
-    """Return what is spent as decimal numbers, to show."""
+    """Return what the account has spent as decimal numbers, for display."""
     return _debt_json(account.spent)
 
 
 def left_json(account: Account) -> Json:
-    """Return what is left by both tests of the privacy filter, and the next epsilon that fits.
+    """Return what is left under both tests of the privacy filter, and the next epsilon that fits.
 
     See soundness rule 3.
     """
@@ -109,13 +112,14 @@ def left_json(account: Account) -> Json:
 def smallest_next(accounts: Iterable[Account]) -> float:
     """Return the largest pure epsilon that fits under the caps of all the accounts."""
     units = min(largest_next_units(account.cap, account.spent) for account in accounts)
-    return units / EPSILON_UNITS  # a quotient of two integers, so it is rounded once
+    return units / EPSILON_UNITS  # one division of two integers, so the result is rounded once
 
 
 def window_json(account: Account) -> Json:
-    """Describe the account's budget window and its spending over all windows; {} without a window.
+    """Return the account's budget window as JSON, and its spending over all windows.
 
-    The guarantee is per window; over several windows the sums add up (decision 0012).
+    Return {} for an account without windows. The guarantee holds per window; over several windows
+    the sums add up (decision 0012).
     """
     parts = None if account.window is None else parts_of(account.window)
     if parts is None:
@@ -149,7 +153,7 @@ def _debt_json(debt: PrivacyCost) -> Json:
 
 
 def exceeded(account: Account, debt: PrivacyCost) -> Refused:
-    """Return the budget refusal: what was spent, what is needed and what is left."""
+    """Return the refusal of a charge that exceeds the budget: what is spent, needed and left."""
     spent, rest = spent_json(account), left_json(account)
     needed = _debt_json(debt)
     window = parts_of(account.name)
@@ -169,7 +173,10 @@ def exceeded(account: Account, debt: PrivacyCost) -> Refused:
 
 
 def _next_step(account: Account, debt: PrivacyCost) -> str:
-    """Return the refusal's next step. The cap's whole delta fits neither test (decision 0001)."""
+    """Return the next step of the budget refusal.
+
+    A Gaussian query at the card's whole delta fits neither test (decision 0001).
+    """
     if debt.delta > account.cap.delta:
         half = account.cap.delta / DELTA_UNITS
         return f"Ask with a delta of at most {half:g}, or at a smaller epsilon."

@@ -1,7 +1,8 @@
 """Read rows for one charge, retry if the host ends the engine, and hide every other error.
 
-Retries follow a public, fixed rule and use the same charge (decision 0010). Every error is None
-inside and one refusal code outside, so that no error message depends on a row.
+The host is the machine that runs the engine. Retries follow a fixed public rule and use the same
+charge (decision 0010). Inside this module an error becomes None, and outside it becomes one refusal
+code. So no error message depends on a row.
 """
 
 from __future__ import annotations
@@ -24,17 +25,18 @@ _SAYS: Final = {
     SIGNAL: "another process ended the process that reads rows",
     MEMORY: "the machine had no memory left for the process that reads rows",
 }
-LOST: Final = "engine-lost"  # the kind of a ledger entry: the host ended a reading process
+LOST: Final = "engine-lost"  # the kind of a ledger entry: the host ended a process that read rows
 PAUSES_S: Final = (0.1, 0.5, 2.0)  # before each retry of one charge's read
-MEMORY_DEATHS: Final = 3  # out-of-memory ends of one shape; beyond these the shape is the cause
+# out-of-memory ends of one question shape; after more, the shape counts as the cause
+MEMORY_DEATHS: Final = 3
 
 
 @dataclass
 class RowReader:
-    """Reads rows for one charge, and retries a read that the host ended; has state.
+    """Reads rows for one charge, and retries a read that the host ended; it has state.
 
-    A retry repeats the read alone. It finds the same numbers, and noise that was drawn before it
-    is kept.
+    A retry repeats only the read. It finds the same numbers, and keeps the noise that was drawn
+    before it.
     """
 
     ledger: Ledger
@@ -51,11 +53,11 @@ class RowReader:
         """Read the rows; retry a few times if the host ends the read.
 
         Args:
-            once: reads rows, and changes nothing.
+            once: Reads rows, and changes nothing.
 
         Raises:
-            EngineStopped: a limit of the engine stopped the read, or the host ended it too often.
-            EngineLost: no process could be started, and no row was read.
+            EngineStopped: A limit of the engine stopped the read, or the host ended it too often.
+            EngineLost: No process could be started, and no row was read.
         """
         while True:
             try:
@@ -75,14 +77,17 @@ class RowReader:
 
 
 def note_lost(ledger: Ledger, data_set: str, shape: str | None, cause: str) -> None:
-    """Note in the ledger, for the owner, that the host ended a read; shape is None for a batch."""
+    """Record in the ledger, for the owner, that the host ended a read.
+
+    `shape` is the question shape that was read; it is None for a batch.
+    """
     ledger.note(LOST, {"data_set": data_set, "shape": shape, "cause": cause})
 
 
 def note_lost_pass(
     ledger: Ledger, data_set: str, shapes: Sequence[str], cause: str
 ) -> frozenset[str]:
-    """Note in the ledger that the host ended a batch; return the shapes that count as its cause.
+    """Record in the ledger that the host ended a batch; return the shapes that count as its cause.
 
     Running out of memory counts against every shape in the batch: together they may need memory
     that none of them needs alone.
@@ -99,9 +104,9 @@ def losses(store: LedgerStore, data_set: str | None = None, since: str = "") -> 
     """Count how often the host ended a read of the data set, by cause; only owners may see it.
 
     Args:
-        store: the ledger's entries.
-        data_set: the data set that was read; None counts every data set.
-        since: a time before which nothing is counted.
+        store: The ledger's entries.
+        data_set: The data set that was read; None counts every data set.
+        since: Reads before this time are not counted.
 
     Returns:
         For each cause: the cause in words, how often, and when last.
@@ -127,10 +132,10 @@ def _of(body: str, name: str) -> object:
 
 
 def attempt_read(look: Callable[[], T]) -> tuple[T | None, bool]:
-    """Return the result of the read, or None; and whether a limit of the engine stopped it.
+    """Return the result of the read or None, and whether a limit of the engine stopped the read.
 
-    The except blocks end before the caller raises. So an error that has touched a row is never the
-    `__context__` of ours.
+    The except blocks end before the caller raises. So an error that has touched a row never becomes
+    the `__context__` of our own error.
     """
     try:
         return look(), False
@@ -144,7 +149,7 @@ def attempt_read(look: Callable[[], T]) -> tuple[T | None, bool]:
 
 
 def read_for_charge(ledger: Ledger, charge: Charge, look: Callable[[RowReader], T]) -> T:
-    """Return the result of a paid read; or note the failure in the ledger, then refuse.
+    """Return the result of a paid read; if it fails, record the failure in the ledger and refuse.
 
     If a limit stopped the read, its question shape is frozen (soundness rule 13).
     """

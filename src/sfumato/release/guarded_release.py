@@ -1,4 +1,4 @@
-"""The guarded release: plan, price, charge, read, add noise, record.
+"""The guarded release: plan, price, charge, read rows, add noise, record.
 
 Every number that leaves the vault for a query passes through `release` or `begin_all`.
 """
@@ -38,7 +38,7 @@ from sfumato.vault.ledger_entries import (
 )
 
 MAX_BATCHED_NUMBERS: Final = (
-    1_000  # most numbers of an answer in a batch; each takes 5 microseconds or more
+    1_000  # most numbers in an answer of a batch; each number takes 5 microseconds or more
 )
 
 
@@ -56,7 +56,8 @@ def release(door: ReleaseContext, order: Order) -> Release:
     order, priced, noise = _prepared(door, order)
     charge = _charge(door, order, priced)
     outcome = door.ledger.charge(charge)
-    if isinstance(outcome, Pending):  # paid by another operation of the asker: continue that
+    # another operation of the same user has paid: continue that one
+    if isinstance(outcome, Pending):
         charge = replace(charge, op=outcome.op)
         outcome = door.ledger.charge(charge)
     if isinstance(outcome, Pending):
@@ -74,8 +75,8 @@ def begin_all(
 ) -> list[PaidOrder | Release | Exception | None]:
     """Charge several orders in one ledger transaction, before any row is read.
 
-    Each order returns the paid question, its stored answer, its error, or None. None means that
-    nothing was charged: the caller runs `release`, which refuses the order or waits.
+    Return for each order the paid question, its stored answer, its error, or None. None means that
+    nothing was charged. The caller then runs `release`, which refuses the order or waits.
     """
     ready = [_ready_to_pay(door, order) for order in orders]
     paid = iter(door.ledger.charge_all([one[-1] for one in ready if one is not None]))
@@ -86,7 +87,7 @@ _Ready = tuple[Order, Priced, list[NoiseOrMechanism], Charge]
 
 
 def _ready_to_pay(door: ReleaseContext, order: Order) -> _Ready | None:
-    """Prepare an order for a batch; None if it is refused, or too slow for the others to wait."""
+    """Prepare an order for a batch; return None if it is refused, or would delay the others."""
     with contextlib.suppress(Refused):
         priced = _priced(door, order, order.card)
         measure = priced.plan.measure
@@ -115,7 +116,10 @@ def answer_all(door: ReleaseContext, several: Sequence[PaidOrder]) -> list[Relea
 def end_all(
     door: ReleaseContext, read: Sequence[tuple[PaidOrder, str]]
 ) -> list[Release | Exception]:
-    """Store several answers in one ledger transaction; return each release, or its own error."""
+    """Store several answers in one ledger transaction.
+
+    Return for each its release or its own error.
+    """
     ended = door.ledger.settle_all([_settling(begun, text) for begun, text in read])
     return [_ended(door, begun, settled) for (begun, _), settled in zip(read, ended, strict=True)]
 
@@ -133,7 +137,7 @@ def _ended(
 def _by_itself(
     door: ReleaseContext, begun: PaidOrder, standing: OperationState
 ) -> Release | Exception:
-    """Return the release, or the error as a value: an error must not stop the rest of the batch."""
+    """Return the release, or its error as a value, so that one error does not stop the batch."""
     try:
         return _as_it_stands(door, begun, standing)
     except Exception as error:  # noqa: BLE001  # raised to whoever asked for it
@@ -141,7 +145,7 @@ def _by_itself(
 
 
 def _as_it_stands(door: ReleaseContext, begun: PaidOrder, standing: OperationState) -> Release:
-    """Return the stored answer with the asker's columns and names, and its receipt."""
+    """Return the stored answer with the asker's own column names, and its receipt."""
     priced = _as_answered(door, begun.order, begun.priced, standing.answer)
     return _released(door, begun.charge, priced, standing)
 
@@ -162,8 +166,8 @@ def _prepared(door: ReleaseContext, order: Order) -> tuple[Order, Priced, list[N
     """Price the order and draw its noise, before anything is charged.
 
     If the current card refuses the order, a retry uses the card version of its stored answer. If
-    the current card accepts it, a retry still pays nothing, because the ledger knows the
-    operation; `_as_answered` then shows it with the card that it was answered on.
+    the current card accepts it, a retry still pays nothing, because the ledger knows the operation.
+    `_as_answered` then shows the answer with the card version for which it was computed.
     """
     refused: Refused
     try:
@@ -182,19 +186,19 @@ def _ready(door: ReleaseContext, order: Order) -> tuple[Priced, list[NoiseOrMech
 
 
 def _on_the_card_it_was_answered_on(door: ReleaseContext, order: Order) -> Order:
-    """Return the order, and for a retry with the card version of its stored answer."""
+    """Return the order; for a retry, with the card version of its stored answer."""
     answer = door.ledger.answer_of(order.asker.user, order.op)
     if answer is None:
         return order
     version = answer_version(answer)
-    card = order.card_of_version(version)  # None where the operation was about another data set
+    card = order.card_of_version(version)  # None if the operation was about another data set
     return order if card is None else replace(order, card=card)
 
 
 def _drawn(pool: NoisePool, priced: Priced) -> list[NoiseOrMechanism]:
-    """Draw the noise before the charge, so that noise that can't be drawn is refused unpaid.
+    """Draw the noise before the charge, so that nobody pays for noise that can't be drawn.
 
-    The number of private keys in the answer isn't known yet. One draw per mechanism shows that
+    The number of private keys in the answer isn't known yet. So one draw per mechanism shows that
     its noise can be drawn.
     """
     cells = priced.plan.measure.cells if priced.selection is None else 1
@@ -225,9 +229,10 @@ def _charge(door: ReleaseContext, order: Order, priced: Priced) -> Charge:
 
 
 def is_free(door: ReleaseContext, priced: Priced, card: Card, asker: Asker) -> bool:
-    """Say whether all paying accounts, the asker's own included, have paid for this answer before.
+    """Say whether all accounts that would pay have already paid for this answer.
 
-    It doesn't reveal another user's questions: for those, the asker's own account hasn't paid.
+    They include the asker's own account. So this doesn't reveal another user's questions: for
+    those, the asker's own account hasn't paid.
     """
     key = _answer_key(door.plans.said(priced), _raised(priced))
     paying = debtors(card, asker.user, asker.groups)
@@ -235,7 +240,10 @@ def is_free(door: ReleaseContext, priced: Priced, card: Card, asker: Asker) -> b
 
 
 def _answer_key(said: PlanDescription, more: Json) -> str:
-    """Return the key under which the answer is stored; top-ups and fresh noise have their own."""
+    """Return the key under which the ledger stores the answer.
+
+    Top-ups and answers with fresh noise have keys of their own.
+    """
     return digest({**said.identity, **more}) if more else said.answer_key
 
 
@@ -244,7 +252,7 @@ def _raised(priced: Priced) -> Json:
 
 
 def _paper(door: ReleaseContext, order: Order, priced: Priced) -> PlanPaper:
-    """Return the ledger entry's body for the request, without the asker."""
+    """Return the body of the request's ledger entry, without the asker."""
     request: Json = {**order.request.as_json(), "fresh": order.fresh}
     body = {
         **door.plans.said(priced).body,
@@ -263,7 +271,10 @@ def _standing(charged: Charged, settled: Settled) -> OperationState:
 
 
 def _as_answered(door: ReleaseContext, order: Order, priced: Priced, answer: str) -> Priced:
-    """Return the plan of the card version that the answer has: the owner may have a newer one."""
+    """Return the plan for the card version of the stored answer.
+
+    The owner may have a newer card.
+    """
     version = door.plans.version(answer, answer_version)
     if version == order.card.version:
         return priced

@@ -1,10 +1,14 @@
 """Check that an approver is independent: their access does not come from the asker.
 
-A user who may invite others could invite a helper, or re-invite a known user and sign in as them.
-So an approver does not count in three cases: the asker gave them access or changed their roles,
-directly or through others; their access changed after the request; or, in a service, the ledger
-has no entry of their access, which may have been lost. Invitations made in the vault's folder come
-from the administrator of the machine, and count as given by nobody.
+A user who may invite others could invite a helper. Or they could re-invite a known user and sign in
+as that user. So an approver does not count in three cases:
+
+- The asker gave them access or changed their roles, directly or through others.
+- Their access changed after the request.
+- In a service, the ledger has no entry of their access. The entry may have been lost.
+
+Invitations made in the vault's folder come from the administrator of the machine. They count as
+given by nobody.
 """
 
 from __future__ import annotations
@@ -53,7 +57,7 @@ class SecondPerson:
             raise _not_independent(f"{approver!r} got access after the request")
 
     def _access(self) -> tuple[dict[str, set[str]], dict[str, int]]:
-        """Return who gave access to each user, and the newest entry that did."""
+        """Return who gave access to each user, and the sequence number of the newest such entry."""
         let_in_by: dict[str, set[str]] = defaultdict(set)
         newest: dict[str, int] = {}
         for kind in _GRANTS_OF_ACCESS:
@@ -70,7 +74,7 @@ class SecondPerson:
 
 
 def _sources(user: str, let_in_by: dict[str, set[str]]) -> set[str]:
-    """Return all users from whom the user's access comes, directly or through others."""
+    """Return all users who gave the user access, directly or through others."""
     found: set[str] = set()
     left = [user]
     while left:

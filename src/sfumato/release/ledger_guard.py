@@ -1,4 +1,4 @@
-"""The guarded ledger: a store of entries, an anchor outside it, and a key that signs receipts.
+"""The guarded ledger: a store of entries, an anchor outside the store, and a key for receipts.
 
 It refuses charges if the anchor shows that the ledger was rolled back to an older state.
 """
@@ -66,15 +66,15 @@ from sfumato.vault.ports import Anchor, LedgerStore, Signer
 # --- Measure, by the anchor, what a restored ledger has lost (decision 0011)
 
 
-UNKNOWN_RECEIPT = "receipt-unknown"  # kind of entry: a valid receipt whose entry is missing
+UNKNOWN_RECEIPT = "receipt-unknown"  # kind of entry: a valid receipt names an entry that is missing
 
 
 def measured_loss(store: LedgerStore, anchor: Anchor) -> Loss | None:
-    """Measure the debits that a restored ledger has lost, by account; None if that is unknown.
+    """Measure the debits that a restored ledger has lost, by account; None if the loss is unknown.
 
-    The anchor keeps what each account had spent by its newest mark. Ledger and anchor agree up to
-    the last mark that both have. Every debit that the anchor saw after it is added to what the
-    ledger has now. So no debit is missed, even if both grew after that mark.
+    The anchor holds what each account had spent at its newest mark. Ledger and anchor agree up to
+    the last mark that both have. Every debit that the anchor saw after that mark is added to what
+    the ledger has now. So no debit is missed, even if both grew after that mark.
 
     The loss is unknown in these cases: the anchor's records are damaged or have no sums; the
     ledger's hash chain is broken or has another epoch; a receipt names an entry that the anchor
@@ -92,16 +92,16 @@ def measured_loss(store: LedgerStore, anchor: Anchor) -> Loss | None:
 
 
 def _is_explained(store: LedgerStore, verdict: Verdict, sums: AnchorSums, *, is_lost: bool) -> bool:
-    """Say whether the ledger's only fault is that it lacks entries which the anchor saw."""
+    """Say whether the ledger's only fault is that entries are missing which the anchor saw."""
     if verdict.frozen is not None and verdict.frozen not in MEASURABLE:
         return False
-    if not is_lost:  # nothing that the anchor saw is missing, which explains only a move
+    if not is_lost:  # no entry that the anchor saw is missing, which explains only a move
         return verdict.frozen not in (NOT_STANDING, SEEN) and not _unknown(store, verdict)
     return _unknown(store, verdict) <= set(sums.marks)
 
 
 def _unknown(store: LedgerStore, verdict: Verdict) -> set[ChainPosition]:
-    """Return the places that receipts named in this epoch and the ledger lacked."""
+    """Return the positions that receipts of this epoch named and that the ledger lacked."""
     found = (
         json.loads(e.body) for e in store.notes(UNKNOWN_RECEIPT) if e.epoch == verdict.head.epoch
     )
@@ -145,10 +145,10 @@ DAY_S: Final = 86_400.0
 
 
 class EntryQuota:
-    """The quota of ledger entries per user and day: counts them and refuses more; has state.
+    """The quota of ledger entries per user and day: counts entries and refuses more; has state.
 
-    It bounds how fast the ledger grows and changes no price, so a restart may reset it. A day is
-    counted on a monotonic clock.
+    The quota bounds how fast the ledger grows and changes no price, so a restart may reset it. A
+    monotonic clock measures the day.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class EntryQuota:
         """Create a quota of which nothing is used.
 
         Args:
-            most: The entries that a user may add in a day.
+            max_entries: The entries that a user may add in a day.
             now: A monotonic clock, in seconds.
         """
         self._most, self._now = max_entries, now
@@ -166,7 +166,7 @@ class EntryQuota:
         self._added: Counter[str] = Counter()
 
     def is_used_up(self, charge: Charge) -> bool:
-        """Say whether the user has used up today's quota; ballots have limits of their own."""
+        """Say whether the user has used up today's quota; ballots have separate limits."""
         with self._lock:
             self._turn_day()
             return not charge.by_day and self._added[charge.user] >= self._most
@@ -200,15 +200,15 @@ class EntryQuota:
             self._added.clear()
 
 
-WAIT_S = 90.0  # how long an asker waits while another user's query computes the same answer
+WAIT_S = 90.0  # how long an asker waits while another operation computes the same answer
 PAUSE_S = 0.05  # between two polls for that answer
 NOT_DP = "not-dp-release"  # kind of entry: a table or files that were released without noise
-_WHOLE = 2**62  # more than any cap; the store debits no more than what is left
+_WHOLE = 2**62  # more than any cap; the store debits at most what is left
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """The guarded ledger; a method that charges returns once ledger and anchor are durable."""
+    """The guarded ledger; a method that charges returns when ledger and anchor are durable."""
 
     store: LedgerStore
     anchor: Anchor
@@ -225,12 +225,12 @@ class Ledger:
             raise refusal
 
     def history_fault(self) -> Refused | None:
-        """Return why the ledger takes no charge, or None; freeze a ledger that was rolled back.
+        """Return why the ledger accepts no charge, or None; freeze a ledger that was rolled back.
 
         Opening, verify, budget, health and acknowledge all use this one check. A missing anchor
-        doesn't freeze the ledger, because the file may come back; until then nothing is charged.
+        doesn't freeze the ledger, because the file may come back. Until then nothing is charged.
         """
-        mark = self.anchor.read()  # before the ledger, which may grow in between
+        mark = self.anchor.read()  # read before the ledger, which may grow in between
         head, frozen, marked = self.store.standing_with(0 if mark is None else mark.seq)
         if frozen is None:
             if mark is None:
@@ -245,12 +245,15 @@ class Ledger:
         return ledger_frozen(frozen)
 
     def has(self, mark: AnchorMark) -> bool:
-        """Say whether this ledger agrees with the mark, or was acknowledged since."""
+        """Say whether this ledger contains the mark, or was acknowledged after it."""
         head, _, marked = self.store.standing_with(mark.seq)
         return disagreement(mark, head, marked) is None
 
     def _move(self, mark: AnchorMark) -> Refused | None:
-        """Accept that a complete ledger moved to another database; return why not, or None."""
+        """Accept that the complete ledger moved to another database.
+
+        Return the reason if the move is not accepted, or None.
+        """
         refusal: Refused
         try:
             self.anchor.advance(self.store.go_on_here(mark))
@@ -260,9 +263,9 @@ class Ledger:
         return refusal
 
     def keep_sums(self) -> None:
-        """Store what all accounts have spent in the anchor, if it has no sums or they are damaged.
+        """Store in the anchor what all accounts have spent, if it has no sums or damaged ones.
 
-        Runs when a vault is opened, because anchors of older versions hold only a mark.
+        It runs when a vault is opened, because anchors of older versions hold only a mark.
         """
         mark = self.anchor.read()
         if mark is not None and self.history_fault() is None and self.anchor.sums() is None:
@@ -270,7 +273,10 @@ class Ledger:
             self.anchor.keep_sums(accounts, head, mark)
 
     def _mark(self) -> AnchorMark:
-        """Return the anchor's mark, to be read before the ledger; refuse if it is missing."""
+        """Return the anchor's mark, which must be read before the ledger.
+
+        Refuse if it is missing.
+        """
         mark = self.anchor.read()
         if mark is not None:
             return mark
@@ -278,11 +284,11 @@ class Ledger:
         raise _anchor_missing() if frozen is None else ledger_frozen(frozen)
 
     def charge(self, charge: Charge) -> Charged | OperationState | Pending:
-        """Debit every paying account, durably; or return the stored answer; or refuse.
+        """Debit every paying account durably, or return the stored answer, or refuse.
 
-        If another user's query computes the same answer now, this waits for it and checks the
-        asker's rights again at each poll. `Pending` means that the asker's own earlier operation
-        has paid for this answer and has not ended.
+        If another user's query is computing the same answer, this method waits for it. It checks
+        the asker's rights again at each poll. `Pending` means that the asker's own earlier
+        operation has paid for this answer and has not ended.
         """
         if self.quota.is_used_up(charge) and self.answer_of(charge.user, charge.op) is None:
             raise self.quota.refusal()
@@ -290,7 +296,8 @@ class Ledger:
         outcome = self.store.charge(charge, mark)
         until = time.monotonic() + WAIT_S
         while isinstance(outcome, Pending):  # another operation computes the same answer: wait
-            if outcome.user == charge.user:  # the asker's own, perhaps interrupted: it is paid
+            # the asker's own operation has paid; it was perhaps interrupted
+            if outcome.user == charge.user:
                 return outcome
             if time.monotonic() > until:
                 raise _being_answered()
@@ -317,8 +324,8 @@ class Ledger:
     def charge_all(self, charges: Sequence[Charge]) -> list[Paid]:
         """Debit several charges in one durable transaction; return the outcome of each.
 
-        None means that nothing was paid and that the caller uses `charge`. An error may have been
-        paid.
+        None means that nothing was paid, and that the caller should use `charge`. A charge with an
+        error may have been paid.
         """
         is_over = [self.quota.is_used_up(one) for one in charges]
         within = [one for one, over in zip(charges, is_over, strict=True) if not over]
@@ -338,11 +345,14 @@ class Ledger:
         return self.store.answer_of(user, op)
 
     def is_paid_by(self, answer_key: str, names: Sequence[str]) -> bool:
-        """Say whether all of these accounts have paid for a stored answer under the key."""
+        """Say whether all of these accounts have paid for the answer stored under the key."""
         return self.store.is_paid_by(answer_key, names)
 
     def settle(self, user: str, op: str, answer: str, names: Sequence[str] = ()) -> Settled:
-        """Store the operation's answer durably; return it with the named accounts at its head."""
+        """Store the operation's answer durably.
+
+        Return it with the named accounts at the same head.
+        """
         settled = self.store.settle(user, op, answer, names, self._mark())
         self.anchor.advance(settled.head)
         return replace(settled, accounts=viewed(settled.accounts))
@@ -359,7 +369,7 @@ class Ledger:
         ]
 
     def fail(self, user: str, op: str, shape: str | None) -> None:
-        """Mark the operation as failed; its charge stays."""
+        """Mark the operation as failed; it stays charged."""
         head = self.store.fail(user, op, "question-failed", shape).head
         self._check_mark()
         self.anchor.advance(head)
@@ -375,12 +385,12 @@ class Ledger:
         """Change a cap, unless it is no longer `before`; return the changed account."""
         made = self.store.set_cap(account, cap, before, self._mark())
         head = self.store.head()
-        # Accounts are read after the head, so that no debit up to the head is missing.
+        # Read the accounts after the head, so that no debit up to the head is missing.
         self.anchor.advance(head, self.store.accounts_of([account]))
         return made
 
     def thaw_shape(self, shape: str) -> None:
-        """Unfreeze a question shape (a question without its constants) that a limit stopped."""
+        """Unfreeze a question shape: a question without its constants, which had hit a limit."""
         self.store.thaw_shape(shape, self._mark())
 
     def begin(self, kind: str, body: Json) -> LedgerHead:
@@ -393,8 +403,8 @@ class Ledger:
     def note(self, kind: str, body: Json) -> LedgerHead:
         """Append an owner's act to the ledger; then refuse if the ledger was rolled back.
 
-        The entry is written even then, because it may protect people. But the anchor isn't
-        advanced: otherwise acts without a charge would make it agree with the older ledger.
+        The entry is written even then, because it may protect people. But then the anchor isn't
+        advanced. Otherwise acts without a charge would make the anchor agree with the older ledger.
         """
         head = self.store.note(kind, body)
         self._check_mark()
@@ -402,9 +412,9 @@ class Ledger:
         return head
 
     def _check_mark(self) -> None:
-        """Freeze and refuse if the ledger lacks the anchor's mark, hence was rolled back.
+        """Freeze and refuse if the ledger lacks the anchor's mark, so that it was rolled back.
 
-        A ledger that is frozen for another reason still takes an owner's act.
+        A ledger that is frozen for another reason still accepts an owner's act.
         """
         mark = self._mark()
         head, frozen, marked = self.store.standing_with(mark.seq)
@@ -416,7 +426,7 @@ class Ledger:
     def not_dp(self, people: str, head: LedgerHead | None = None) -> int:
         """Count the releases without DP about these people, up to that head or the newest.
 
-        Within an epoch the ledger only grows, so entries that were counted once are cached.
+        Within an epoch the ledger only grows, so the method caches the entries that it has counted.
         Otherwise every receipt would read the whole ledger.
         """
         head = head or self.store.head()
@@ -430,7 +440,7 @@ class Ledger:
         return counts[people]
 
     def accounts(self, names: tuple[str, ...]) -> dict[str, Account]:
-        """Return the named accounts that are open, with the spending of their open window."""
+        """Return the named accounts that exist, with the spending of their open budget window."""
         found = self.store.accounts_of(list(dict.fromkeys(names)))
         endless = [account.name for account in found if account.cap == UNBOUNDED]
         if endless:
@@ -440,13 +450,16 @@ class Ledger:
         return {account.name: account for account in viewed(found)}
 
     def every_account(self) -> tuple[Account, ...]:
-        """Return every account, sorted by name, with the spending of its open window."""
+        """Return every account, sorted by name, with the spending of its open budget window."""
         names = (account.name for account in self.store.accounts())
         known = self.accounts(tuple(name for name in names if not is_internal(name)))
         return tuple(known[name] for name in sorted(known))
 
     def paying(self, debtors: Sequence[Debtor]) -> dict[str, Account]:
-        """Return the debtors' accounts in order; one that isn't open has spent nothing."""
+        """Return the debtors' accounts in order.
+
+        An account that doesn't exist has spent nothing.
+        """
         known = self.accounts(tuple(debtor.account for debtor in debtors))
         return {debtor.account: self._standing(debtor, known) for debtor in debtors}
 
@@ -471,7 +484,10 @@ class Ledger:
         return seen_through(found, Account(name, debtor.window_cap, PrivacyCost()))
 
     def confirm_clock(self, by: str, why: str) -> LedgerHead:
-        """Trust the clock's day because the owner confirms it; budget windows then follow it."""
+        """Trust the clock's day because the owner confirms it.
+
+        Then budget windows follow the clock.
+        """
         self.check_history()
         if self.store.trust_day(self._mark()) is None:
             raise Refused(
@@ -491,7 +507,7 @@ class Ledger:
             )
 
     def acknowledge(self, why: str) -> LedgerHead:
-        """Reopen a broken ledger, as the owner decides; lost debits count as spent.
+        """Reopen a broken ledger by the owner's decision; lost debits count as spent.
 
         If the loss can't be measured, every account's whole cap counts as spent.
         """
@@ -514,10 +530,12 @@ class Ledger:
         return not all("measured" in said for said in ends)
 
     def has_receipt(self, receipt: Json) -> bool:
-        """Say whether the ledger has a receipt's entry; freeze it if a signed receipt's is gone.
+        """Say whether the ledger has a receipt's entry.
 
-        A signed receipt whose entry is beyond the head, or has another hash, proves that entries
-        were lost. The ledger records it, because the anchor may not have seen that entry.
+        Freeze it if a signed receipt's entry is gone.
+
+        If a signed receipt's entry is beyond the head, or has another hash, entries were lost. The
+        ledger records this, because the anchor may not have seen that entry.
         """
         signed = receipt.get("signed")
         if not isinstance(signed, dict) or not self._is_ours(signed, receipt.get("signature")):
@@ -533,21 +551,26 @@ class Ledger:
         return stands
 
     def _keep_unknown(self, place: Json) -> None:
-        """Record, once, the place that a signed receipt names and the ledger lacks; freeze it."""
+        """Record, once, the position that a signed receipt names and the ledger lacks.
+
+        Then freeze the ledger.
+        """
         known = (json.loads(entry.body) for entry in self.store.notes(UNKNOWN_RECEIPT))
         if place not in known:
             self.store.note(UNKNOWN_RECEIPT, place)
         self.store.freeze(NOT_STANDING)
 
     def sign(self, charged: Json) -> Json:
-        """Sign this part of a receipt; return it with the signature and the public key."""
+        """Sign this part of a receipt; return it with its signature and the public key."""
         signature = self.signer.sign(canonical_json(charged).encode())
         return {"signed": charged, "signature": signature, "key": self.signer.public_key()}
 
     def verified(self) -> Json:
-        """Verify the whole hash chain, every account's sum and the anchor; return the result.
+        """Verify the whole hash chain, the sums of every account, and the anchor.
 
-        A fault freezes the ledger, because its sums may not be what was spent.
+        Return the result.
+
+        A fault freezes the ledger, because its sums may differ from what was really spent.
         """
         verdict = self.store.verify()
         if verdict.fault is not None:
@@ -588,7 +611,7 @@ def _being_answered() -> Refused:
 
 
 def question_frozen() -> Refused:
-    """Return the refusal for a frozen question shape: a similar question hit a limit."""
+    """Return the refusal of a question whose shape is frozen, because a similar one hit a limit."""
     return Refused(
         "question-frozen",
         "A question of this shape was stopped once, and the owner has to thaw it.",

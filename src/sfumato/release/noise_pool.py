@@ -1,8 +1,9 @@
-"""Draw noise ahead in blocks, so that a query's time reveals nothing about a single draw.
+"""Draw noise in advance in blocks, so that a query's time reveals nothing about a single draw.
 
-A background thread refills the block of each noise in use; a release takes the next draws. Only
-the first use of a noise in a process, or one that is faster than the thread, waits for a block.
-Its time then depends on all draws of the block. Tested by tests/release/test_timing.py (slow).
+A background thread refills the block of each noise distribution in use. A release takes the next
+draws. A release waits for a block only if the distribution is new in this process, or if it is
+faster than the thread. Its time then depends on all draws of the block.
+tests/release/test_timing.py (slow) tests it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.ports import RandomSource
 
 BLOCK: Final = 4096
-KINDS: Final = 256  # how many distributions keep a block
+KINDS: Final = 256  # most noise distributions for which a block is kept
 
 
 class NoisePool:
@@ -32,7 +33,7 @@ class NoisePool:
         _POOLS.add(self)
 
     def take(self, noise: Noise, count: int) -> NDArray[np.int64]:
-        """Return `count` draws that are used nowhere else."""
+        """Return `count` draws that no other release uses."""
         if count > BLOCK:
             return noise.sample(count, self.dice)
         with self._changed:
@@ -60,7 +61,10 @@ class NoisePool:
             self._changed.notify_all()
 
     def _fill(self) -> None:
-        """Refill low blocks in an endless loop; it draws without the lock, so nobody waits."""
+        """Refill low blocks in an endless loop.
+
+        The thread draws without the lock, so nobody waits.
+        """
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._low))
@@ -79,7 +83,7 @@ _POOLS: Final[weakref.WeakSet[NoisePool]] = weakref.WeakSet()
 
 
 def _begin_anew() -> None:
-    """Drop the parent's draws in a forked child, so that both don't use the same noise."""
+    """Drop the parent's draws in a forked child, so that no two processes use the same noise."""
     for pool in list(_POOLS):
         pool._begin()
 

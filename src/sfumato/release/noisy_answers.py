@@ -1,6 +1,6 @@
-"""Compute the answers of paid questions: read the rows, add noise, write the answer's text.
+"""Compute the answers of paid questions: read rows, add noise, write the answer as text.
 
-Several counts can share one scan of the rows; each gets the result that it would get alone.
+Several counts can share one scan of the rows. Each gets the result that it would get alone.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ from sfumato.vault.sealed import Sealed
 if TYPE_CHECKING:
     from sfumato.release.release_order import PaidOrder, ReleaseContext
 
-MAX_PLAN_LENGTH: Final = 4_000  # longest plan text that may be batched; longer plans are read alone
+# longest plan text, in characters, that may be batched; longer plans are read alone
+MAX_PLAN_LENGTH: Final = 4_000
 
 
 def draw_noise(pool: NoisePool, mechanism: Mechanism, cells: int) -> NoiseOrMechanism:
-    """Draw noise for that many cells, or return the mechanism if it chooses instead."""
+    """Draw noise for this many cells, or return the mechanism if it chooses a value instead."""
     if isinstance(mechanism, TreeMechanism):  # as many blocks as cells
         return BlockDraws(mechanism, pool.take(mechanism.noise, cells))
     return mechanism if isinstance(mechanism, PrivateChoice) else pool.take(mechanism, cells)
@@ -63,13 +64,13 @@ def can_batch(engine: Engine, plan: Plan) -> bool:
 def read_rows(door: ReleaseContext, begun: PaidOrder) -> str:
     """Read the rows of one paid question; return its noisy answer as text, or refuse.
 
-    A refusal is first noted in the ledger.
+    Before it refuses, it records the failure in the ledger.
     """
     return _text(door, begun, partial(_measured, door, begun))
 
 
 def read_all(door: ReleaseContext, several: Sequence[PaidOrder]) -> list[str | Exception]:
-    """Batch several paid counts into one scan; return each answer's text, or its error.
+    """Read the rows of several paid counts in one scan; return each answer's text or its error.
 
     If the host ends the scan, each count is read alone.
     """
@@ -86,14 +87,17 @@ def _noted(
     several: Sequence[PaidOrder],
     found: Sequence[Sealed[Cells] | EngineStopped],
 ) -> frozenset[str]:
-    """Note in the ledger which reads the host ended; return the shapes that count as the cause."""
+    """Record in the ledger which reads the host ended.
+
+    Return the shapes that count as the cause.
+    """
     lost: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for one, end in zip(several, found, strict=True):
         if isinstance(end, EngineLost):
             lost[one.order.card.name, end.cause].append(one.charge.shape)
     own: frozenset[str] = frozenset()
     for (data_set, cause), shapes in lost.items():
-        with contextlib.suppress(Refused):  # the same refusal comes again when each is read alone
+        with contextlib.suppress(Refused):  # reading each count alone meets the same refusal again
             own |= note_lost_pass(door.ledger, data_set, sorted(set(shapes)), cause)
     return own
 
@@ -101,9 +105,10 @@ def _noted(
 def _read_alone(
     found: Sealed[Cells] | EngineStopped, is_own: bool
 ) -> Sealed[Cells] | EngineStopped | None:
-    """Return a count's batch result; None to read it alone, because the host ended the batch.
+    """Return a count's result from the batch; None means that it must be read alone.
 
-    If the count's own shape is the cause, the result is EngineStopped.
+    It must be read alone if the host ended the batch. If the count's own shape is the cause, the
+    result is EngineStopped.
     """
     if not isinstance(found, EngineLost):
         return found
@@ -125,7 +130,7 @@ def _batch_result(
 def _each(
     door: ReleaseContext, begun: PaidOrder, found: Sealed[Cells] | EngineStopped | None
 ) -> str | Exception:
-    """Return the answer's text, or the error as a value: it must not stop the rest of the batch."""
+    """Return the answer's text, or its error as a value: one error must not stop the batch."""
     make = partial(_measured, door, begun)
     if found is not None:
         make = partial(_made_of, door, begun, found)
@@ -144,7 +149,7 @@ def _made_of(
 
 
 def _text(door: ReleaseContext, begun: PaidOrder, make: Callable[[RowReader], NoisyCells]) -> str:
-    """Read, add noise and write the answer's text; every error becomes one constant code."""
+    """Read rows, add noise and write the answer's text; every error becomes the same code."""
 
     def look(reader: RowReader) -> str:
         return answer_text(begun.priced, make(reader))
@@ -203,7 +208,7 @@ def _selected(
 
 
 def _tally_indexes(plan: Plan) -> list[TallyIndex]:
-    """Return the index of each part's tally, among the sums or among the histograms."""
+    """Return the index of each part's tally: among the sums, or among the histograms."""
     counted, lists = plan.measure.without_histograms.tallies, plan.measure.histograms_of(()).tallies
     tallies = [bounded.part.tally for bounded in plan.parts]
     return [

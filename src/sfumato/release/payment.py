@@ -23,7 +23,10 @@ class Payment:
 
 
 def relation(card: Card) -> str:
-    """Return the neighbouring relation in words: add or remove one person, or one row."""
+    """Return the neighbouring relation in words: add or remove one person, or one row.
+
+    The card's privacy unit decides which.
+    """
     return "add or remove one " + ("person" if card.by_person else "row")
 
 
@@ -49,7 +52,7 @@ def stands_at(ledger: str, place: LedgerHead | Entry) -> Json:
 
 
 def signed_payment(paid: Payment, head: LedgerHead, entry: int) -> Json:
-    """Return the signed part of a receipt: accounts charged, the price, and the ledger's head."""
+    """Return the signed part of a receipt: charged accounts, price and ledger head."""
     return {
         **stands_at(head.ledger, head),
         "op": paid.op,
@@ -61,7 +64,7 @@ def signed_payment(paid: Payment, head: LedgerHead, entry: int) -> Json:
 
 
 def payment_json(paid: Payment, seq: int, data_set: str, accounts: Mapping[str, Account]) -> Json:
-    """Return the first fields of a receipt: price, payers, what is left, and its ledger entry.
+    """Return the first fields of a receipt: price, payers, budget left, and ledger entry.
 
     `accounts` holds every account that pays for questions to that data set.
     """

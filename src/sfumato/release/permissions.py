@@ -1,4 +1,4 @@
-"""Permission checks that all services share: who may query a data set, and is it frozen."""
+"""Permission checks that all services share: who may query a data set, and whether it is frozen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfumato.vault.users import Caller
 def listing_to_query(
     catalogue: Catalogue, caller: Caller, data_set: str
 ) -> tuple[Listing, tuple[str, ...]]:
-    """Return a data set that the caller may query, and the groups that allow it; or refuse."""
+    """Return a data set that the caller may query, and their groups that allow it; or refuse."""
     found = catalogue.find(data_set) if caller.reaches(data_set) else None
     if found is not None and caller.user.isprintable():
         groups = catalogue.groups_of(caller.user, found.card.name)
@@ -26,7 +26,10 @@ def listing_to_query(
 
 
 def own_listing(catalogue: Catalogue, caller: Caller, data_set: str) -> Listing:
-    """Return the caller's own data set; another's gets the same refusal as a missing one."""
+    """Return the caller's own data set, or refuse.
+
+    The refusal is the same for another owner's data set and for a missing one.
+    """
     listing = catalogue.find(data_set) if caller.reaches(data_set) else None
     if listing is None or listing.owner != caller.user:
         raise Refused(
@@ -44,7 +47,10 @@ def groups_that_ask(listing: Listing, user: str, groups: Sequence[str]) -> tuple
 
 
 def no_data_set(data_set: str, user: str) -> Refused:
-    """Return the same refusal for a missing data set and for one that the user may not query."""
+    """Return the refusal of a data set that is missing or that the user may not query.
+
+    It is the same in both cases.
+    """
     return Refused(
         "unknown-data-set",
         f"There is no data set {data_set!r} that {user!r} may ask.",
@@ -59,7 +65,7 @@ def check_not_frozen(catalogue: Catalogue, listing: Listing, user: str) -> None:
 
 
 def data_set_frozen(listing: Listing, user: str) -> Refused:
-    """Return the refusal for a data set that its owner has frozen; it holds for the owner too."""
+    """Return the refusal of a data set that its owner has frozen; it also applies to the owner."""
     name, whose, then = (
         listing.card.name,
         "The owner has",

@@ -1,8 +1,8 @@
 """LRU caches of parsed questions, priced plans and their texts.
 
-All of them are functions of text, card and price, never of rows. A card is compared by identity,
-not by name, so an amended card never finds plans of the card before it. The asker isn't part of
-any key.
+All of them depend on text, card and price, never on rows. The caches compare a card by identity,
+not by name, so an amended card never finds plans of the card before it. The asker isn't part of any
+key.
 """
 
 from __future__ import annotations
@@ -28,13 +28,17 @@ from sfumato.vault.card.data_card import Card
 TEXTS: Final = 16 * 1024 * 1024  # bytes of parsed questions, by the estimates below
 OFFERS: Final = 64 * 1024 * 1024  # bytes of priced plans
 TOLD: Final = 16 * 1024 * 1024  # bytes of each cache of texts
-_OF_A_LETTER: Final = 40  # bytes of a tree or plan per letter of its text; measured: 10 to 24
-_OF_A_CELL: Final = 500  # bytes of a plan per cell; measured: 140
+# estimated bytes of a tree or plan per letter of its text; measured: 10 to 24
+_OF_A_LETTER: Final = 40
+_OF_A_CELL: Final = 500  # estimated bytes of a plan per cell; measured: 140
 
 
 @dataclass(frozen=True)
 class _Offer:
-    """A priced plan and its card, kept alive so that no other object gets the card's `id`."""
+    """A priced plan and its card.
+
+    Keeping the card alive reserves its `id`, which is the cache key.
+    """
 
     card: Card
     priced: Priced
@@ -42,7 +46,7 @@ class _Offer:
 
 @dataclass(frozen=True)
 class _Told:
-    """A plan's description and the plan, kept alive so that no other object gets its `id`."""
+    """A plan's description and the plan; keeping the plan alive reserves its `id`."""
 
     priced: Priced
     said: PlanDescription
@@ -50,7 +54,10 @@ class _Told:
 
 @dataclass(frozen=True)
 class _Filed:
-    """The ledger body of a plan's request and the plan, kept alive for its `id`."""
+    """The ledger body of a plan's request, and the plan.
+
+    Keeping the plan alive reserves its `id`.
+    """
 
     priced: Priced
     paper: PlanPaper
@@ -58,7 +65,7 @@ class _Filed:
 
 @dataclass(frozen=True)
 class _Shown:
-    """A stored answer as it is shown, and its plan, kept alive for its `id`."""
+    """A stored answer as shown to the asker, and its plan; the plan's `id` stays reserved."""
 
     priced: Priced
     answer: Json
@@ -66,7 +73,7 @@ class _Shown:
 
 @dataclass(frozen=True)
 class PlanCache:
-    """The LRU caches of one process that writes the ledger."""
+    """The LRU caches of one process that writes the ledger (a door)."""
 
     texts: LruCache[Query] = field(default_factory=lambda: LruCache(TEXTS))
     offers: LruCache[_Offer] = field(default_factory=lambda: LruCache(OFFERS))
@@ -112,7 +119,7 @@ class PlanCache:
         return made.paper if made.priced is priced else write()
 
     def shown(self, priced: Priced, text: str, show: Callable[[Priced, str], Json]) -> Json:
-        """Return a copy of the stored answer as it is shown for this plan."""
+        """Return a copy of the stored answer in the form in which this plan shows it."""
         made = self.answers.made(
             (id(priced), text),
             lambda: _Shown(priced, show(priced, text)),

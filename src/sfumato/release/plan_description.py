@@ -1,8 +1,8 @@
 """Describe a priced plan in words and digests, for the ledger and for receipts.
 
-A description depends on question, card and price alone, not on the asker. It is made once for
-the charge, the receipt and every repeat. Receipts take copies, so that a caller who changes one
-does not change the cached description.
+A description depends only on question, card and price, not on the asker. It is made once for the
+charge, the receipt and every repeat. Receipts take copies, so a caller who changes one does not
+change the cached description.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PlanDescription:
     """A priced plan in words and digests."""
 
     identity: Json  # plan and price, which identify an answer
-    answer_key: str  # under which the answer is stored, if it is neither fresh nor a top-up
+    answer_key: str  # the key under which the answer is stored, unless it is fresh or a top-up
     shape: str
     says: str
     bounding: str
@@ -34,11 +34,11 @@ class PlanDescription:
     advice: tuple[str, ...]
     mechanism: str
     debt: PrivacyCost
-    body: Json  # its part of the ledger entry, without the asker and the request
+    body: Json  # the plan's part of the ledger entry, without the asker and the request
     parts: tuple[Json, ...]
 
     def split(self) -> list[Json]:
-        """Return a copy of how the price is split over the parts."""
+        """Return a copy of the budget split: the price of each part."""
         return [copy_description(part) for part in self.parts]
 
     def question(self) -> Json:
@@ -97,7 +97,7 @@ def describe_plan(priced: Priced) -> PlanDescription:
 
 def copy_description(value: Any) -> Any:  # Any: JSON of any kind
     """Return a deep copy of the JSON value."""
-    if isinstance(value, dict):  # most values hold no others, so they need no recursive call
+    if isinstance(value, dict):  # most values are not containers, so they need no recursive call
         return {k: copy_description(v) if isinstance(v, _HOLDING) else v for k, v in value.items()}
     if isinstance(value, list):
         return [copy_description(v) if isinstance(v, _HOLDING) else v for v in value]

@@ -1,4 +1,4 @@
-"""Stored answers, shown answers and receipts. All values here are released, hence public."""
+"""Stored answers, shown answers and receipts. All values here are released, so they are public."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from sfumato.vault.budget_windows import spent_in_all
 from sfumato.vault.ledger_entries import Account, Charge, Debtor, LedgerHead, OperationState
 
 _Column = tuple[list[Any], list[Any], list[Any]]  # values, std, intervals: released JSON
-FORMATS: Final = ("answer/2", RAISED)  # formats that can be read; the newest is written
+FORMATS: Final = ("answer/2", RAISED)  # formats that this version reads; it writes the newest
 
 
 def answer_text(priced: Priced, released: NoisyCells) -> str:
-    """Return the answer as the ledger stores it: noisy integers, and the aggregates made of them.
+    """Return the answer as the ledger stores it: noisy integers, and the aggregates from them.
 
     Private keys are sorted by value, so that their order reveals nothing about the rows.
     """
@@ -72,7 +72,7 @@ def answer_text(priced: Priced, released: NoisyCells) -> str:
 
 
 def _with_all_draws(priced: Priced, parts: Sequence[Integers]) -> list[NoisyPart]:
-    """Return each noisy part; for a top-up, the weighted mean of all draws."""
+    """Return each noisy part; for a top-up, each is the weighted mean of all draws."""
     if priced.earlier is None:
         return [NoisyPart(c, n) for c, n in zip(parts, priced.noises, strict=True)]
     made = []
@@ -95,13 +95,16 @@ def _ordered_keys(
 
 
 def key_text(plan: Plan, cell: Sequence[object]) -> str:
-    """Return the text by which stored answers spell a private key that the engine found."""
+    """Return the text with which stored answers represent a private key that the engine found."""
     pairs = zip(plan.keys, cell, strict=True)
     return canonical_json([constant_json(_key(key, value)) for key, value in pairs])
 
 
 def _key(key: PlanKey, value: object) -> Constant:
-    """Return a key's value. The engine gives an index for public keys, the value for private."""
+    """Return the value of a key.
+
+    For public keys the engine gives an index, for private the value.
+    """
     return key.read(value) if key.keys is None else key.keys[int(str(value))]
 
 
@@ -146,9 +149,9 @@ def shown_answer(priced: Priced, text: str) -> Json:
 
 
 def intervals_json(rows: Sequence[Sequence[Any]]) -> Json:
-    """Return closed intervals in one field and open-ended ones in another.
+    """Return closed intervals in one field and open-ended intervals in another.
 
-    Older clients read two numbers or null, so `interval` holds nothing else.
+    Older clients read two numbers or null in `interval`, so `interval` holds nothing else.
     """
     closed = [[bar if _has_ends(bar) else None for bar in row] for row in rows]
     opened: list[Json] = [
@@ -299,9 +302,9 @@ def receipt(
 def _accounts(
     ledger: Ledger, standing: OperationState, debtors: tuple[Debtor, ...]
 ) -> dict[str, Account]:
-    """Return the paying accounts at the ledger head that the receipt names.
+    """Return the paying accounts as of the ledger head that the receipt names.
 
-    If the operation's state lacks one of them, all are read as they are now.
+    If the operation's state lacks one of them, the function reads all accounts as they are now.
     """
     known = {account.name: account for account in standing.accounts}
     is_whole = known.keys() >= {debtor.account for debtor in debtors}
@@ -310,7 +313,7 @@ def _accounts(
 
 
 def not_dp_json(ledger: Ledger, people: str, head: LedgerHead | None = None) -> Json:
-    """Return the note that non-DP releases about these people exist; {} if there are none."""
+    """Return the note that releases without DP about these people exist; {} if there are none."""
     said = warning_beside_dp(ledger.not_dp(people, head))
     return {} if said is None else {"not_dp": said}
 
@@ -337,6 +340,9 @@ INTERVAL = (
 
 
 def odds_of(account: Account, unit: str) -> str:
-    """Return the sentence about odds for all releases about these people (soundness rule 22)."""
+    """Return the sentence about an attacker's odds, over all releases about these people.
+
+    See soundness rule 22.
+    """
     spent = spent_in_all(account)
     return odds_text(spent.epsilon / EPSILON_UNITS, spent.delta / DELTA_UNITS, unit)

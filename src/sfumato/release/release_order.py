@@ -1,4 +1,4 @@
-"""Data classes of a release: the asker, the order, what it needs, and its result."""
+"""Data classes of a release: the asker, the order, its context, and its result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sfumato.vault.ledger_entries import (
 
 @dataclass(frozen=True)
 class Asker:
-    """The user who asks, and their groups, whose caps they share."""
+    """The user who asks, and the groups whose caps the user shares."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -49,9 +49,11 @@ class Order:
     request: Request
     asker: Asker
     op: str
-    card_of_version: Callable[[str], Card | None]  # card of another version, for a stored answer
+    # returns the card of another version, for a stored answer
+    card_of_version: Callable[[str], Card | None]
     fresh: bool = False
-    check_access: Callable[[], None] = lambda: None  # refuses if the asker lost the right to ask
+    # refuses if the asker has lost the right to ask
+    check_access: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,11 @@ class Release:
 
 @dataclass(frozen=True)
 class PaidOrder:
-    """A paid question whose rows are not read yet; its answer may be in the ledger already."""
+    """A paid question whose rows are not read yet; the ledger may already have its answer."""
 
     order: Order
     priced: Priced
     noise: list[NoiseOrMechanism]
     charge: Charge
     outcome: Charged | OperationState
-    is_batchable: bool = False  # a count that can share one scan of the rows with others
+    is_batchable: bool = False  # whether it is a count that can share one scan of the rows

@@ -1,8 +1,8 @@
-"""Read the stored answer that a top-up raises: one of the asker's own, unchanged.
+"""Read the stored answer that a top-up improves: one of the asker's own, unchanged.
 
 Only the asker's own operations are looked up, so nobody learns whether another user asked the
-question. A top-up's key contains that answer's digest, so a user who may see one may see the
-other.
+question. The key of a top-up contains the digest of the stored answer. So a user who may see one of
+them may see the other.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ RAISED: Final = "answer/3"  # the format that states the price of each draw
 
 
 def priced_for(ledger: Ledger, plans: PlanCache, user: str, card: Card, request: Request) -> Priced:
-    """Price the user's request; as a top-up if it names an earlier answer."""
+    """Price the user's request; if it names an earlier answer, price it as a top-up."""
     if request.top_up is None:
         return plans.priced(card, request)
     return priced_request(card, request, answer_to_raise(ledger, user, request.top_up))
 
 
 def answer_to_raise(ledger: Ledger, user: str, op: str) -> Earlier:
-    """Return the stored answer of the user's operation, to be raised by a top-up; or refuse."""
+    """Return the stored answer of the user's operation, which a top-up will improve; or refuse."""
     text = ledger.answer_of(user, op)
     if text is None:
         raise Refused(
@@ -85,7 +85,7 @@ def paid_json(priced: Priced) -> Json:
 
 
 def top_up_json(priced: Priced) -> Json | None:
-    """Return a receipt's fields about a top-up: the raised answer, each draw's price, the total."""
+    """Return a receipt's fields about a top-up: earlier answer, price of each draw, and total."""
     earlier = priced.earlier
     if earlier is None:
         return None
@@ -141,7 +141,7 @@ def _noise(said: Mapping[str, str]) -> Noise | None:
         case "discrete gaussian":
             return Noise("gaussian", Fraction(said["variance"]))
         case _:
-            return None  # a mechanism that chooses: it cannot be raised
+            return None  # a mechanism that chooses a value: a top-up can't improve it
 
 
 def _numbers(noises: Iterable[object]) -> Sequence[Noise]:

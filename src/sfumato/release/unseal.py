@@ -10,8 +10,9 @@ T = TypeVar("T")
 
 
 def unseal(sealed: Sealed[T]) -> T:
-    """Return the private value. The caller must protect it before it does anything else.
+    """Return the private value; the caller must protect it before doing anything else.
 
-    `central_dp` adds noise, `secure_aggregation` adds masks; the other two label it as not DP.
+    `central_dp` adds noise, and `secure_aggregation` adds masks. The other two guarantees label the
+    value as not DP.
     """
     return cast(T, object.__getattribute__(sealed, "_Sealed__held"))

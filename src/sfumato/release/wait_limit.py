@@ -1,6 +1,6 @@
 """Limit how long an asker waits while another operation computes the same answer.
 
-The limit depends on card and price alone, so that it reveals nothing about the rows.
+The limit depends only on card and price, so that it reveals nothing about the rows.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from typing import Final
 from sfumato.query.plan import KEYS_AT_ONCE
 from sfumato.query.price import Priced
 
-BASE_LIMIT_S: Final = 2 * 3600  # twice the engine's limit: an older read has ended
-ROWS_A_SECOND: Final = 100_000  # rows a second, for the most rows that the card allows
+BASE_LIMIT_S: Final = 2 * 3600  # twice the engine's time limit: by then, an older read has ended
+# assumed reading speed, applied to the most rows that the card allows
+ROWS_A_SECOND: Final = 100_000
 MAX_LIMIT_S: Final = 24 * 3600  # the longest wait for the histograms of many private keys
-SHOWN_PROBABILITY: Final = Fraction(1, 1000)  # probability of being shown
+# a key with fewer people than this probability needs is ignored
+SHOWN_PROBABILITY: Final = Fraction(1, 1000)
 
 
 def wait_limit(priced: Priced) -> int:
-    """Return the largest age in seconds of a read for which another asker still waits.
+    """Return the largest age, in seconds, of a read for which another asker still waits.
 
-    Histograms of private keys are read `KEYS_AT_ONCE` at a time, so the limit grows with the
-    number of keys. It uses an upper estimate, not the real keys: with fewer people than
-    SHOWN_PROBABILITY asks for, a key is hardly ever shown, and each person has a row. So the card's
-    rows bound the number of keys. No wait is longer than a day.
+    Histograms of private keys are read `KEYS_AT_ONCE` at a time, so the limit grows with the number
+    of keys. The limit uses an upper estimate, not the real keys. A key with fewer people than
+    SHOWN_PROBABILITY asks for is hardly ever shown, and each person has a row. So the card's
+    maximum of rows bounds the number of keys. The histograms never raise the limit above a day.
     """
     rows = priced.plan.measure.max_table_rows
     once = max(BASE_LIMIT_S, rows // ROWS_A_SECOND)

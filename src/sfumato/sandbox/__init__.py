@@ -1,1 +1,1 @@
-"""Sandbox for untrusted programs: no network, no secrets, and one size-limited output pipe."""
+"""Sandbox for untrusted programs: no network, no secrets, and one output pipe with a size limit."""

@@ -2,9 +2,8 @@
 
 A SIF file is a header, a table of descriptors, and data objects. Only the one system partition is
 extracted. Signatures are not verified, because the owner gives the digest of the whole file. The
-image's run script is only ever executed inside a sandbox.
-
-The format: the package `sif` of apptainer/sif, its header and its descriptors, version 01.
+image's run script only ever runs inside a sandbox. The format is that of the package `sif` of
+apptainer/sif: its header and its descriptors, version 01.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _HEADER: Final = struct.Struct("<32s10s3s3s16s8q")
 _DESCRIPTOR: Final = struct.Struct("<iBIII7q128s384s")
 _PARTITION: Final = struct.Struct("<ii3s")
 _MAGIC, _VERSION, _AMD64 = b"SIF_MAGIC\0", b"01\0", b"02\0"
-_HEAD: Final = 1 << 20  # header and table must be in these first bytes
+_HEAD: Final = 1 << 20  # the header and the table of descriptors must end within these bytes
 _MAX_OBJECTS: Final = 1_000
 _AT_ONCE: Final = 1 << 20
 # ignored object types: definition, environment, labels, signature, JSON, generic, key, SBOM
@@ -40,9 +39,9 @@ _OCI: Final = (0x400A, 0x400B)
 _SQUASHFS, _ENCRYPTED = 1, 5
 _PRIMARY: Final = 2
 _SUPERBLOCK, _SQUASH_MAGIC = 96, b"hsqs"
-_OWN: Final = ".singularity.d"  # folder of Apptainer's run script and settings in an image
+_OWN: Final = ".singularity.d"  # folder in an image that holds Apptainer's run script and settings
 _RUN: Final = f"/{_OWN}/runscript"
-# starts a program by the image's own shell, which sources its settings first, as Apptainer does
+# starts a program in the image's own shell, which first sources its settings, as Apptainer does
 _SHELL: Final = (
     "/bin/sh", "-c",
     f'for one in /{_OWN}/env/*.sh; do [ -f "$one" ] && . "$one"; done; exec "$@"', "sh",
@@ -51,7 +50,7 @@ _SHELL: Final = (
 
 @dataclass(frozen=True)
 class SifImage:
-    """Start commands of an image: its own entry point, and the shell wrapper of every program."""
+    """The start commands of an image: its entry point, and the shell wrapper of every program."""
 
     entry: tuple[str, ...]
     through: tuple[str, ...]
@@ -66,7 +65,7 @@ class Part:
 
 
 def is_sif(path: Path) -> bool:
-    """Say whether the path is a file; an OCI layout would be a folder."""
+    """Say whether the path is a regular file, as a SIF is; an OCI layout would be a folder."""
     return path.is_file()
 
 
@@ -96,7 +95,7 @@ def _image_settings(merged: Layers) -> SifImage:
 
 
 def _take(path: Path, digest: str, target: Path) -> None:
-    """Extract the system partition and check the file's digest, in a single read."""
+    """Read the file once: extract the system partition, and check the file's digest."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -118,7 +117,7 @@ def _take(path: Path, digest: str, target: Path) -> None:
 
 
 def _copied(pieces: Iterator[bytes], part: Part, kept: IO[bytes]) -> str:
-    """Hash all pieces, and write those bytes that belong to the partition; return the digest."""
+    """Hash all pieces, and write the bytes that belong to the partition; return the digest."""
     whole, at = hashlib.sha256(), 0
     for piece in pieces:
         whole.update(piece)

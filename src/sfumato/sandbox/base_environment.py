@@ -1,8 +1,8 @@
 """The base environment of sandboxed programs: a private copy of the interpreter and libraries.
 
 The copy contains only public software, including the shared libraries that it needs. So a sandbox
-needs no other file of the host. It is created once, in a folder that everyone may read and only we
-may change. Every sandbox copies it into its own memory (inside.py).
+needs no other file of the host. The copy is created once, in a folder that everyone may read and
+only the user of this process may change. Every sandbox copies it into its own memory (inside.py).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from sfumato.sandbox.locked_folders import LockedFolder, held_folder
 from sfumato.sandbox.seccomp import UnknownMachine, filter_for, image_filter_for
 from sfumato.sandbox.shared_libraries import LOADER, copy_libraries
 
-PREFERRED: Final = ("numpy", "pandas")  # libraries for programs, if they are installed
+PREFERRED: Final = ("numpy", "pandas")  # libraries that programs get, if they are installed here
 _LEFT_OUT: Final = (
     "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "pydoc_data",
 )  # fmt: skip
 _LEFT_OUT_TOO: Final = ("_tkinter.*", "nis.*", "*.opt-1.pyc", "*.opt-2.pyc", "site-packages")
 _VERSION: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
-_LAYOUT: Final = "5"  # version of the copy's layout; it is part of the digest
+_LAYOUT: Final = "5"  # version of the copy's layout; the digest includes it
 _INSIDE: Final = tuple(
     Path(__file__).with_name(f"{name}.py")
     for name in ("inside", "function", "study", "image", "nested")
@@ -46,9 +46,9 @@ class Environment:
 
     folder: Path
     modules: tuple[str, ...]
-    own: Path | None = None  # the program's own libraries or image
+    own: Path | None = None  # a program's own libraries or image, if it has any
     is_image: bool = False
-    is_alone: bool = False  # without the base libraries
+    is_alone: bool = False  # True if the base libraries are left out
 
     @property
     def python(self) -> str:
@@ -57,7 +57,7 @@ class Environment:
 
     @property
     def first(self) -> list[str]:
-        """Return the command that starts the interpreter before the copy into memory."""
+        """Return the command that starts the interpreter before the copy into memory exists."""
         loader = f"{_FROM}/libs/{LOADER.name}"
         return [loader, "--library-path", f"{_FROM}/libs", f"{_FROM}/python/bin/{_VERSION}"]
 
@@ -88,11 +88,11 @@ def environment(folder: Path | None = None, *, vault: Path | None = None) -> Env
 
 
 def with_own(made: Environment, files: Path, *, is_image: bool) -> Environment:
-    """Add a program's own files to the environment.
+    """Return the environment with a program's own files added.
 
-    They are imported only in a block that has dropped all privileges. If the zygote imported them,
-    they would also be in the next block. If they replace a base library, the base libraries are
-    left out as a whole, and none is preloaded.
+    Only a block that has dropped all privileges imports these files. If the zygote imported them,
+    they would also be in the next block. If they replace a base library, all base libraries are
+    left out, and none is preloaded.
     """
     house = made.folder / "packages"
     theirs = set() if is_image else _modules_in(files / "packages")
@@ -102,7 +102,7 @@ def with_own(made: Environment, files: Path, *, is_image: bool) -> Environment:
 
 
 def _modules_in(folder: Path) -> set[str]:
-    """Return the names of importable modules in a folder; `x`, `x.py` and `x.cpython.so` are x."""
+    """Return the names of the modules in a folder: `x`, `x.py` and `x.cpython.so` all give x."""
     places = folder.iterdir() if folder.is_dir() else ()
     return {place.name.partition(".")[0] for place in places}
 
@@ -121,7 +121,7 @@ def _code() -> tuple[bytes, bytes]:
 
 
 def default_folder() -> Path:
-    """Return the folder of environments, which the sandboxes' uid can read."""
+    """Return the folder of environments, which the uid of the sandboxes can read."""
     if os.geteuid() == 0:
         return Path("/var/cache/sfumato-sandbox")
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -143,7 +143,7 @@ def own_folder(root: Path) -> Path:
 
 
 def _check_outside_vault(vault: Path, root: Path) -> None:
-    """Refuse a vault inside a folder that sandboxes see or that is copied into them."""
+    """Refuse a vault inside a folder that sandboxes see, or that is copied into them."""
     copied = (Path(sys.base_prefix, "lib").resolve(), Path(sys.prefix, "lib").resolve())
     if any(vault.is_relative_to(seen) for seen in (root, *copied)):
         raise Refused(
@@ -215,7 +215,7 @@ def _fill(
 def _publish(draft: Path, place: Path) -> None:
     try:
         draft.rename(place)
-    except OSError:  # another process was faster: the same digest means the same contents
+    except OSError:  # another process was faster; the same digest means the same contents
         if not place.is_dir():
             raise
 

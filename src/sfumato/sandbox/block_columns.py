@@ -1,7 +1,7 @@
-"""Select the columns that a program sees: of the card's main table, and for folders of all tables.
+"""Select the columns that a program sees: of the card's main table, or of all tables for folders.
 
-A column of a further table is named with its table: `moods.score`. On a card with several tables no
-column name contains a point, so names are unambiguous.
+The name of a column of a further table includes its table: `moods.score`. On a card with several
+tables, no column name contains a point, so names are unambiguous.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sfumato.vault.card.data_card import Card, Table
 
 @dataclass(frozen=True)
 class _Named:
-    """A column with the name by which programs, rules and owners refer to it."""
+    """A column, with the name by which programs, rules and owners call it."""
 
     name: str
     table: int  # index of the table on the card
@@ -27,7 +27,7 @@ class _Named:
 def block_columns(card: Card, wanted: object) -> tuple[BlockColumn, ...]:
     """Return the columns of the card's main table that a program sees, or refuse.
 
-    These are the columns that it names, or all.
+    They are the columns that the program names, or all if it names none.
     """
     return tuple(one.column for one in _seen(list(_of_table(card.every_table[0], 0)), wanted))
 
@@ -35,8 +35,8 @@ def block_columns(card: Card, wanted: object) -> tuple[BlockColumn, ...]:
 def folder_columns(card: Card, wanted: object) -> tuple[str, ...]:
     """Return the names of all columns that a program over people's folders sees, or refuse.
 
-    These are the columns that it names, or all. Public tables are left out, because their rows
-    belong to no person.
+    They are the columns that the program names, or all if it names none. Public tables are left
+    out, because their rows belong to no person.
     """
     return tuple(one.name for one in _seen(_of_people(card), wanted))
 
@@ -44,7 +44,8 @@ def folder_columns(card: Card, wanted: object) -> tuple[str, ...]:
 def folder_tables(card: Card, names: Sequence[str]) -> tuple[BlockTable, ...]:
     """Return the tables to write for a program that sees these columns, the main table first.
 
-    The main table is always included, any other table only if one of its columns is seen.
+    The main table is always included. Any other table is included only if the program sees one of
+    its columns.
     """
     seen = _seen(_of_people(card), names)
     found = []

@@ -16,7 +16,7 @@ from sfumato.sandbox.container_runtimes import MOUNT_POINTS, ContainerSettings, 
 from sfumato.sandbox.locked_folders import CONTROL, held_folder
 from sfumato.sandbox.machine_resources import FOR_BLOCKS, memory_mb
 
-# files that runtimes expect, or would create
+# files that container runtimes expect in a root, or would create there
 _FILES: Final = (
     "control", "etc/group", "etc/hostname", "etc/hosts", "etc/mtab", "etc/passwd",
     "etc/resolv.conf", "run/.containerenv",
@@ -27,7 +27,7 @@ _FILES: Final = (
 def listening(
     made: Environment, cpu: int, uid: int | None
 ) -> Iterator[tuple[ContainerSettings, socket.socket]]:
-    """Yield the container's settings, and a socket that listens for the container's connection."""
+    """Yield the container's settings, and a socket that waits for the container's connection."""
     root = _root()
     with held_folder(root.parent, CONTROL) as held:
         control = held.place / "control"

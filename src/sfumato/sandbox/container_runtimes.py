@@ -1,9 +1,9 @@
 """Command lines that start a sandbox in podman, docker or apptainer; this module starts nothing.
 
 A container is only the outer layer of isolation. Its first process leaves the container's files,
-/proc and network. Then it builds the same sandbox as bubblewrap (nested.py), so a block has the
-same inner isolation with every runtime. Root starts no container, and none has
-privileges on the host.
+/proc and network. Then it builds the same sandbox as bubblewrap (nested.py). So a block has the
+same inner isolation with every runtime. Root starts no container, and no container has privileges
+on the host.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from sfumato.dp.refusal import Refused
 from sfumato.sandbox.seccomp import ALLOWED
 
 BUBBLEWRAP, PODMAN, DOCKER, APPTAINER = "bubblewrap", "podman", "docker", "apptainer"
-CONTROL: Final = "/control"  # path of our socket in a container
+CONTROL: Final = "/control"  # path of our socket inside a container
 MOUNT_POINTS: Final = ("dev", "env", "etc", "from", "own", "proc", "run", "sys", "tmp", "var")
 _PATH: Final = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_STATE: Final = "/run"  # podman's state folder: a tmpfs of this one sandbox
-_PROCESSES: Final = 128  # including threads; each block also has its own limit
+_STATE: Final = "/run"  # podman's state folder: a tmpfs that only this sandbox has
+_PROCESSES: Final = 128  # most processes, including threads; each block also has its own limit
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
-# system calls that the first process and the keepers need; a block has its own, stricter filter
+# system calls that the first process and the keepers need; a block has a separate, stricter filter
 _OF_THE_HOUSE: Final = (
     "arch_prctl", "bind", "capget", "capset", "clock_nanosleep", "clone", "clone3", "connect",
     "epoll_create1", "epoll_ctl", "epoll_pwait", "eventfd2", "execve", "fchown", "fcntl",
@@ -42,18 +42,18 @@ class Runtime:
     """The runtime that the owner has chosen to start sandboxes."""
 
     name: str = BUBBLEWRAP
-    detail: str = ""  # podman: its OCI runtime; docker: the digest of an image
+    detail: str = ""  # podman: name of its OCI runtime; docker: digest of an image
 
 
 @dataclass(frozen=True)
 class ContainerSettings:
-    """Settings of one container; all paths are ours."""
+    """The settings of one container; all paths are paths on the host."""
 
     files: str  # folder of the base environment
     own: str | None  # folder of the program's own environment
     control: str  # our socket
     root: str  # the container's root: empty, with mount points for the folders above
-    calls: str  # the seccomp profile
+    calls: str  # path of the seccomp profile
     uid: int
     gid: int
     cpu: int
@@ -90,7 +90,7 @@ def program(runtime: Runtime) -> str:
 
 
 def podman(wall: ContainerSettings, way: str) -> list[str]:
-    """Return podman's command line, with our folder as its root instead of an image.
+    """Return podman's command line, with our empty folder as its root instead of an image.
 
     Podman runs as root of its own user namespace. Its state is on a tmpfs in its own mount
     namespace. So a kill of `unshare` ends everything and leaves nothing. The only capability
@@ -115,10 +115,10 @@ def podman(wall: ContainerSettings, way: str) -> list[str]:
 
 
 def docker(wall: ContainerSettings, image: str) -> list[str]:
-    """Return docker's command line; the image is a local digest and is never pulled.
+    """Return docker's command line; the image is a local digest, which is never pulled.
 
-    A block neither runs nor sees anything of the image. The daemon may run as root, as the owner
-    has set it up; the container never does.
+    A block neither runs nor sees anything of the image. The daemon may run as root, if the owner
+    has set it up so. The container never runs as root.
     """
     return [
         *("docker", "run", "--rm", "--pull", "never", "--user", f"{wall.uid}:{wall.gid}"),

@@ -1,9 +1,9 @@
 """Store of programs' own environments (wheels, folders, images) on this machine.
 
-The owner adds an environment once; afterwards it is read-only. Each is a folder named by the digest
-of its source, which everyone may read and nobody may change. A content digest of all its files is
-stored with it. Nothing of an environment is imported or run while it is added: wheels are unpacked,
-folders are copied, image layers are written.
+The owner adds an environment once; afterwards it is read-only. Each environment is a folder, which
+everyone may read and nobody may change. Its name is the digest of its source. A content digest of
+all its files is stored with it. Adding an environment imports and runs nothing of it: wheels are
+unpacked, folders are copied, image layers are written.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _AT_ONCE: Final = 1 << 20
 
 
 def contents_of(folder: Path) -> str:
-    """Return the digest of a folder: all names, contents, links and executable bits below it."""
+    """Return the digest of all names, contents, links and executable bits below a folder."""
     whole = hashlib.sha256()
     for place in sorted(_below(folder)):
         mode = place.lstat().st_mode
@@ -82,7 +82,10 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def size_of(folder: Path) -> int:
-    """Return the memory for a copy of the folder, in whole pages plus one page per file."""
+    """Return how many bytes of memory a copy of the folder takes.
+
+    It counts whole pages, plus one page per file.
+    """
     return sum(4096 + -(-place.lstat().st_size // 4096) * 4096 for place in _below(folder))
 
 
@@ -94,7 +97,7 @@ def let_nobody_change(folder: Path) -> None:
 
 
 FILES, PACKAGES, LIBRARIES = "files", "packages", "libs"
-PACKAGES_THERE: Final = "/env/own/packages"  # the path in a sandbox
+PACKAGES_THERE: Final = "/env/own/packages"  # path of the packages in a sandbox
 _ABOUT: Final = "about.json"
 _INSTALL_S: Final = 1800
 _MAX_FOLDER: Final = 4 << 30
@@ -107,7 +110,7 @@ _OPEN_FOLDER: Final = _OPEN | os.O_DIRECTORY
 
 @dataclass(frozen=True)
 class ImageSettings:
-    """Start settings that an image declares; empty for a lock or a folder."""
+    """Start settings that an image declares; empty for a lock or a folder of modules."""
 
     entry: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
@@ -118,12 +121,12 @@ class Environments:
     """The environments that have been added on this machine, by name."""
 
     def __init__(self, root: Path | None = None) -> None:
-        """Set the root folder, which is created on first use; the default is per user."""
+        """Set the root folder, which is created on first use; the default depends on the user."""
         self._root = root
 
     @property
     def root(self) -> Path:
-        """Return the root folder of the environments, which only we may change."""
+        """Return the root folder of the environments, which only this process's user may change."""
         return own_folder(self._root or own_folder(default_folder()) / "own")
 
     def add_lock(self, lock: Path, note: str = "") -> OwnEnvironment:
@@ -163,7 +166,7 @@ class Environments:
         return tuple(one for one in map(self.find, names) if one is not None)
 
     def names(self) -> tuple[str, ...]:
-        """Return only the names, for researchers who submit programs; creates no folder."""
+        """Return the names alone, for researchers who submit programs; this creates no folder."""
         try:
             found = os.listdir(self._root or default_folder() / "own")
         except OSError:
@@ -216,7 +219,7 @@ class Environments:
         make: Callable[[LockedFolder], ImageSettings],
         note: str,
     ) -> OwnEnvironment:
-        """Return the environment of that name, creating it atomically if it is missing."""
+        """Return the environment of that name; if it is missing, create it atomically."""
         if not is_name(name):
             raise bad_environment("the name of an image must be sha256: and 64 hexadecimal digits")
         found = self.find(name)
@@ -253,7 +256,7 @@ def _is_put(draft: Path, place: Path) -> bool:
 def _install(lines: tuple[str, ...], draft: LockedFolder) -> ImageSettings:
     """Download and unpack the pinned wheels; pip checks each hash, and builds and runs nothing.
 
-    Their unpacked sizes are checked after the download, before they are unpacked.
+    The unpacked sizes are checked after the download, before the wheels are unpacked.
     """
     files = draft.place / FILES
     files.mkdir()
@@ -278,7 +281,7 @@ def _told_pip(command: list[str], draft: LockedFolder) -> None:
 
 
 def _run(command: list[str], draft: LockedFolder) -> subprocess.CompletedProcess[bytes]:
-    """Run a command that inherits the draft's lock, with its temporary files in the draft."""
+    """Run a command that inherits the draft's lock, and puts its temporary files in the draft."""
     with tempfile.TemporaryDirectory(dir=draft.place) as nowhere:  # an empty folder: no modules
         return subprocess.run(
             command,
@@ -316,7 +319,10 @@ def _pip(what: str) -> list[str]:
 
 
 def _check_sizes(fetched: Path) -> None:
-    """Refuse wheels whose declared sizes exceed the limits; unpacking never writes more."""
+    """Refuse wheels whose declared sizes exceed the limits.
+
+    Unpacking never writes more than declared.
+    """
     count = size = 0
     for place in fetched.iterdir():
         try:
@@ -332,7 +338,7 @@ def _check_sizes(fetched: Path) -> None:
 
 
 def _compile(packages: Path, draft: LockedFolder) -> None:
-    """Compile the packages to .pyc files for their path in the sandbox, reproducibly."""
+    """Compile the packages to .pyc files, reproducibly, for their path in the sandbox."""
     quietly = [sys.executable, "-I", "-m", "compileall", "-qq", "--invalidation-mode"]
     there = ["-s", str(packages), "-p", PACKAGES_THERE]
     _run(
@@ -341,9 +347,9 @@ def _compile(packages: Path, draft: LockedFolder) -> None:
 
 
 def _copy(folder: Path, target: Path) -> None:
-    """Copy plain files and folders; refuse links, which can lead out of the folder.
+    """Copy regular files and folders; refuse links, which can lead out of the folder.
 
-    Each entry is opened relative to its open parent folder and checked after it is open. So a
+    Each entry is opened relative to its open parent folder, and checked after it is open. So a
     concurrent change of the folder cannot make us copy a file from elsewhere.
     """
     try:
@@ -357,7 +363,7 @@ def _copy(folder: Path, target: Path) -> None:
 
 
 class _Copy:
-    """Copier of a folder that counts files and bytes against the limits."""
+    """Copier of one folder; it counts files and bytes, and refuses more than the limits."""
 
     def __init__(self) -> None:
         self._count = self._size = 0

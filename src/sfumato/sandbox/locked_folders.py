@@ -1,9 +1,9 @@
 """Draft folders with a lock, so that leftovers of killed processes can be found and deleted.
 
-A folder is created or removed under a draft name. Its lock ends with the processes that hold it.
-Leftovers are deleted when the next folder is created and when a vault is opened. The lock is on the
-folder itself. Child processes that write into it inherit the lock, because pip can outlive its
-parent.
+A folder is created or removed under a draft name. Its lock ends with the last process that holds
+it. Leftovers are deleted when the next folder is created, and when a vault is opened. The lock is
+on the folder itself. Child processes that write into the folder inherit the lock, because pip can
+outlive its parent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LockedFolder:
 
 @contextmanager
 def held_folder(above: Path, kind: str = DRAFT) -> Iterator[LockedFolder]:
-    """Yield a new locked folder; it is deleted afterwards, unless it was renamed."""
+    """Yield a new locked folder; delete it afterwards, unless it was renamed."""
     sweep(above)
     made = _new(above, kind)
     try:
@@ -73,7 +73,7 @@ def _new(above: Path, kind: str) -> LockedFolder:
 
 
 def _taken(place: Path) -> int | None:
-    """Try to lock a folder; return None if a live process holds the lock, or on any error."""
+    """Try to lock a folder; return None if a live process holds the lock, or if locking fails."""
     try:
         return _locked(place)
     except OSError:

@@ -1,4 +1,4 @@
-"""Find this machine's resources for blocks, and kernel limits that would let blocks interfere."""
+"""Find this machine's resources for blocks, and kernel limits that blocks would share."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import os
 from pathlib import Path
 from typing import Final
 
-FOR_BLOCKS: Final = 0.75  # largest share of the machine's memory for all blocks together
+FOR_BLOCKS: Final = 0.75  # largest share of the machine's memory that all blocks together may use
 _GROUPS: Final = Path("/sys/fs/cgroup")
 _OWN_GROUPS: Final = Path("/proc/self/cgroup")
 _OVERCOMMIT: Final = Path("/proc/sys/vm/overcommit_memory")
-_STRICT: Final = "2"  # strict overcommit: one block's mappings can make another's fail
+_STRICT: Final = "2"  # strict overcommit: the mappings of one block can make those of another fail
 _NUMBERS_APART: Final = (5, 9)  # first Linux in which each tmpfs has its own inode numbers
 _COUNTS_APART: Final = (5, 14)  # first Linux with separate thread and signal limits per namespace
 
 
 def memory_mb(groups: Path = _GROUPS, own: Path = _OWN_GROUPS) -> int:
-    """Return the memory that we may use: the machine's, or less by a control group's limit."""
+    """Return the memory, in MB, that we may use: the machine's, or less under a control group."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([machine, *_limits(groups, own)]) >> 20
 
 
 def _limits(groups: Path, own: Path) -> list[int]:
-    """Return the memory limits of our control group and its ancestors (cgroup v1 and v2)."""
+    """Return the memory limits of our control group and of its ancestors (cgroup v1 and v2)."""
     found = []
     for line in _read(own).splitlines():
         _, kinds, place = line.split(":", 2)
@@ -37,7 +37,7 @@ def _limits(groups: Path, own: Path) -> list[int]:
 
 
 def is_too_old(release: str) -> bool:
-    """Say whether the kernel numbers the tmpfs files of all blocks together.
+    """Say whether the kernel numbers the tmpfs files of all blocks in one sequence.
 
     Then a block could see from its first inode number how many files another block has created.
     """

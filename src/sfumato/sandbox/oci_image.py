@@ -1,7 +1,7 @@
 """Read a container image from an OCI image layout on disk, and verify the digest of every blob.
 
 Nothing is downloaded, and nothing of the image is run. The format is the specification of the Open
-Container Initiative, image-layout.md and layer.md.
+Container Initiative: image-layout.md and layer.md.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _MAX_TEXT: Final = 4 << 20  # most bytes of an index, a manifest or a configuration
 _MAX_LAYERS: Final = 128
 _MAX_NESTED: Final = 3  # most levels of nested indexes
-_MAX_UNPACKED: Final = 2 * MAX_BYTES  # most bytes of all layer tars together, with padding
+# most bytes of the unpacked tars of all layers together, with padding
+_MAX_UNPACKED: Final = 2 * MAX_BYTES
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _MANIFESTS: Final = (
     "application/vnd.oci.image.manifest.v1+json",
@@ -79,7 +80,7 @@ def read_image(layout: Path, digest: str, target: Path) -> Image:
 def _manifests(layout: Path, index: Json) -> Iterator[str]:
     """Yield the digests of all image manifests in an index and its nested indexes.
 
-    Each index is read once, however often it is listed.
+    Each index is read once, even if it is listed several times.
     """
     seen: set[str] = set()
     level: Iterable[Json] = [index]
@@ -96,7 +97,7 @@ def _manifests(layout: Path, index: Json) -> Iterator[str]:
 
 
 def _named(index: Json) -> Iterator[Json]:
-    """Yield the entries of an index for Linux on amd64, or without a platform."""
+    """Yield the entries of an index that are for Linux on amd64, or that name no platform."""
     listed = index.get("manifests")
     for one in listed if isinstance(listed, list) else ():
         place = _dict(_dict(one).get("platform"))
@@ -128,7 +129,7 @@ def _dict(value: object) -> Json:
 
 
 def _json_at(layout: Path, said: object) -> Json:
-    """Read the JSON blob of a descriptor and verify its digest; or refuse."""
+    """Read the JSON blob that a descriptor names, and verify its digest; or refuse."""
     with _blob(layout, said) as file:
         text = file.read(_MAX_TEXT + 1)
     if f"sha256:{hashlib.sha256(text).hexdigest()}" != _dict(said).get("digest"):
@@ -156,13 +157,13 @@ def _read_json(text: bytes) -> Json:
 
 
 class _Room:
-    """Budget of unpacked bytes of one image; it also bounds a layer that is listed many times."""
+    """Budget of unpacked bytes of one image; a layer that is listed twice counts twice."""
 
     def __init__(self) -> None:
         self._left = _MAX_UNPACKED
 
     def take(self, size: int) -> None:
-        """Subtract some bytes, or refuse if too few are left."""
+        """Subtract `size` bytes from the budget, or refuse if too few are left."""
         self._left -= size
         if self._left < 0:
             raise bad_environment(f"its layers are more than {_MAX_UNPACKED >> 30} GB")
@@ -170,9 +171,9 @@ class _Room:
 
 @contextmanager
 def _layer(layout: Path, said: object, whole: object, room: _Room) -> Iterator[IO[bytes]]:
-    """Yield a layer's unpacked tar after verifying both digests, packed and unpacked; or refuse.
+    """Yield a layer's unpacked tar after verifying its packed and its unpacked digest; or refuse.
 
-    The layer is unpacked to an anonymous temporary file and verified before it is parsed.
+    The layer is unpacked to an anonymous temporary file, and verified before it is parsed.
     """
     kind = _dict(said).get("mediaType")
     if kind not in (*_PLAIN, *_PACKED):
@@ -212,7 +213,7 @@ class _Counted(io.RawIOBase):
 
 
 def _unpacked(packed: _Counted, tar: IO[bytes], whole: object, room: _Room) -> bool:
-    """Unpack a gzip blob into the file; say whether the unpacked bytes have that digest."""
+    """Unpack a gzip blob into the file; say whether the unpacked bytes have the expected digest."""
     try:
         with gzip.GzipFile(fileobj=packed, mode="rb") as file:
             return _copied(file, tar, whole, room)
@@ -226,7 +227,7 @@ def _copied(
     whole: object,
     room: _Room,
 ) -> bool:
-    """Copy the bytes into the file within the budget; say whether they have that digest."""
+    """Copy the bytes into the file within the budget; say whether they have the expected digest."""
     plain = hashlib.sha256()
     while piece := source.read(_AT_ONCE):
         room.take(len(piece))
@@ -237,7 +238,7 @@ def _copied(
 
 @contextmanager
 def _blob(layout: Path, said: object) -> Iterator[IO[bytes]]:
-    """Open the blob of a descriptor; the caller verifies its digest."""
+    """Open the blob that a descriptor names; the caller verifies its digest."""
     digest = _dict(said).get("digest")
     if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
         raise bad_environment("the name of a blob is not a sha256 digest")

@@ -1,7 +1,7 @@
 """Merge the layers of a container image and write its files, without following links of the image.
 
-The layers are merged as a tree in memory, in which links only point to names of the tree. The tree
-is then written once: folders and files first, links last. So no layer can write through a link.
+The layers are merged as a tree in memory, in which links only point to names of the tree. Then the
+tree is written once: folders and files first, links last. So no layer can write through a link.
 Devices, pipes and setuid bits are left out.
 """
 
@@ -25,8 +25,8 @@ from sfumato.sandbox.program_environment import bad_environment
 # hostile layer of such headers keeps it busy for days.
 
 
-_MAX_HEADER: Final = 1 << 14  # most bytes of an extended header, which is read at once
-_MAX_DIGITS: Final = 12  # most digits of a number in it
+_MAX_HEADER: Final = 1 << 14  # most bytes of an extended header, which is read as a whole
+_MAX_DIGITS: Final = 12  # most digits of a number in an extended header
 _MAX_SIZE: Final = 1 << 33  # most bytes of any member: no unpacked layer is larger
 _BLOCK: Final = tarfile.BLOCKSIZE
 _EXTENDED: Final = (
@@ -38,7 +38,7 @@ _HOLES: Final = b"GNU.sparse."
 
 
 class Member(tarfile.TarInfo):
-    """Tar member with limits; a long extended header or a sparse file raises ValueError."""
+    """A tar member with limits; a long extended header or a sparse file raises ValueError."""
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
         """Check the member's type and size before its data is read or skipped.
@@ -53,7 +53,7 @@ class Member(tarfile.TarInfo):
         return made
 
     def _proc_pax(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
-        """Return the next member, with the pax records of this header applied.
+        """Return the next member, with the pax records of this header applied to it.
 
         Global pax headers are ignored, because layers do not need them. They are refused if they
         set a path, a link or a size.
@@ -61,7 +61,7 @@ class Member(tarfile.TarInfo):
         said = records(bytes(tar.fileobj.read(_padded(self.size)))[: self.size])
         try:
             found = self.fromtarfile(tar)
-        except tarfile.HeaderError:  # tarfile would treat it as the end of the tar
+        except tarfile.HeaderError:  # tarfile would take it for the end of the tar
             raise ValueError from None
         if self.type == tarfile.XGLTYPE:
             if said:
@@ -135,7 +135,7 @@ _GONE, _ALL_GONE = ".wh.", ".wh..wh..opq"
 
 @dataclass
 class StoredFile:
-    """A regular file: the path of its unpacked bytes, and whether it is executable."""
+    """A regular file: the path of its unpacked bytes on the host, and whether it is executable."""
 
     place: Path
     may_run: bool
@@ -143,7 +143,7 @@ class StoredFile:
 
 @dataclass
 class Link:
-    """A symbolic link; its target is resolved inside the image only."""
+    """A symbolic link; its target is resolved only inside the image."""
 
     target: str
 
@@ -185,7 +185,8 @@ class Layers:
             self._count = MAX_ENTRIES + 1
         if self._count > MAX_ENTRIES:
             raise bad_environment("a layer is not a tar file, or it has too many files")
-        for parts, _ in found:  # whiteouts delete entries of lower layers only, so they go first
+        # whiteouts delete entries of lower layers only, so they are applied first
+        for parts, _ in found:
             self._take_away(parts)
         for parts, node in found:
             if parts and not parts[-1].startswith(_GONE):
@@ -213,7 +214,7 @@ class Layers:
             if isinstance(node, Folder):
                 place.mkdir()
             elif isinstance(node, StoredFile):
-                size = _more(size, node.place.stat().st_size)  # a hard link is a copy here
+                size = _more(size, node.place.stat().st_size)  # a hard link is written as a copy
                 shutil.copyfile(node.place, place)
                 place.chmod(0o755 if node.may_run else 0o644)
             else:
@@ -271,7 +272,10 @@ class Layers:
         folder.inside[parts[-1]] = node
 
     def _folder(self, parts: tuple[str, ...], *, make: bool) -> Folder | None:
-        """Resolve a path to a folder of the tree, following links inside the tree; None if none."""
+        """Resolve a path to a folder of the tree, following links inside the tree.
+
+        Return None if there is no such folder.
+        """
         left, way, links = list(reversed(parts)), [self.root], 0
         while left:
             self._steps += 1

@@ -28,25 +28,26 @@ class BlockTable:
     """A table with a person column, and the columns of it that a program sees."""
 
     name: str
-    place: int  # index on the card
+    place: int  # index of the table on the card
     person: str  # name of the column that identifies persons
     columns: tuple[BlockColumn, ...]
     most_rows: int  # most rows by the card
 
 
 MAX_KEPT: Final = 524_288  # most bytes of results that a per-person run may pass to the group run
-KEPT_PROGRAMS: Final = 4  # programs per data set whose per-person results are stored: the last ones
+# how many programs per data set keep their per-person results: those that ran last
+KEPT_PROGRAMS: Final = 4
 
 
 @dataclass(frozen=True)
 class StudyOrder:
-    """Options of a study: blocks are BIDS folders, and per-person runs precede the block runs.
+    """Options of a study: blocks are BIDS folders, and per-person runs come before the block runs.
 
     A person's folder and stored result depend on no other person (soundness rule 29).
     """
 
-    turns: int  # slots for per-person runs, one for each person that the card allows
-    kept: str = ""  # identifies this program's stored results; "" without per-person runs
+    turns: int  # slots for per-person runs: one for each person that the card allows
+    kept: str = ""  # identifies the stored results of this program; "" without per-person runs
     beside: tuple[BlockTable, ...] = ()  # further tables, each with its visible columns
 
 
@@ -55,7 +56,7 @@ class SplitOrder:
     """An order to split a table into one file per block of persons.
 
     All rows of a person are in one block: block = PRF(key, person) mod blocks. A file is a function
-    of the key and of its own persons' rows (soundness rules 26 and 29).
+    of the key and of the rows of its own persons (soundness rules 26 and 29).
     """
 
     table: str  # path of the prepared table
@@ -69,7 +70,9 @@ class SplitOrder:
 
 
 def study_room(turns: int, person_mb: int) -> int:
-    """Return the maximal disk space, in bytes, of a run over folders; from public numbers alone.
+    """Return the most disk space, in bytes, that a run over folders takes.
+
+    It depends on public numbers only.
 
     It counts each result three times: stored, new, and in the blocks. It counts people's files
     twice: in turns and in blocks.
@@ -78,7 +81,7 @@ def study_room(turns: int, person_mb: int) -> int:
 
 
 def output_path(turn: str) -> str:
-    """Return the path of the result of a turn's per-person run."""
+    """Return the path where the per-person run of a turn leaves its result."""
     return turn + ".said"
 
 
@@ -89,7 +92,7 @@ class SplitEngine(Protocol):
         """Write one file per block, also for empty blocks; return the paths.
 
         Any failure raises `EngineStopped`, without details. In a study, the results of per-person
-        runs are read from next to their turns, stored, and added to the persons' blocks.
+        runs are read from the files next to their turns, stored, and added to the persons' blocks.
         """
         ...
 
@@ -113,7 +116,10 @@ class Drafts(Protocol):
     """Source of private folders that exist for one run."""
 
     def draft(self) -> AbstractContextManager[str]:
-        """Yield a private folder and delete it afterwards, with leftovers of killed processes."""
+        """Yield a private folder and delete it afterwards.
+
+        Also delete leftovers of killed processes.
+        """
         ...
 
 
@@ -121,16 +127,16 @@ class Drafts(Protocol):
 class SandboxLimits:
     """Resource limits of a block, the same for every block of a job."""
 
-    cpu_s: float = 1.0  # its own processor time; decides whether it is late (soundness rule 27)
+    cpu_s: float = 1.0  # processor time of a block; more makes it late (soundness rule 27)
     memory_mb: int = 2048
     disk_mb: int = 64
     files: int = 4096
-    processes: int = 32  # including threads and the two supervising processes
+    processes: int = 32  # most processes of a block, with threads and its two supervising processes
     most_bytes: int = 65_536  # most bytes of output
 
     @property
     def wall_s(self) -> float:
-        """Return the wall-clock limit of a block, which has a processor for itself."""
+        """Return the wall-clock limit of a block in seconds; a block has a processor for itself."""
         return 1.5 * self.cpu_s + 0.05
 
 
@@ -138,8 +144,8 @@ class SandboxLimits:
 class BlockJob:
     """An order to run an untrusted program on every block of rows separately."""
 
-    program: dict[str, object]  # the job message for the sandbox; it has no row and no secret
-    inputs: tuple[str, ...]  # files of rows, one per block; only the block reads its file
+    program: dict[str, object]  # the message for the sandbox; it contains no row and no secret
+    inputs: tuple[str, ...]  # one file of rows per block; only the block reads its file
     outputs: tuple[Output, ...]
     limits: SandboxLimits
     input_timing: InputTiming | None = (
@@ -153,7 +159,7 @@ class TrialJob:
     """An order to try an untrusted program on synthetic rows; it contains no person's data."""
 
     program: dict[str, object]
-    texts: tuple[bytes, ...]  # one input per block: rows, or a packed folder
+    texts: tuple[bytes, ...]  # one input per block: a table of rows, or a packed folder
     limits: SandboxLimits
     own: str = ""
 
@@ -166,12 +172,12 @@ _TOO_LONG: Final = "stopped: its results were too long"
 
 @dataclass(frozen=True)
 class TrialResult:
-    """Full result of a trial block on synthetic rows; it never exists for real rows."""
+    """Full result of one trial block on synthetic rows; real rows never have such a result."""
 
-    output: bytes  # its result files, as the block's output message
+    output: bytes  # the program's result files, as the block's output message
     ended: str = "exited"  # one of ENDS
-    status: int = 0  # exit status; less than 0 is the signal that ended it
-    printed: bytes = b""  # the end of standard output and error
+    status: int = 0  # exit status; a negative number is the signal that ended the program
+    printed: bytes = b""  # the end of what the program wrote to standard output and error
 
     @property
     def ending(self) -> str:
@@ -191,7 +197,7 @@ class InputTiming:
     clock. So blocks start at a time that only public numbers determine.
     """
 
-    since: float  # start, by time.monotonic()
+    since: float  # when the engine began, by time.monotonic()
     turns: int = 0  # number of turns whose results may have to be stored
     megabytes: int = 0  # most megabytes of all people's files together
 
@@ -200,23 +206,27 @@ class Sandbox(Protocol):
     """Sandbox that runs untrusted programs on blocks of rows."""
 
     def run(self, job: BlockJob) -> Sealed[IntegerArray]:
-        """Run all blocks; return their outputs in steps, an array of blocks by outputs.
+        """Run all blocks; return their outputs in steps, as an array of blocks by outputs.
 
         A block with no output, too much output or an invalid one counts as the middle of each
-        range. The duration depends only on the limits, whatever the programs do. Within that time
-        the inputs are deleted. `SandboxStopped` means that no sandbox was available.
+        range. The duration depends only on the limits, whatever the programs do. The inputs are
+        deleted within that time. `SandboxStopped` means that no sandbox was available.
         """
         ...
 
     def run_each(self, job: BlockJob) -> None:
-        """Run the program on every turn; write its result next to the turn, unless that is empty.
+        """Run the program on every turn; write its result next to the turn's file.
 
-        The result is the file `output_path(turn)`, which only a block opens later.
+        An empty turn gets no result. The result is the file `output_path(turn)`, which only a block
+        opens later.
         """
         ...
 
     def try_out(self, job: TrialJob) -> tuple[TrialResult, ...]:
-        """Run a program on synthetic rows; return each block's full result without delay."""
+        """Run a program on synthetic rows.
+
+        Return each block's full result as soon as it is done.
+        """
         ...
 
     def environment(self, own: str = "") -> str:

@@ -1,6 +1,6 @@
 """Names of programs' own environments: locked libraries, a folder, or an image, by digest.
 
-A name is the kind and the digest of the source. This module reads no file.
+A name consists of the kind and the digest of the source. This module reads no file.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class OwnEnvironment:
     """An own environment that has been added on this machine."""
 
     name: str
-    megabytes: int  # memory for the copy in each sandbox
-    contents: str  # digest of all its files when it was added
+    megabytes: int  # megabytes of memory for the copy in each sandbox
+    contents: str  # digest of all its files at the time when it was added
     entry: tuple[str, ...] = ()  # images only: the entry point
     settings: tuple[str, ...] = ()  # images only: environment variables as NAME=VALUE
-    said: str = ""  # a comment for people, by the person who added it
+    said: str = ""  # a comment by the person who added it
     through: tuple[str, ...] = ()  # images only: the wrapper command that starts programs
 
     @property
@@ -67,7 +67,10 @@ def read_own(text: object) -> str:
 
 
 def bound(house: str, own: str) -> str:
-    """Join the base digest and the own environment's name; a program's digest includes this."""
+    """Join the base digest and the own environment's name.
+
+    The digest of a program includes both.
+    """
     return f"{house}{_BESIDE}{own}" if own else house
 
 
@@ -77,7 +80,7 @@ def own_of(environment: str) -> str:
 
 
 def read_lock(text: str) -> tuple[str, ...]:
-    """Parse a locked requirements file: every line has a version and hashes; or refuse.
+    """Parse a locked requirements file, in which every line has a version and hashes; or refuse.
 
     Options, URLs, paths and markers are refused, so the lock cannot choose where files come from.
     """

@@ -1,6 +1,6 @@
 """Declare and parse the outputs of untrusted programs: numbers with a declared range and step.
 
-Every output of a block is untrusted, and our parsers never fail on it. A missing, malformed or
+Every output of a block is untrusted, and our parsers never fail on one. A missing, malformed or
 non-finite value counts as the middle of the range, so a failure reveals nothing (soundness rules 26
 to 28).
 """
@@ -27,7 +27,7 @@ from sfumato.sandbox.file_formats.numpy_array import NumpyFile, read_npy
 MAX_OUTPUTS: Final = 64
 MAX_CELLS: Final = 4000  # most numbers of all arrays together; they fit in a block's output
 MAX_STEPS: Final = 2**40  # most steps of a range; a sum over a thousand blocks cannot overflow
-ANSWER: Final = "answer.json"  # file with the numbers of a function
+ANSWER: Final = "answer.json"  # result file with the numbers that a function returns
 _MAX_DIGITS: Final = 40  # most characters of a number in a result; a longer one is invalid
 _FAILURES: Final = (
     ValueError, LookupError, RecursionError, ArithmeticError, TypeError, struct.error,
@@ -52,8 +52,8 @@ class Output:
     upper: Fraction
     step: Fraction
     path: str = ANSWER
-    at: tuple[str | int, ...] = ()  # path in the file: JSON keys, or row and column
-    shape: tuple[int, ...] = ()  # shape of an array, whose every number has this range
+    at: tuple[str | int, ...] = ()  # place in the file: JSON keys, or row and column
+    shape: tuple[int, ...] = ()  # shape of an array; all its numbers have the same range
 
     @property
     def count(self) -> int:
@@ -62,16 +62,19 @@ class Output:
 
     @property
     def steps(self) -> int:
-        """Return the number of steps in the range, the sensitivity of a sum to one block."""
+        """Return the number of steps in the range: the sensitivity of a sum to one block."""
         return int((self.upper - self.lower) / self.step)
 
     @property
     def middle(self) -> int:
-        """Return the substitute for an invalid result, in steps above the lower end."""
+        """Return the value that replaces an invalid result, in steps above the lower end."""
         return self.steps // 2
 
     def snapped(self, value: object) -> int:
-        """Convert a value to steps above the lower end: clamped, then rounded half up, exactly."""
+        """Convert a value to steps above the lower end of the range, exactly.
+
+        The value is clamped to the range first, then rounded half up.
+        """
         exact = _exact(value)
         if exact is None:
             return self.middle
@@ -236,10 +239,10 @@ def _text_number(text: str) -> Fraction | None:
 
 @dataclass(frozen=True)
 class Reading:
-    """How one output of a trial on synthetic rows was parsed; it never exists for real rows."""
+    """How one output of a trial on synthetic rows was parsed; real rows never have a Reading."""
 
     name: str
-    is_number: bool  # False if it counts as the middle of the range
+    is_number: bool  # False if the output counts as the middle of the range
     says: str
 
     def as_json(self) -> dict[str, object]:
@@ -343,7 +346,7 @@ def _files(output: bytes) -> dict[str, bytes]:
 
 
 def _unread(_text: str) -> None:
-    """Return None for a JSON number: the message has no numbers that matter."""
+    """Return None for any JSON number, because no number of the message matters."""
 
 
 def _parsed(found: bytes | None, path: str) -> object:
@@ -440,7 +443,7 @@ def _find_mat(arrays: Any, at: tuple[str | int, ...]) -> object:
     is_named = bool(at) and isinstance(at[0], str)
     array = _in_matlab(arrays, at)
     rest = at[1:] if is_named else at
-    if not rest and isinstance(array, NumpyFile):  # MATLAB stores a number as a 1x1 array
+    if not rest and isinstance(array, NumpyFile):  # MATLAB stores a single number as a 1x1 array
         rest = (0,) * len(array.shape) if math.prod(array.shape) == 1 else ()
     return _find_npy(array, rest)
 

@@ -39,18 +39,19 @@ from sfumato.sandbox.program_outputs import read_output
 from sfumato.sandbox.sandbox_process import DONE, STALLED, Ran, SandboxProcess, SandboxProcessEnded
 from sfumato.vault.sealed import Sealed
 
-_RETRIES: Final = 3  # retries of a whole job after a failure of the host
-_STALLED_RETRIES: Final = 10  # retries of stalled trial blocks per lane
+_RETRIES: Final = 3  # how often a whole job is run again after a failure of the host
+_STALLED_RETRIES: Final = 10  # how often stalled trial blocks of one lane are run again
 _BUBBLEWRAP: Final = Runtime()
 _OWN_MB: Final = 256  # memory of a sandbox itself: the libraries and the zygote
 _REST_S: Final = 0.3  # pause between the deadline of a block and the start of the next
 _CLEAR_S: Final = 0.1  # more pause per gigabyte that the kernel has to free
-_READ_S: Final = 0.02  # worst time to parse one result file of a block
+_READ_S: Final = 0.02  # longest time, in seconds, to parse one result file of a block
 _WRITE_S: Final = 2.0  # fixed time for the engine to write the inputs
 _KEPT_MB: Final = MAX_KEPT / (1 << 20)  # largest stored result of a turn
-_KEPT_S: Final = 0.02  # worst time for the engine to store the result of a turn
-_COPY_S: Final = 0.02  # worst time per megabyte of people's files, read twice and written
-_DROP_S: Final = 0.005  # worst time to delete a megabyte of inputs
+_KEPT_S: Final = 0.02  # longest time for the engine to store the result of one turn
+# longest time per megabyte of people's files, which are read twice and written
+_COPY_S: Final = 0.02
+_DROP_S: Final = 0.005  # longest time to delete one megabyte of inputs
 
 
 def turn_s(limits: SandboxLimits) -> float:
@@ -60,24 +61,30 @@ def turn_s(limits: SandboxLimits) -> float:
 
 
 def slot_s(blocks: int, sandboxes: int, limits: SandboxLimits, files: int = 1) -> float:
-    """Return the fixed duration of a job: a function of public numbers alone."""
+    """Return the fixed duration of a job in seconds; it depends on public numbers only."""
     return -(-blocks // sandboxes) * turn_s(limits) + blocks * files * _READ_S
 
 
 def write_s(laid: InputTiming) -> float:
-    """Return the fixed time for the engine to write the inputs, a function of public numbers."""
+    """Return the fixed time, in seconds, in which the engine writes the inputs.
+
+    It depends on public numbers only.
+    """
     return _WRITE_S + laid.turns * _KEPT_S + laid.megabytes * _COPY_S
 
 
 def drop_s(laid: InputTiming | None) -> float:
-    """Return the fixed time to delete the inputs, a function of public numbers."""
+    """Return the fixed time, in seconds, in which the inputs are deleted.
+
+    It depends on public numbers only.
+    """
     return 0.0 if laid is None else _DROP_S * (laid.megabytes + laid.turns * _KEPT_MB)
 
 
 def _drop(job: BlockJob) -> None:
-    """Delete the inputs within the fixed slot, so that the end time does not reveal their size."""
+    """Delete the inputs within the job's fixed time, so that its end does not reveal their size."""
     for path in () if job.input_timing is None else job.inputs:
-        with suppress(OSError):  # the run's folder is deleted later with all that is left
+        with suppress(OSError):  # all that is left is deleted later, with the run's folder
             os.unlink(path)
 
 
@@ -101,7 +108,7 @@ class SandboxPool:
     fixed before any block runs. So a program that reads its lane or the clock learns nothing about
     other blocks (soundness rule 27).
 
-    A single block is never retried: if the host fails one, the whole job is run again.
+    A single block is never retried. If the host fails one block, the whole job runs again.
     """
 
     def __init__(
@@ -121,12 +128,15 @@ class SandboxPool:
         self._own = own or Environments()
         self._warm_with = ""  # name of the own environment that the running sandboxes have
         self._own_environment: OwnEnvironment | None = (
-            None  # that environment, even if it is removed now
+            None  # the stored record of that environment, even if it was removed since
         )
         self._checked: dict[str, str] = {}  # content digest of each environment at its last check
 
     def lanes(self, limits: SandboxLimits, own: str = "") -> int:
-        """Return the number of parallel blocks; their memory limits together fit the machine."""
+        """Return how many blocks can run in parallel.
+
+        Their memory limits together fit the machine.
+        """
         found = self._found(own)
         each = limits.memory_mb + limits.disk_mb + _OWN_MB + (found.megabytes if found else 0)
         fitting = int(FOR_BLOCKS * memory_mb()) // each
@@ -172,10 +182,10 @@ class SandboxPool:
             return Sealed(np.array(steps, dtype=np.int64).reshape(shape))
 
     def run_each(self, job: BlockJob) -> None:
-        """Run the program on every turn; write each result next to the turn's input.
+        """Run the program on every turn; write each result next to the turn's input file.
 
         A turn with an empty input gets no result. A run that was stopped gets none either: the host
-        may have caused it, so the run is not stored.
+        may have stopped it, so its result is not stored.
         """
         with self._job:
             ran = self._run_blocks(job)
@@ -190,7 +200,10 @@ class SandboxPool:
             self._wait_out(began, slot_s(len(said), lanes, job.limits))
 
     def try_out(self, job: TrialJob) -> tuple[TrialResult, ...]:
-        """Run a program on synthetic rows; return each block's full result without delay."""
+        """Run a program on synthetic rows.
+
+        Return each block's full result as soon as it is done.
+        """
         with self._job:
             self._stop_outdated(job.own)
             lanes = self.lanes(job.limits, job.own)
@@ -220,14 +233,15 @@ class SandboxPool:
                         ran, end = self._sandboxes[lane].try_out(program, rows, job.limits)
                 except (SandboxProcessEnded, OSError):
                     return None
-                if ran.ended == STALLED and again > 0:  # a retry is safe: the rows are synthetic
+                # safe to run again, because the rows are synthetic
+                if ran.ended == STALLED and again > 0:
                     again -= 1
                     left.append(block)
                 said[block] = TrialResult(ran.output, ENDS[ran.ended], end.status, end.printed)
         return said
 
     def _wait_out(self, began: float, slot: float) -> None:
-        """Wait until the fixed slot is over; if the host was late, until a multiple of it."""
+        """Wait until the fixed slot is over; if the host was late, until a multiple of the slot."""
         taken = time.monotonic() - began
         self._sleep(max(1, -(-taken // slot)) * slot - taken)
 
@@ -241,7 +255,7 @@ class SandboxPool:
         return tuple(bubble.pid for bubble in self._sandboxes)
 
     def _is_warm(self, own: str) -> bool:
-        """Say whether all sandboxes run with this own environment, restarting them if needed."""
+        """Say whether all sandboxes run with this own environment; restart them if needed."""
         cpus = sorted(os.sched_getaffinity(0))
         is_there = len(self._sandboxes) == len(cpus) and all(b.is_alive() for b in self._sandboxes)
         if is_there and self._warm_with == own:
@@ -262,7 +276,10 @@ class SandboxPool:
         return True
 
     def _is_still_warm(self, own: str) -> bool:
-        """Do `_is_warm` for a job that is already paid: changed files are then a host failure."""
+        """Call `_is_warm` for a job that is already paid.
+
+        Changed files then count as a host failure.
+        """
         try:
             return self._is_warm(own)
         except Refused:
@@ -345,7 +362,10 @@ class SandboxPool:
     def _run_lane(
         self, job: BlockJob, program: int, blocks: range, began: float
     ) -> dict[int, Ran] | None:
-        """Run a lane's blocks, each at its fixed start time; return None if the host failed."""
+        """Run the blocks of one lane, each at its fixed start time.
+
+        None means that the host failed.
+        """
         said: dict[int, Ran] = {}
         for turn, block in enumerate(blocks):
             wait = began + turn * turn_s(job.limits) - time.monotonic()
@@ -359,7 +379,7 @@ class SandboxPool:
         return said
 
     def _run_block(self, lane: int, program: int, rows_path: str, limits: SandboxLimits) -> Ran:
-        """Run one block; empty inputs run too, as kernel counters would reveal a skipped turn."""
+        """Run one block, even with an empty input; kernel counters would reveal a skipped turn."""
         rows = os.open(rows_path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return self._sandboxes[lane].run(program, rows, limits)

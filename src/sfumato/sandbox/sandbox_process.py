@@ -1,9 +1,8 @@
 """Start a preloaded sandbox process without privileges or secrets, and run one block at a time.
 
-Bubblewrap isolates it, or its own first process in a container of another runtime (nested.py).
-
-Its only output are messages of the keeper: how a block ended, its processor time, and its
-size-limited output. A sandbox ends when this process ends in any way.
+Bubblewrap isolates the process. In a container of another runtime, its own first process does
+(nested.py). The only output is messages of the keeper: how a block ended, its processor time, and
+its size-limited output. A sandbox ends when this process ends in any way.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ from sfumato.sandbox.nested import CONTROL
 from sfumato.sandbox.ports import SandboxLimits
 
 BWRAP: Final = "bwrap"
-DONE, LATE, STALLED, BROKEN = 0, 1, 2, 3  # how a block ended (inside.py)
+DONE, LATE, STALLED, BROKEN = 0, 1, 2, 3  # how a block ended; the same numbers as in inside.py
 _HEAD: Final = struct.Struct("<BQI")
-_TRIAL_HEAD: Final = struct.Struct("<iI")  # exit status, bytes of printed output
+_TRIAL_HEAD: Final = struct.Struct("<iI")  # exit status, number of bytes of printed output
 MAX_PRINTED: Final = 4096  # most bytes of a trial's printed output
 _START_S: Final = 180.0  # start timeout for a busy machine; a failed start ends at once
 _LOOK_S: Final = 0.1
-_TIDY_S: Final = 10.0  # time for a runtime to clean up after we close the socket
+_TIDY_S: Final = 10.0  # time for a container runtime to clean up after we close the socket
 _BUBBLEWRAP: Final = Runtime()
-_GRACE_S: Final = 20.0  # how late a keeper's message may be; later counts as a host failure
+_GRACE_S: Final = 20.0  # how late a keeper's message may be; a later one counts as a host failure
 # if memory runs out, the OOM killer must choose a sandbox, and its largest process: a block
 _FIRST_TO_GO: Final = ("/bin/sh", "-c", 'echo 1000 >/proc/self/oom_score_adj; exec "$@"', "sh")
-_FIRST_UID, _UIDS = 61_184, 4_000  # range of uids for temporary services
+_FIRST_UID, _UIDS = 61_184, 4_000  # range of uids that systemd uses for temporary services
 
 
 class SandboxProcessEnded(Exception):
@@ -52,7 +51,7 @@ class SandboxProcessEnded(Exception):
 
 @dataclass(frozen=True)
 class Ran:
-    """The keeper's message about a block: how it ended, processor time, output."""
+    """The keeper's message about a block: how it ended, its processor time, and its output."""
 
     ended: int
     used_us: int
@@ -61,7 +60,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class TrialEnd:
-    """The keeper's further message about a trial block on synthetic rows."""
+    """The keeper's second message about a trial block on synthetic rows."""
 
     status: int  # exit status of the program; a negative number is the signal that ended it
     printed: bytes  # the end of its standard output and error
@@ -71,12 +70,12 @@ Heard = TypeVar("Heard")
 
 
 class SandboxProcess:
-    """A running sandbox: a zygote in bubblewrap or in a container."""
+    """A running sandbox: a zygote (preloaded interpreter) in bubblewrap or in a container."""
 
     def __init__(
         self, made: Environment, cpu: int, dice: RandomSource, runtime: Runtime = _BUBBLEWRAP
     ) -> None:
-        """Start the sandbox on a processor and wait until its libraries are loaded."""
+        """Start the sandbox on one processor, and wait until its libraries are loaded."""
         if shutil.which(program(runtime)) is None:
             raise SandboxProcessEnded
         begin = _in_bubblewrap if runtime.name == BUBBLEWRAP else partial(_in_container, runtime)
@@ -102,7 +101,10 @@ class SandboxProcess:
         return self._process.poll() is None
 
     def run(self, program: int, rows: int, limits: SandboxLimits) -> Ran:
-        """Run one block to its end; only the sandbox reads the two descriptors."""
+        """Run one block to its end.
+
+        Only the sandbox reads the two descriptors (program and rows).
+        """
         return self._send_order(_order(limits), program, rows, partial(_receive, limits=limits))
 
     def try_out(self, program: int, rows: int, limits: SandboxLimits) -> tuple[Ran, TrialEnd]:
@@ -240,12 +242,15 @@ def _zygote(made: Environment, cpu: int, control: int, *, is_nested: bool = Fals
         "cpus": [cpu],
         "nested": is_nested,
     }
-    # not -I, which would ignore PYTHONHASHSEED; all environment variables are set by us
+    # -I would ignore PYTHONHASHSEED; all environment variables are set by us
     return [made.python, "-s", "-P", "/env/inside/inside.py", json.dumps(settings)]
 
 
 def _start(argv: list[str], uid: int | None, kept: tuple[int, ...]) -> subprocess.Popen[bytes]:
-    """Start a command with an empty environment; if we are root, under an unused uid."""
+    """Start a command with an empty environment.
+
+    If we run as root, start it under an unused uid.
+    """
     found = shutil.which(argv[0])
     if found is None:
         raise FileNotFoundError
@@ -266,7 +271,7 @@ def _start(argv: list[str], uid: int | None, kept: tuple[int, ...]) -> subproces
 
 
 def arguments(made: Environment) -> list[str]:
-    """Return bubblewrap's arguments; the sandbox sees no host file but the environment.
+    """Return bubblewrap's arguments; the sandbox sees no file of the host but the environment.
 
     The zygote copies the environment into /env, a tmpfs of the sandbox, and unmounts /from. Two
     sandboxes that share a file could use its state in the host's page cache as a covert channel.
@@ -293,7 +298,7 @@ def arguments(made: Environment) -> list[str]:
 
 
 def own_uid(dice: RandomSource) -> int | None:
-    """Return a random unused uid if we are root; else None, because our own uid is enough.
+    """Return a random unused uid if we run as root; else None, because our own uid is enough.
 
     A sandbox that root started would be root outside of it, and no limit would apply.
     """

@@ -1,6 +1,6 @@
 """Seccomp filter for untrusted programs: an allow-list of system calls.
 
-A call that is not listed fails with an error, and the program goes on. There is no fork, and only
+A call that is not listed fails with an error, and the program continues. There is no fork, and only
 an image's program may exec. So a program is one process, whose memory and time the kernel measures.
 
 The filter closes covert channels between blocks. It blocks file locks, file times, shared futexes
@@ -17,7 +17,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-_ARCH: Final = {"x86_64": 0xC000003E}  # AUDIT_ARCH_*; another processor has other call numbers
+_ARCH: Final = {"x86_64": 0xC000003E}  # AUDIT_ARCH_*; other processors number the calls differently
 _NUMBER_AT, _ARCH_AT, _FIRST_AT, _SECOND_AT, _THIRD_AT, _FOURTH_AT = (
     0,
     4,
@@ -54,7 +54,7 @@ ALLOWED: Final = {
     "rseq": 334, "close_range": 436, "faccessat2": 439,
 }  # fmt: skip
 _OUTPUT_FD: Final = 3  # descriptor of a block's output pipe (inside.py)
-_LOOKS: Final = (5, 262)  # fstat, newfstatat; the latter also works on a descriptor alone
+_LOOKS: Final = (5, 262)  # fstat, newfstatat; newfstatat also works on a descriptor alone
 _COPIES: Final = (32, 33, 292)  # dup, dup2, dup3
 _FCNTL, _FUTEX, _PRIVATE = 72, 202, 128  # FUTEX_PRIVATE_FLAG
 _DESCRIPTORS: Final = (
@@ -74,7 +74,7 @@ _CLONE, _CLONE3, _IOCTL, _PRLIMIT, _NANOSLEEP, _CLOCK_NANOSLEEP = 56, 435, 16, 3
 
 
 class UnknownMachine(Exception):
-    """There is no filter for this processor architecture."""
+    """There is no filter for this processor architecture, so no sandbox runs on it."""
 
 
 def filter_for(machine: str) -> bytes:
@@ -83,10 +83,10 @@ def filter_for(machine: str) -> bytes:
 
 
 def image_filter_for(machine: str) -> bytes:
-    """Return the seccomp filter for an image's program, which also allows execve.
+    """Return the seccomp filter for an image's program, which may also call execve.
 
     The block still is one process. The program has no output pipe, so descriptor 3 needs no
-    protection: its first open file may get this number.
+    protection: the first file that the program opens may get this number.
     """
     return _filter(machine, {**ALLOWED, **_BECOMES}.values(), [])
 
@@ -99,7 +99,8 @@ def _filter(machine: str, allowed: Iterable[int], voice: Sequence[bytes]) -> byt
         _op(_EQUAL, _ARCH[machine], 1, 0),
         _op(_RETURN, _KILL),
         _op(_LOAD, _NUMBER_AT),
-        *_answers((_CLONE3,), _ERROR | _ENOSYS),  # a filter cannot read its flags in memory
+        # its flags are in memory, which a filter cannot read
+        *_answers((_CLONE3,), _ERROR | _ENOSYS),
         *_answers((_STATX,), _ERROR | _ENOSYS),
         *_answers(_TO_DISK, _ERROR | 0),
         *_answers((_IOCTL,), _ERROR | _ENOTTY),
@@ -151,7 +152,7 @@ def _advice_on_own_pages() -> list[bytes]:
 
 
 def _no_look_at_the_voice() -> list[bytes]:
-    """Forbid fstat and copies of the output pipe; a block may only write to it.
+    """Forbid fstat and copies of the output pipe; a block may only write to the pipe.
 
     The pipe's inode number is host-wide and would reveal the activity of other blocks. A copied
     descriptor would allow fstat again.
@@ -211,9 +212,9 @@ def _no_locks_on_files() -> list[bytes]:
 
 
 def _private_futexes_only() -> list[bytes]:
-    """Allow private futexes, so threads of one process can wait for each other.
+    """Allow private futexes, so that threads of one process can wait for each other.
 
-    Joining a thread uses a futex that is not private. It gets EAGAIN, so the caller spins.
+    Joining a thread uses a futex that is not private. That call gets EAGAIN, so the caller spins.
     """
     return [
         _op(_EQUAL, _FUTEX, 0, 4),

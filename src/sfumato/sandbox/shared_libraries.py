@@ -1,8 +1,8 @@
 """Copy the shared libraries that an environment needs from this machine.
 
-The dynamic loader lists the dependencies, but only of trusted files. It maps a file to inspect it,
-so an untrusted file could make it run code outside of the sandbox. A program's own environment gets
-a fixed list of compiler runtime libraries instead, whatever its files need.
+The dynamic loader lists the dependencies, but only of trusted files. To inspect a file, the loader
+maps it, so an untrusted file could make it run code outside of the sandbox. A program's own
+environment gets a fixed list of compiler runtime libraries instead, whatever its files need.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 LOADER: Final = Path("/lib64/ld-linux-x86-64.so.2")
-_AT_RUN_TIME: Final = "libgcc_s.so.1"  # the C library loads it when a thread ends
+_AT_RUN_TIME: Final = "libgcc_s.so.1"  # the C library loads it only when a thread ends
 _NEEDED: Final = re.compile(r"^\s*(?P<name>[A-Za-z0-9._+-]+) => (?P<path>/.+) \(0x", re.MULTILINE)
 RUNTIME: Final = (
     "libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1",

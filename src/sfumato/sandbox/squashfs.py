@@ -1,8 +1,8 @@
 """Unpack an untrusted squashfs image as a tar stream, without mounting it.
 
 The tool sqfs2tar (of squashfs-tools-ng) parses untrusted bytes, so it runs in a bubblewrap sandbox.
-It is not root and has no network, no second process and no writable file. It sees only itself and
-the image. The tar is untrusted too, and is parsed like an OCI layer (oci_layers.py).
+There it is not root, and has no network, no second process and no writable file. It sees only
+itself and the image. The tar is untrusted too, and is parsed like an OCI layer (oci_layers.py).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from sfumato.sandbox.shared_libraries import LOADER, copy_libraries
 
 TOOL: Final = "sqfs2tar"
 PACKAGE: Final = "squashfs-tools-ng"
-_MAX_MEMORY_KB: Final = 1 << 21  # address space
+_MAX_MEMORY_KB: Final = 1 << 21  # limit of its address space
 _MAX_CPU_S: Final = 600
 _MAX_S: Final = 1_800
-_MAX_LEFT: Final = 1 << 20  # most bytes after the end of the tar
-# no file and no core dump can be written; if a limit cannot be set, the tool does not start
+_MAX_LEFT: Final = 1 << 20  # most bytes that may follow the end of the tar
+# The tool cannot write a file or a core dump; if a limit cannot be set, it does not start.
 _LIMITED: Final = (
     f"ulimit -c 0 && ulimit -f 0 && ulimit -n 64 && ulimit -t {_MAX_CPU_S}"
     f' && ulimit -v {_MAX_MEMORY_KB} && exec "$@"'
@@ -107,7 +107,10 @@ def _filter() -> Iterator[int]:
 
 @contextmanager
 def _begun(argv: list[str], kept: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a command with an empty environment, as root under an unused uid; end it with us."""
+    """Start a command with an empty environment, as root under an unused uid.
+
+    It is killed when the block ends, or after a time limit.
+    """
     uid = free_uid(os.getpid())
     process = subprocess.Popen(
         ["/bin/sh", "-c", _LIMITED, "sh", shutil.which(argv[0]) or argv[0], *argv[1:]],

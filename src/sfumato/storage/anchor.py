@@ -1,14 +1,14 @@
-"""The anchor: a small file outside the vault that shows if the ledger was rolled back.
+"""The anchor: a small file outside the vault that shows whether the ledger was rolled back.
 
-It keeps a mark: the newest ledger head that was made durable. Two slots, each in its own sector
-and with a checksum, are written in turn, so that a torn write leaves the mark before it. Writers
-take a file lock, so an older head never overwrites a newer one. Marks that wait at once share one
+The anchor holds a mark: the newest ledger head that was made durable. Two slots, each in its own
+sector and with a checksum, are written in turn, so that a torn write leaves the previous mark.
+Writers take a file lock, so an older head never overwrites a newer one. Concurrent marks share one
 sync (group commit): only the newest is written.
 
-After the slots come records of what accounts have spent (`anchor_sums.py`). After a restore, they
-show exactly which debits are missing. A slot states which bytes hold its records; slots of older
-versions hold a mark alone. A record and its slot share one sync. When the records have grown, they
-are folded into one, in bytes that no slot in use points to.
+After the slots come records of what accounts have spent (`anchor_sums.py`). After a restore, the
+records show exactly which debits are missing. A slot states which bytes hold its records; slots of
+older versions hold only a mark. A record and its slot share one sync. When the records have grown,
+they are folded into one record, in bytes that no slot in use points to.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sfumato.vault.ledger_entries import (
     LedgerHead,
 )
 
-SLOTS: Final = (0, 4096)  # offsets in different sectors, of 512 or of 4096 bytes
+SLOTS: Final = (0, 4096)  # offsets that lie in different sectors, of 512 or of 4096 bytes
 SLOT_BYTES: Final = 1024
 FIRST_RECORD: Final = 8192  # offset of the records, after both slots
 FOLD_BYTES: Final = 131_072  # records are folded when they have grown to this many bytes,
@@ -49,11 +49,12 @@ _DOMAIN: Final = b"sfumato-anchor/1\n"
 
 @dataclass(frozen=True)
 class _Slot:
-    """The content of a slot: a mark, and the region of its records."""
+    """The content of a slot: a mark, and which bytes of the file hold its records."""
 
     mark: AnchorMark
-    sums: tuple[int, int, int] | None = None  # start, end, and the end beyond which they are folded
-    turn: int = 0  # the larger one is the later of two slots with the same mark
+    # start, end, and the end beyond which they are folded into one
+    sums: tuple[int, int, int] | None = None
+    turn: int = 0  # the slot with the larger number is the later of two with the same mark
 
     @property
     def sort_key(self) -> tuple[int, int, int]:
@@ -63,9 +64,9 @@ class _Slot:
 
 @dataclass(frozen=True)
 class _Step:
-    """Heads to be marked, in order, and the state of accounts at some place of the ledger.
+    """Heads to mark, in order, and the state of accounts at some position of the ledger.
 
-    Each account has its own place, because its sums hold nothing that was debited after it.
+    Each account has its own position, because its sums hold no debit that came after that position.
     """
 
     heads: tuple[LedgerHead, ...]
@@ -87,23 +88,24 @@ class FileAnchor:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._synced: AnchorMark | None = None  # last mark that this process made durable
+        self._synced: AnchorMark | None = None  # the last mark that this process made durable
         self._synced_accounts: dict[
             str, tuple[int, int]
-        ] = {}  # the same for accounts: name -> place
+        ] = {}  # the last durable state of accounts: name -> position
         self._has: Callable[[AnchorMark], bool] = lambda _: True
         self._steps: GroupCommit[_Step, None] = GroupCommit(self._advanced, self._all_at_once)
 
     def check_with(self, has: Callable[[AnchorMark], bool]) -> None:
-        """Set the check that the ledger has a mark which another process wrote.
+        """Set the check that the ledger contains a mark which another process wrote.
 
-        Two copies of a ledger may share one anchor, and both may read the same mark. The first to
-        advance succeeds, and `advance` refuses the other, because its ledger lacks the new mark.
+        Two copies of a ledger may share one anchor, and both may read the same mark. The first copy
+        to advance succeeds. `advance` refuses the other copy, because its ledger lacks the new
+        mark.
         """
         self._has = has
 
     def read(self) -> AnchorMark | None:
-        """Return the newest mark, or None if no slot holds one (`missing` returns why)."""
+        """Return the newest mark, or None if no slot holds one (`missing` returns the reason)."""
         newest = _newest(self._slots())
         return None if newest is None else newest.mark
 
@@ -115,7 +117,10 @@ class FileAnchor:
         return None if _newest(slots) is not None else "both slots of the anchor file are damaged"
 
     def sums(self) -> AnchorSums | None:
-        """Return what accounts had spent by the newest mark; None if records are unusable."""
+        """Return what the accounts had spent at the newest mark.
+
+        Return None if the records are unusable.
+        """
         found: AnchorSums | None = None
         with contextlib.suppress(OSError):
             file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
@@ -129,10 +134,10 @@ class FileAnchor:
         return found
 
     def keep_sums(self, accounts: Sequence[Account], head: LedgerHead, mark: AnchorMark) -> bool:
-        """Write the first record: what all accounts have spent by that head.
+        """Write the first record: what all accounts have spent at that head.
 
-        Returns False and writes nothing if the mark is no longer the newest: an older version,
-        which writes no records, may have charged since.
+        Return False and write nothing if the mark is no longer the newest. An older version of the
+        program, which writes no records, may have charged since.
         """
         with contextlib.suppress(OSError), _locked(self._path) as file:
             slots = _read_slots(file)
@@ -163,7 +168,7 @@ class FileAnchor:
             self._steps.run(step)
 
     def _is_covered(self, step: _Step) -> bool:
-        """Say whether this process has already made a mark and accounts as new as these durable."""
+        """Say whether a mark and accounts at least as new as these are durable already."""
         mark = AnchorMark(step.head.ledger, *step.position, step.head.hash)
         return _is_covered(mark, self._synced) and all(
             self._synced_accounts.get(one.account.name, (0, 0))
@@ -189,7 +194,7 @@ class FileAnchor:
                 raise _frozen("The ledger's history differs from the one that the anchor saw.")
             slot = _next_slot(file, newest, step)
             if slot == newest:
-                os.fdatasync(file)  # its writer may have been killed before its sync
+                os.fdatasync(file)  # the process that wrote it may have been killed before its sync
             else:
                 _write(file, SLOTS[_older(slots)], slot)
             is_written = True
@@ -213,7 +218,8 @@ class FileAnchor:
             file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 slots = _read_slots(file)
-                if None in slots:  # a write is in progress, or a slot is damaged: lock, read again
+                # a write is in progress, or a slot is damaged: take the lock and read again
+                if None in slots:
                     fcntl.flock(file, fcntl.LOCK_SH)
                     slots = _read_slots(file)
             finally:
@@ -222,7 +228,7 @@ class FileAnchor:
 
 
 def _next_slot(file: int, newest: _Slot | None, step: _Step) -> _Slot:
-    """Append the step's record to the others; return the slot that includes it."""
+    """Append the step's record to the records; return the slot that includes the record."""
     mark = AnchorMark(step.head.ledger, *step.position, step.head.hash)
     is_news = _is_news(None if newest is None else newest.mark, mark)
     if newest is None:
@@ -242,13 +248,16 @@ def _added(file: int, sums: tuple[int, int, int], step: _Step) -> tuple[int, int
         return begin, end, most
     known = _sums_of(file, (begin, end, most))
     if known is None:
-        return None  # damaged: the next process that opens the vault writes new sums
+        return None  # damaged; the next process that opens the vault writes new sums
     size = len(snapshot(known))
     return _keep(file, known, FIRST_RECORD if FIRST_RECORD + size <= begin else end)
 
 
 def _keep(file: int, sums: AnchorSums, at: int) -> tuple[int, int, int]:
-    """Write all sums as one record; return its region, and the end beyond which to fold again."""
+    """Write all sums as one record; return its bytes (start, end), and when to fold again.
+
+    The last number is the end of the records beyond which they are folded again.
+    """
     line = snapshot(sums)
     _put(file, line, at)
     return at, at + len(line), at + max(FOLD_BYTES, FOLD_TIMES * len(line))
@@ -265,7 +274,7 @@ def _put(file: int, content: bytes, at: int) -> None:
 
 
 def _is_covered(mark: AnchorMark, synced: AnchorMark | None) -> bool:
-    """Say whether the synced mark is this one, or a newer one of the same ledger."""
+    """Say whether the synced mark is the given mark, or a newer one of the same ledger."""
     if synced is None or synced.ledger != mark.ledger:
         return False
     return mark == synced or (mark.epoch, mark.seq) < (synced.epoch, synced.seq)
@@ -332,7 +341,7 @@ def _write(file: int, offset: int, slot: _Slot) -> None:
         _put(file, (_checksum(text) + text).ljust(SLOT_BYTES, b"\n"), offset)
         os.fdatasync(file)
     except OSError:
-        os.pwrite(file, bytes(SLOT_BYTES), offset)  # erase a mark that was not synced
+        os.pwrite(file, bytes(SLOT_BYTES), offset)  # erase a mark that was never synced
         raise
 
 

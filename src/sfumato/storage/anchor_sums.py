@@ -1,8 +1,9 @@
 """Records of what each account has spent, in the anchor file: appended, then folded into one.
 
-A record has a place in the ledger, and the sums there of the accounts that were debited since the
-record before. Sums only grow, so records may have any order: the latest place and the largest sum
-count for each account. Past marks show which entries a ledger shares with the anchor.
+A record holds a position in the ledger, and the sums at that position of the accounts that were
+debited since the previous record. Sums only grow, so records may have any order: for each account,
+the latest position and the largest sum count. Past marks show which entries a ledger shares with
+the anchor.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from sfumato.vault.ledger_entries import (
     LedgerHead,
 )
 
-MARKS: Final = 1024  # past marks that are kept when records are folded; fewer of the older ones
+MARKS: Final = 1024  # past marks that folding keeps; it keeps fewer of the older ones
 _DOMAIN: Final = b"sfumato-anchor-sums/1\n"
 _CHECK: Final = 16  # hex digits of a record's checksum; it detects torn writes, not forgery
 
 
 def record(heads: Sequence[LedgerHead], accounts: Iterable[AnchoredAccount]) -> bytes:
-    """Return one record: past heads, and accounts, each with its sums at its own place."""
+    """Return one record: past heads, and accounts, each with its sums at its own position."""
     return _line([ChainPosition(head.epoch, head.seq, head.hash) for head in heads], accounts)
 
 
 def snapshot(sums: AnchorSums) -> bytes:
-    """Return one record that replaces all others."""
+    """Return one record that replaces all other records."""
     return _line(_thinned(sums.marks), sums.accounts)
 
 
@@ -60,7 +61,7 @@ def _numbers(one: AnchoredAccount) -> list[object]:
 
 
 def read(region: bytes) -> AnchorSums | None:
-    """Merge all records of a region, or return None if one of them is damaged."""
+    """Merge all records of a region of the file; return None if one of them is damaged."""
     marks: list[ChainPosition] = []
     known: dict[str, AnchoredAccount] = {}
     for line in region.split(b"\n")[:-1]:

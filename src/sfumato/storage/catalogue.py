@@ -10,7 +10,7 @@ from sfumato.storage.records_database import Records
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Grant, Listing, Opened
 
-FOLDERS: Final = ("tables", "people")  # of the vault, in which prepared tables and sketches lie
+FOLDERS: Final = ("tables", "people")  # folders of the vault that hold prepared tables and sketches
 _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS versions (
         id {integer} NOT NULL PRIMARY KEY, name TEXT NOT NULL, card TEXT NOT NULL,
@@ -39,7 +39,10 @@ _CURRENT: Final = (
 
 
 class SqlCatalogue:
-    """A Catalogue in the records database. It keeps every version; the newest is current."""
+    """A Catalogue in the records database.
+
+    It keeps every card version, and the newest is current.
+    """
 
     def __init__(
         self, records: Records, read: Callable[[str, str], Card], root: Path | None = None
@@ -47,10 +50,11 @@ class SqlCatalogue:
         self._records = records
         self._read = read
         self._root = root  # the vault's current folder
-        # name -> (connection, version, listing). A version never changes, but after a restored
-        # backup its id may belong to another; then the connection is a new one.
+        # name -> (connection number, version, listing). A version never changes. But after a
+        # restored backup its id may belong to another version; then the connection number is a new
+        # one.
         self._last: dict[str, tuple[int, int, Listing]] = {}
-        self._cards: dict[tuple[str, str], Card] = {}  # all versions, by name and text
+        self._cards: dict[tuple[str, str], Card] = {}  # (name, text) -> card, for all versions
         records.make(_TABLES)
 
     def names(self) -> tuple[str, ...]:
@@ -62,7 +66,7 @@ class SqlCatalogue:
         """Return the current version of a data set, or None; names ignore letter case."""
         if (
             not name.isascii() or not name.isprintable()
-        ):  # card names are printable ASCII; databases fold other letters differently
+        ):  # card names are printable ASCII; databases treat the case of other letters differently
             return None
         rows = self._records.rows(
             "SELECT max(id) FROM versions WHERE lower(name) = lower(?)", (name,)
@@ -77,7 +81,7 @@ class SqlCatalogue:
         return tuple(found[one] for one in texts)
 
     def cards_of(self, name: str) -> tuple[Card, ...]:
-        """Return the signed cards of one data set, all versions; it reads no other card."""
+        """Return the signed cards of one data set, all versions, without reading any other card."""
         sql = "SELECT name, card FROM versions WHERE lower(name) = lower(?) ORDER BY id"
         texts = [(str(name), str(card)) for name, card in self._records.rows(sql, (name,))]
         return tuple(self._cards.get(one) or self._read(*one) for one in texts)
@@ -88,7 +92,7 @@ class SqlCatalogue:
         return str(self._records.rows(sql, (name,))[0][0])
 
     def put(self, listing: Listing, card_text: str, people: str, sketch: str) -> None:
-        """Make this the current version of the data set."""
+        """Make this listing the current version of the data set."""
         with self._records.change() as link:
             found = link.rows("SELECT coalesce(max(id), 0) + 1 FROM versions")
             link.change(
@@ -108,7 +112,7 @@ class SqlCatalogue:
         return tuple(sorted(str(team) for (team,) in rows))
 
     def opened(self, name: str, user: str) -> Opened | None:
-        """Return the results of `find`, `groups_of` and `is_frozen`, read by one statement."""
+        """Return what `find`, `groups_of` and `is_frozen` return, read by one SQL statement."""
         if not name.isascii() or not name.isprintable():
             return None
         rows = self._records.rows(_OPENED, (name, name.casefold(), user, user, name))
@@ -153,7 +157,7 @@ class SqlCatalogue:
         return tuple(sorted((Grant(*map(str, row)) for row in rows), key=lambda g: (g.user, g.at)))
 
     def enrolled(self) -> tuple[tuple[str, str], ...]:
-        """Return pairs of user and group for all who are enrolled for every data set."""
+        """Return (user, group) of all users who are enrolled for every data set."""
         rows = self._records.rows("SELECT person, team FROM members")
         return tuple(sorted((str(person), str(team)) for person, team in rows))
 
@@ -178,7 +182,7 @@ class SqlCatalogue:
         return bool(self._records.rows(sql, (data_set.casefold(),)))
 
     def people(self, owner: str | None = None) -> tuple[tuple[str, str], ...]:
-        """Return people domains, of one owner or all, with the sketch file of each table."""
+        """Return (people domain, sketch file) of each table, of one owner or of all."""
         rows = self._records.rows("SELECT people, sketch, owner FROM versions ORDER BY id")
         return tuple((str(p), self._now(str(s))) for p, s, whose in rows if owner in (None, whose))
 
@@ -187,14 +191,15 @@ class SqlCatalogue:
         self._records.close()
 
     def _listing(self, name: str, version: int) -> Listing | None:
-        """Return this version of the data set; its card is parsed once and cached."""
+        """Return this version of the data set; its card is parsed once, then cached."""
         key = name.casefold()
         made, known, found = self._last.get(key, (0, 0, None))
         if found is not None and (made, known) == (self._records.made, version):
             return found
-        made = self._records.made  # before the query: a later reconnect must make the cache stale
+        # taken before the query, so that a later reconnect makes the cache entry stale
+        made = self._records.made
         rows = self._records.rows(_CURRENT, (version, name))
-        if not rows:  # the database was restored since the version was found
+        if not rows:  # the database was restored after the version was found
             return None
         spelled, text, place, owner = map(str, rows[0])
         listing = Listing(self._read(spelled, text), self._now(place), owner)
@@ -202,7 +207,7 @@ class SqlCatalogue:
         return listing
 
     def _now(self, stored: str) -> str:
-        """Return the current path of a vault's file; the vault may have been moved or copied."""
+        """Return the current path of a file of the vault, which may have been moved or copied."""
         path = Path(stored)
         if self._root is None or path.parent.name not in FOLDERS:
             return stored

@@ -1,4 +1,4 @@
-"""The database interface of the ledger, which SQLite and PostgreSQL implement."""
+"""The database interface of the ledger; SQLite and PostgreSQL implement it."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ def exception_of(code: FaultCode) -> Refused | Bug:
 
 @dataclass(frozen=True)
 class Dialect:
-    """The SQL in which SQLite and PostgreSQL differ."""
+    """The parts of SQL in which SQLite and PostgreSQL differ."""
 
     integer: str
     table_end: str
     least: str
-    lock: str  # appended to the SELECT that locks the head
+    lock: str  # appended to the SELECT that reads the head, to lock it
     exists: str  # a query that returns a row if the ledger's tables exist
-    bytewise: str  # appended to a text column to compare it by bytes
-    guards: tuple[str, ...]  # statements that make entries and answers append-only
+    bytewise: str  # appended to a text column, to compare it byte by byte
+    guards: tuple[str, ...]  # SQL statements that make entries and answers append-only
 
 
 class DatabaseLink(Protocol):
-    """One open database connection. Statements use `?`; every error is raised as a Fault."""
+    """One open database connection; statements use `?`, and every error is raised as a Fault."""
 
     def check_place(self) -> None:
         """Raise a Fault if the database file was moved or replaced since it was opened."""
@@ -69,11 +69,11 @@ class DatabaseLink(Protocol):
         ...
 
     def commit(self) -> None:
-        """Commit; return when everything since `begin` is durable."""
+        """Commit the transaction; return when all its changes are durable."""
         ...
 
     def rollback(self) -> None:
-        """Undo everything since `begin`; do nothing if no transaction is open."""
+        """Undo the open transaction; do nothing if there is none."""
         ...
 
     # Any: the type of each column depends on the table
@@ -95,7 +95,7 @@ class DatabaseLink(Protocol):
 
 
 class Database(Protocol):
-    """The place of a ledger's database, and its SQL dialect."""
+    """The location of a ledger's database, and its SQL dialect."""
 
     @property
     def dialect(self) -> Dialect:
@@ -103,5 +103,5 @@ class Database(Protocol):
         ...
 
     def connect(self) -> DatabaseLink:
-        """Open a connection, and check that its settings make commits durable."""
+        """Open a connection; check that its settings make commits durable."""
         ...

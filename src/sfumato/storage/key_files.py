@@ -1,6 +1,6 @@
 """Key files of mode 0600: the vault's salt, receipt key, site identity and engine secrets.
 
-If the vault is encrypted at rest, so are these files.
+If the vault is encrypted at rest, these files are encrypted too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from sfumato.dp.refusal import Refused
 from sfumato.system.durable_files import sync, write_new
 from sfumato.vault.encryption_at_rest import AtRest, DecryptionError
 
-_PRIVATE: Final = "private"  # the name in the encryption of texts, whose files may be renamed
+# the file name used for encrypting texts, because their files may be renamed
+_PRIVATE: Final = "private"
 
 
 def make_secret(path: Path, dice: RandomSource, rest: AtRest | None = None) -> None:
@@ -51,14 +52,14 @@ def read_secret(path: Path, rest: AtRest | None = None) -> bytes:
 
 
 def site_secret(path: Path, dice: RandomSource, rest: AtRest | None = None) -> bytes:
-    """Return the secret key of the vault's identity as a site; make it on first use."""
+    """Return the secret key of the vault's identity as a federated site; create it on first use."""
     if not path.exists():
         draft = path.with_name(f".{path.name}-{dice.draw(8).hex()}")
         write_new(draft, encrypted_at_rest(rest, path.name, dice.draw(32)))
-        with contextlib.suppress(FileExistsError):  # another process made it first: use that one
+        with contextlib.suppress(FileExistsError):  # another process created it first: use that one
             os.link(draft, path)
         draft.unlink()
-        sync(path.parent)  # else a crash could lose a key that other sites have registered
+        sync(path.parent)  # without this, a crash could lose a key that other sites have registered
     return read_secret(path, rest)
 
 
@@ -92,7 +93,7 @@ def read_private(path: Path, rest: AtRest | None = None) -> str:
 
 
 class ReceiptKey:
-    """An Ed25519 key made from 32 secret bytes."""
+    """An Ed25519 key pair derived from 32 secret bytes."""
 
     def __init__(self, secret: bytes) -> None:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

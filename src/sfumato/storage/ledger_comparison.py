@@ -1,4 +1,4 @@
-"""Verify the ledger's state tables: compare every row with the hash chain it must follow from."""
+"""Verify the ledger's state tables: compare every row with the row that the hash chain implies."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ class _Joined(NamedTuple):
 
 
 def compare(link: DatabaseLink) -> Verdict:
-    """Verify the chain, then the head and all rows against it; the verdict has the first fault."""
+    """Verify the chain, then compare the head and all rows with it.
+
+    The verdict names the first fault.
+    """
     verdict = verify(_entries(link))
     if verdict.fault is not None:
         return verdict
@@ -64,7 +67,7 @@ def compare(link: DatabaseLink) -> Verdict:
 
 
 def _entries(link: DatabaseLink) -> Iterator[Entry]:
-    after = -(2**60)  # include sequence numbers below 1, which no valid ledger has
+    after = -(2**60)  # so that sequence numbers below 1, which no valid ledger has, are included
     while page := ledger_rows.entry_page(link, after, _PAGE):
         yield from page
         after = page[-1].seq

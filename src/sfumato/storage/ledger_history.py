@@ -25,7 +25,7 @@ def past_of(link: DatabaseLink, user: str, op: str) -> PastOperation | None:
 
 
 _BALLOT = (
-    '{"answer!_key":"ballot/%'  # LIKE pattern of a ballot's entry: see features/surveys/release.py
+    '{"answer!_key":"ballot/%'  # LIKE pattern of a ballot's entry; see features/surveys/release.py
 )
 
 
@@ -34,9 +34,9 @@ def charges(
 ) -> tuple[Entry, ...]:
     """Return the charges and repeats before that entry, of these people or data set, newest first.
 
-    The search is a LIKE over entry bodies. They are canonical JSON, in whose strings every quote
-    is escaped, so a pattern such as "people":"x" matches only the real field. Ballots are left out:
-    they aren't answers to queries, and each respondent has an entry.
+    The search is a LIKE over entry bodies. They are canonical JSON, in whose strings every quote is
+    escaped. So a pattern such as "people":"x" matches only the real field. Ballots are left out:
+    they aren't answers to queries, and each respondent has one entry.
     """
     wanted = [
         f"{json.dumps(key)}:{json.dumps(value)}"

@@ -1,4 +1,4 @@
-"""The ledger's write operations, each inside an open transaction, for every database."""
+"""The ledger's write operations, for every database; each runs inside an open transaction."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def charge(work: LedgerTransaction, asked: Charge, mark: Mark = None) -> Outcome
 def with_mark_check(
     mark: Mark, act: Callable[[LedgerTransaction], object]
 ) -> Callable[[LedgerTransaction], object]:
-    """Wrap an act so that it first checks, as a charge does, that the ledger has the mark."""
+    """Wrap an act so that it first checks that the ledger contains the mark, as a charge does."""
 
     def done(work: LedgerTransaction) -> object:
         if mark is not None:
@@ -83,16 +83,17 @@ def with_mark_check(
 
 
 def _open_charge(work: LedgerTransaction, asked: Charge) -> Pending | None:
-    """Return the operation that computes the same answer now, or None.
+    """Return the operation that is computing the same answer now, or None.
 
-    A killed process never ends its operation, so one older than `wait_limit_s` is ignored.
+    A killed process never ends its operation, so an operation older than `wait_limit_s` is ignored.
     """
     if asked.wait_limit_s == 0:
         return None
     now = datetime.fromisoformat(work.now())
     since = now - timedelta(seconds=asked.wait_limit_s)
     for seq, at, user, op in ledger_rows.open_charges(work.link, asked.answer_key):
-        if since < datetime.fromisoformat(at) <= now:  # later than now: the clock was set back
+        # a start later than now: the clock was set back
+        if since < datetime.fromisoformat(at) <= now:
             return Pending(seq, user, op)
     return None
 
@@ -104,7 +105,7 @@ def _known_operation(work: LedgerTransaction, asked: Charge, known: Operation) -
         return Failed(known.seq, ledger_rows.entry_body(work.link, _ended(known))["code"])
     accounts = ledger_rows.accounts_of(work.link, [debtor.account for debtor in asked.debtors])
     if known.state == "charged":
-        if known.answer_key != asked.answer_key:  # the operation paid for another answer
+        if known.answer_key != asked.answer_key:  # the operation paid for a different answer
             return Reused(asked.op)
         if is_shape_frozen(work, asked.shape):
             return ShapeFrozen(asked.shape)
@@ -122,7 +123,7 @@ def _pay_in_full(work: LedgerTransaction, asked: Charge, names: list[str]) -> Ch
 
 
 def _day(now: str) -> str:
-    """Return midnight of the day, as ISO text."""
+    """Return midnight of the day of this time, as ISO text."""
     return (
         datetime.fromisoformat(now)
         .replace(hour=0, minute=0, second=0)
@@ -150,7 +151,7 @@ def _repeat(work: LedgerTransaction, asked: Charge, answer: str) -> OperationSta
 
 
 def _owner_of(account: str) -> str:
-    """Return the account to which a window belongs; what it paid for is paid in every window."""
+    """Return the account of a window account; what it paid for counts as paid in every window."""
     parts = parts_of(account)
     return account if parts is None else parts[2]
 
@@ -176,7 +177,7 @@ def _operation(asked: Charge, state: str, seq: int) -> Operation:
 
 
 def settle_one(one: AnswerToStore, work: LedgerTransaction) -> Settled:
-    """Store the answer of a charged operation, unless its key has one already."""
+    """Store the answer of a charged operation, unless its key already has an answer."""
     settled = _settle(work, one.user, one.op, one.answer)
     names = one.names
     return (
@@ -201,7 +202,7 @@ def _settle(work: LedgerTransaction, user: str, op: str, answer: str) -> Settled
 def _release(
     work: LedgerTransaction, known: Operation, debtors: list[str], answer: str, standing: str | None
 ) -> Settled:
-    """Append the release entry and end the operation; keep an answer that was stored first."""
+    """Append the release entry and end the operation; an answer that was stored first stays."""
     payers = (
         debtors
         if standing is None
@@ -235,7 +236,7 @@ def fail(work: LedgerTransaction, user: str, op: str, *, code: str, shape: str |
     elif known.state == "answered" and shape is not None and not is_shape_frozen(work, shape):
         work.append(
             "shape-frozen", {"shape": shape}
-        )  # another worker answered it, but this one hit a limit
+        )  # another worker stored the answer, but this worker hit a limit
         _freeze_shape(work, shape)
     answer = _answer_of(work, known) if known.state == "answered" else ""
     return Settled(work.head, known.seq, answer)
@@ -296,9 +297,9 @@ def open_account(work: LedgerTransaction, name: str, cap: Cap) -> Account:
 
 
 def set_cap(work: LedgerTransaction, name: str, cap: Cap, before: Cap | None = None) -> Account:
-    """Change a cap, unless it is no longer `before`; return the account.
+    """Change a cap, unless the cap is no longer `before`; return the account.
 
-    A cap below what is spent is allowed; the account then can't pay.
+    A cap below what is spent is allowed. The account then can't pay.
     """
     found = _account(work, name)
     if before is not None and found.cap != before:
@@ -312,13 +313,13 @@ def set_cap(work: LedgerTransaction, name: str, cap: Cap, before: Cap | None = N
 
 
 def note(work: LedgerTransaction, kind: str, body: dict[str, object]) -> LedgerHead:
-    """Append an owner's act; return the new head."""
+    """Append an owner's act to the chain; return the new head."""
     work.append(kind, body)
     return work.head
 
 
 def acknowledge(work: LedgerTransaction, debits: dict[str, Amounts], why: str) -> LedgerHead:
-    """Open a new epoch and unfreeze; debit what may be lost, up to each cap at most."""
+    """Open a new epoch and unfreeze; debit what may have been lost, at most up to each cap."""
     clipped = {name: _clipped(_account(work, name), amounts) for name, amounts in debits.items()}
     return _go_on(work, clipped, {"why": why})
 
@@ -326,8 +327,8 @@ def acknowledge(work: LedgerTransaction, debits: dict[str, Amounts], why: str) -
 def acknowledge_loss(work: LedgerTransaction, loss: Loss, why: str) -> LedgerHead:
     """Open a new epoch and unfreeze; debit exactly what was lost, even beyond a cap.
 
-    An account that only the lost entries had is opened with the cap that the anchor knows. A cap
-    that may have been lowered in the lost entries is lowered again.
+    An account that only the lost entries contained is opened with the cap that the anchor knows. A
+    cap that the lost entries may have lowered is lowered again.
     """
     for account in loss.accounts:
         found = ledger_rows.account(work.link, account.name)

@@ -41,7 +41,7 @@ class Operation:
 
 
 def standing(link: DatabaseLink, lock: str = "") -> Standing:
-    """Read the ledger's head and state; with the dialect's lock, other writers wait."""
+    """Read the ledger's head and state; with the dialect's lock, other writers have to wait."""
     sql = "SELECT ledger, epoch, seq, hash, frozen, origin FROM ledger_head"
     found = link.rows(sql + lock)
     if len(found) != 1:
@@ -51,7 +51,7 @@ def standing(link: DatabaseLink, lock: str = "") -> Standing:
 
 
 def standing_with(link: DatabaseLink, seq: int) -> tuple[LedgerHead, str | None, Entry | None]:
-    """Return the head, why the ledger is frozen, and one entry or None, by one statement."""
+    """Return the head, why the ledger is frozen, and one entry or None, by one SQL statement."""
     named = ", ".join(f"e.{column}" for column in ENTRY.split(", "))
     found = link.rows(
         f"SELECT h.ledger, h.epoch, h.seq, h.hash, h.frozen, {named}"
@@ -103,7 +103,7 @@ def account(link: DatabaseLink, name: str) -> Account | None:
 
 
 def accounts(link: DatabaseLink) -> tuple[Account, ...]:
-    """Return every account, sorted by name in Python: databases sort by their own locale."""
+    """Return every account; Python sorts them by name, because databases sort by their locale."""
     found = (account_in(row) for row in link.rows(f"SELECT {ACCOUNT} FROM ledger_accounts"))
     return tuple(sorted(found, key=lambda one: one.name))
 
@@ -148,7 +148,7 @@ def operation(link: DatabaseLink, user: str, op: str) -> Operation | None:
 
 
 def open_charges(link: DatabaseLink, answer_key: str) -> list[tuple[int, str, str, str]]:
-    """Return the open charges for an answer: sequence number, time, user and operation."""
+    """Return the operations that are computing an answer: sequence number, time, user and id."""
     sql = (
         "SELECT e.seq, e.at, o.asker, o.op FROM ledger_operations o"
         " JOIN ledger_entries e ON e.seq = o.seq"
@@ -169,7 +169,7 @@ def answer_of(link: DatabaseLink, user: str, op: str) -> str | None:
 def standing_accounts(
     link: DatabaseLink, answer_key: str, names: Sequence[str]
 ) -> dict[str, tuple[Account, bool]]:
-    """Return the named accounts that exist, and whether each has paid for the answer."""
+    """Return the named accounts that exist, each with whether it has paid for the answer."""
     sql = (
         f"SELECT {ACCOUNT}, (SELECT 1 FROM ledger_payers p"
         " WHERE p.answer_key = ? AND p.account = a.name)"
@@ -182,7 +182,7 @@ def standing_accounts(
 def operation_and_answer(
     link: DatabaseLink, user: str, op: str
 ) -> tuple[Operation, Body, str | None] | None:
-    """Return an operation, its charge's body, and its stored answer, by one statement."""
+    """Return an operation, its charge's body and its stored answer, by one SQL statement."""
     sql = (
         "SELECT o.asker, o.op, o.request, o.answer_key, o.state, o.seq, o.ended, e.body, a.answer"
         " FROM ledger_operations o JOIN ledger_entries e ON e.seq = o.seq"
@@ -197,7 +197,7 @@ def operation_and_answer(
 
 
 def add_operation(link: DatabaseLink, known: Operation) -> None:
-    """Insert an operation; the primary key excludes a second one of the same asker and id."""
+    """Insert an operation; the primary key prevents a second one with the same user and id."""
     sql = "INSERT INTO ledger_operations (asker, op, request, answer_key, state, seq, ended)"
     values = (
         known.user,
@@ -219,33 +219,33 @@ def end_operation(link: DatabaseLink, known: Operation, state: str, ended: int) 
 
 
 def standing_answer(link: DatabaseLink, answer_key: str) -> str | None:
-    """Return the stored answer of this key, or None."""
+    """Return the answer that is stored under this key, or None."""
     sql = "SELECT answer FROM ledger_answers WHERE answer_key = ?"
     found: list[tuple[str]] = link.rows(sql, (answer_key,))
     return found[0][0] if found else None
 
 
 def add_answer(link: DatabaseLink, answer_key: str, seq: int, answer: str) -> None:
-    """Insert an answer; the primary key excludes a second one of the same key."""
+    """Insert an answer; the primary key prevents a second one under the same key."""
     sql = "INSERT INTO ledger_answers (answer_key, seq, answer) VALUES (?, ?, ?)"
     link.change(sql, (answer_key, seq, answer))
 
 
 @dataclass(frozen=True)
 class StateBeforeCharge:
-    """The ledger's state before a charge: its operation, shape, stored answer and accounts."""
+    """The ledger's state before a charge: operation, question shape, stored answer and accounts."""
 
     known: Operation | None
     is_frozen: bool
     answer: str | None
-    is_being_computed: bool  # another operation has paid for the answer and has not ended
-    are_open: bool  # all of the accounts exist
+    is_being_computed: bool  # another operation has paid for the answer and is computing it
+    are_open: bool  # whether all of the accounts exist
 
 
 def state_before_charge(
     link: DatabaseLink, asked: Charge, names: Sequence[str]
 ) -> StateBeforeCharge:
-    """Read the ledger's state before a charge, by one statement."""
+    """Read the ledger's state before a charge, by one SQL statement."""
     sql = (
         "SELECT (SELECT 1 FROM ledger_frozen_shapes WHERE shape = ?),"
         " (SELECT answer FROM ledger_answers WHERE answer_key = ?),"
@@ -264,7 +264,7 @@ def state_before_charge(
 
 
 def without_payers(link: DatabaseLink, answer_key: str, names: Sequence[str]) -> list[str]:
-    """Return the names of accounts that have not paid for the answer, in their order."""
+    """Return the names of the accounts that have not paid for the answer, in their order."""
     sql = "SELECT account FROM ledger_payers WHERE answer_key = ? AND account IN"
     found = link.rows(f"{sql} ({marks(len(names))})", (answer_key, *names))
     paid = {name for (name,) in found}
@@ -280,5 +280,5 @@ def add_payers(link: DatabaseLink, answer_key: str, seq: int, names: Sequence[st
 
 
 def marks(count: int) -> str:
-    """Return that many `?` placeholders, separated by commas."""
+    """Return `count` SQL placeholders (`?`), separated by commas."""
     return ", ".join("?" * count)

@@ -1,4 +1,4 @@
-"""The ledger's tables: integer amounts with CHECK constraints, and append-only rows."""
+"""The ledger's SQL tables: integer amounts with CHECK constraints, and append-only rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sfumato.vault.hash_chain import MAX_SUM
 APPEND_ONLY: Final = ("ledger_entries", "ledger_answers", "ledger_payers")
 SUMS: Final = ("epsilon", "delta", "rho", "rho_delta")
 
-# The two tests of the privacy filter (soundness rule 3), the same as in `fits_under_cap`.
+# The two tests of the privacy filter (soundness rule 3), as in `fits_under_cap`.
 _WITHIN: Final = (
     "(spent_epsilon <= cap_epsilon AND spent_delta <= cap_delta)"
     " OR (spent_rho <= cap_rho AND spent_rho_delta <= cap_rho_delta)"
@@ -36,7 +36,7 @@ _ENTRIES = """CREATE TABLE ledger_entries (
     hash TEXT NOT NULL
 ){table_end}"""
 
-# `lowered` is 1 exactly while an owner's new cap is below what is spent. Every debit writes 0, so
+# `lowered` is 1 exactly while an owner's new cap is below what is spent. Every debit writes 0. So
 # the CHECK enforces the privacy filter for every debit, even if a statement's WHERE is wrong.
 _ACCOUNTS = """CREATE TABLE ledger_accounts (
     name TEXT NOT NULL PRIMARY KEY,
@@ -57,7 +57,7 @@ _OPERATIONS = """CREATE TABLE ledger_operations (
     CHECK ((state = 'charged') = (ended IS NULL))
 ){table_end}"""
 
-# A partial index of open operations, to find one that computes the same answer now.
+# A partial index of open operations, to find the one that is computing the same answer.
 _READINGS = """CREATE INDEX ledger_readings ON ledger_operations (answer_key)
     WHERE state = 'charged'"""
 

@@ -1,6 +1,7 @@
 """One open ledger transaction: it locks the head, appends entries and debits accounts.
 
-If several acts share it (group commit), each has a savepoint, so a refused act undoes itself alone.
+If several acts share the transaction (group commit), each has a savepoint. So the database undoes
+only the act that is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from sfumato.vault.ledger_entries import Account, AnchorMark, Cap, Entry, Ledger
 
 
 class CannotPay(Exception):
-    """An account can't pay, so the act is undone."""
+    """An account can't pay; the transaction undoes the act."""
 
     def __init__(self, account: Account) -> None:
         super().__init__(account.name)
@@ -37,7 +38,7 @@ class CannotPay(Exception):
 
 
 class HistoryLost(Exception):
-    """The ledger isn't the one that the anchor saw, so the act is undone."""
+    """The ledger isn't the one that the anchor saw; the transaction undoes the act."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -54,21 +55,22 @@ class LedgerTransaction:
     head: LedgerHead
     frozen: str | None
     origin: str
-    database_id: str = ""  # id of this database; differs from `origin` after a move
+    database_id: str = ""  # id of the database in use; differs from `origin` after a move
     is_dirty: bool = False
-    has_notes: bool = False  # has written notes, perhaps undone since
-    has_mark: bool = False  # the anchor's mark was checked and found
-    lacks_mark: bool = False  # the anchor's mark was checked and not found
-    vouches: Callable[[datetime], bool] = lambda _: False  # that the clock was not set ahead
+    has_notes: bool = False  # whether notes were written, even if they were undone since
+    has_mark: bool = False  # the anchor's mark was checked, and the ledger contains it
+    lacks_mark: bool = False  # the anchor's mark was checked, and the ledger lacks it
+    # confirms that the clock was not set ahead
+    vouches: Callable[[datetime], bool] = lambda _: False
     trusted: datetime | None = None  # the clock's time, if its day is trusted
     debited: dict[str, Account] = field(default_factory=dict)  # debited accounts, as they are now
     heads: list[LedgerHead] = field(
         default_factory=list
-    )  # the head after each act, which receipts name
+    )  # the head after each act; receipts name these heads
 
     def savepoint(self) -> LedgerTransaction:
-        """Create a savepoint; return a copy of the state for `rollback_to`."""
-        self.link.change("SAVEPOINT act")  # a rollback by name uses the newest of that name
+        """Create a savepoint; return a copy of this object's state for `rollback_to`."""
+        self.link.change("SAVEPOINT act")  # a rollback to a name uses its newest savepoint
         return replace(self, debited=dict(self.debited))
 
     def rollback_to(self, savepoint: LedgerTransaction) -> None:
@@ -101,7 +103,7 @@ class LedgerTransaction:
         return made
 
     def check_mark(self, mark: AnchorMark) -> None:
-        """Raise HistoryLost unless this ledger has the anchor's mark.
+        """Raise HistoryLost unless this ledger contains the anchor's mark.
 
         If the ledger was moved to another database, the mark must be the head itself. Then no entry
         is missing and nobody has continued elsewhere, so the ledger continues here.
@@ -123,7 +125,7 @@ class LedgerTransaction:
 
     @property
     def is_moved(self) -> bool:
-        """Say whether the ledger was moved: its last database is another than this one."""
+        """Say whether the ledger was moved: the database that it was last in is not this one."""
         return self.origin != self.database_id
 
     def _move(self) -> None:
@@ -132,7 +134,7 @@ class LedgerTransaction:
             self.origin = self.database_id
 
     def window_day(self) -> date:
-        """Return the day for budget windows; store the clock's day if it is trusted now."""
+        """Return the day that budget windows use; store the clock's day if it is trusted now."""
         now = datetime.fromisoformat(self.now())
         seen = seen_day(self.link, self.dialect)
         day = trusted_day(seen, now.date(), is_vouched=self.vouches(now))
@@ -141,18 +143,18 @@ class LedgerTransaction:
         return day
 
     def trust(self, day: date, now: datetime) -> None:
-        """Store that the clock's day is trusted; a second call for the same day adds nothing."""
+        """Store that the clock's day is trusted; do nothing if that day is stored already."""
         self.open_missing({f"{CLOCK}{day.isoformat()}": Cap(0, 0, 0, 0)})
         self.trusted = now
 
     def freeze(self, reason: str) -> None:
-        """Freeze the ledger, which refuses every charge; the first reason is kept."""
+        """Freeze the ledger, so that it refuses every charge; the first reason is kept."""
         if self.frozen is None:
             self.append("frozen", {"reason": reason})
             self.frozen = reason
 
     def finish(self) -> None:
-        """Write the head's row, as the last step before the commit."""
+        """Write the row of the head, as the last step before the commit."""
         if not self.is_dirty:
             return
         sql = "UPDATE ledger_head SET epoch = ?, seq = ?, hash = ?, frozen = ?, origin = ?"
@@ -161,12 +163,11 @@ class LedgerTransaction:
             raise Bug("the ledger has no single head")
 
     def debit(self, names: Sequence[str], debt: PrivacyCost) -> tuple[Account, ...]:
-        """Debit every account by one conditional UPDATE, or raise CannotPay, which undoes the act.
+        """Debit every account by one conditional UPDATE; or raise CannotPay, which undoes the act.
 
-        Returns the debited accounts, in the order of `names`.
-
-        The UPDATE's WHERE is the privacy filter (`fits_under_cap`), so test and debit are one step.
-        With a SELECT before the UPDATE, two processes could both pay (soundness rule 3).
+        Return the debited accounts, in the order of `names`. The WHERE clause of the UPDATE is the
+        privacy filter (`fits_under_cap`), so test and debit are one step. With a SELECT before the
+        UPDATE, two processes could both pay (soundness rule 3).
         """
         amounts = debt_list(debt)
         paid = self.link.rows(
@@ -181,7 +182,7 @@ class LedgerTransaction:
         return tuple(able[name] for name in names)
 
     def open_missing(self, wanted: dict[str, Cap]) -> None:
-        """Open the accounts that don't exist; don't change the cap of those that do."""
+        """Open the accounts that don't exist; don't change the caps of those that do."""
         sql = f"SELECT name FROM ledger_accounts WHERE name IN ({ledger_rows.marks(len(wanted))})"
         there = {name for (name,) in self.link.rows(sql, tuple(wanted))}
         for name, cap in wanted.items():

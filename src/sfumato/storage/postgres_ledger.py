@@ -22,8 +22,8 @@ _ERRORS: Final = (psycopg.Error, UnicodeError, OverflowError)
 _CHECKED: Final = """SELECT current_setting('synchronous_commit'), current_setting('fsync'),
     current_setting('full_page_writes'), current_setting('server_encoding'), pg_is_in_recovery()"""
 _SOUND: Final = ("on", "on", "on", "UTF8", False)
-# The timeline comes from the current WAL position: the control file shows a promotion only after
-# the next checkpoint.
+# Take the timeline from the current WAL position. The control file shows a promotion only after the
+# next checkpoint.
 _ORIGIN: Final = """SELECT system_identifier,
     substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) FROM pg_control_system()"""
 
@@ -85,7 +85,7 @@ class PostgresLink:
     def __init__(self, url: str, wait_s: float) -> None:
         self._raw = _opened(url, wait_s)
         wait_ms = int(wait_s * 1000)
-        # Set in every transaction, because a pooler may give each one another session.
+        # Sent in every transaction, because a connection pooler may give each one another session.
         self._begin = (
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on;"
             f" SET LOCAL lock_timeout = {wait_ms}; SET LOCAL statement_timeout = {6 * wait_ms};"
@@ -105,7 +105,7 @@ class PostgresLink:
             raise Fault("unsound")
 
     def check_place(self) -> None:
-        """Do nothing: unlike a file, a server's database isn't replaced under a connection."""
+        """Do nothing: a server doesn't replace its database under a connection, unlike a file."""
 
     def begin(self) -> None:
         self.change(self._begin)
@@ -143,7 +143,7 @@ class PostgresLink:
             code = _code_of(error)
         if self._raw.closed:
             code = "lost"
-        raise Fault(code)  # outside the block, so that the driver's error isn't its context
+        raise Fault(code)  # raised outside the block, so that the driver's error isn't its context
 
 
 def _opened(url: str, wait_s: float) -> psycopg.Connection[tuple[Any, ...]]:

@@ -1,4 +1,7 @@
-"""The records database: catalogue, users and jobs, apart from the ledger; no rows of data sets."""
+"""The records database: catalogue, users and jobs, separate from the ledger.
+
+It holds no rows of data sets.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from sfumato.storage.shared_connection import SharedConnection
 
 
 class Records:
-    """The records database on one connection (`shared_connection.py`), one thread at a time."""
+    """The records database on one connection (`shared_connection.py`).
+
+    One thread at a time uses it.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -26,12 +32,15 @@ class Records:
 
     @property
     def made(self) -> int:
-        """Return how often it connected; after a reconnect the database may be a restored one."""
+        """Return the number of connections made so far.
+
+        After a reconnect, the database may be a restored one.
+        """
         return self._held.made
 
     @property
     def lock_rows(self) -> str:
-        """Return the suffix of a SELECT that locks its rows until the transaction ends."""
+        """Return the SQL suffix of a SELECT that locks its rows until the transaction ends."""
         return self._database.dialect.lock
 
     # Any: the type of each column depends on the table
@@ -53,7 +62,7 @@ class Records:
             except Fault as fault:
                 code = fault.code
             except BaseException:
-                self.close()  # which rolls the transaction back
+                self.close()  # closing rolls the transaction back
                 raise
             self.close()
         raise exception_of(code)

@@ -1,4 +1,4 @@
-"""Private temporary folders, one per run; the next run removes those of killed processes."""
+"""Private temporary folders, one per run; the next run removes the folders of killed processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _LOCK: Final = ".lock"
 
 
 class FileDrafts:
-    """Temporary folders (drafts) in a folder; each has a lock file, held while its process runs."""
+    """Temporary folders (drafts) inside a folder.
+
+    A process locks the lock file of each while it runs.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -34,7 +37,7 @@ class FileDrafts:
             _removed(made, lock, held)
 
     def sweep(self) -> None:
-        """Remove the folders of killed processes: those whose lock nobody holds."""
+        """Remove the folders of killed processes, whose lock nobody holds."""
         for lock in self._folder.glob(f"*{_LOCK}"):
             try:
                 held = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
@@ -44,7 +47,7 @@ class FileDrafts:
                 _removed(lock.with_suffix(""), lock, held)
             else:
                 os.close(held)
-        for folder in self._folder.glob("*"):  # folders without a lock file are leftovers, too
+        for folder in self._folder.glob("*"):  # folders without a lock file are leftovers too
             if folder.is_dir() and not folder.with_name(folder.name + _LOCK).exists():
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -66,7 +69,10 @@ def _is_free(lock: int) -> bool:
 
 
 def _removed(folder: Path, lock: Path, held: int) -> None:
-    """Remove the folder, then its lock; if the folder remains, keep the lock for the next sweep."""
+    """Remove the folder, then its lock file.
+
+    If the folder remains, keep the lock for the next sweep.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
         lock.unlink(missing_ok=True)

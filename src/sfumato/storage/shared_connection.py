@@ -1,6 +1,6 @@
-"""One database connection that threads share by a lock: opened on first use, and reopened if lost.
+"""One database connection that threads share by a lock: opened on first use, reopened if lost.
 
-After a fork, the child opens its own and leaves the parent's untouched.
+After a fork, the child opens its own connection, and does not touch the parent's.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ T = TypeVar("T")
 
 
 class SharedConnection:
-    """A connection that may not be open yet; callers hold `lock` while they use it."""
+    """A shared connection, which may not be open yet; callers hold `lock` while they use it."""
 
     def __init__(self, connect: Callable[[], DatabaseLink]) -> None:
         self._connect = connect
         self.lock = threading.RLock()
         self.link: DatabaseLink | None = None
-        self.made = 0  # how often it connected; data seen before a reconnect may be gone
+        self.made = 0  # number of connections made; data read before a reconnect may be gone
         _HELD.add(self)
 
     def connected(self) -> DatabaseLink:
-        """Return the connection, opened if necessary; the caller holds the lock."""
+        """Return the connection; open it if necessary. The caller holds the lock."""
         if self.link is None:
             self.link = self._connect()
             self.made += 1
@@ -58,7 +58,7 @@ class SharedConnection:
                 link.close()
 
     def leave_parent(self) -> None:
-        """Drop the parent's connection in a forked child, without closing it."""
+        """Forget the parent's connection in a forked child, without closing it."""
         if self.link is not None:
             _LEFT.append(self.link)
         self.link = None
@@ -67,7 +67,7 @@ class SharedConnection:
 
 _LEFT: Final[
     list[DatabaseLink]
-] = []  # never closed: closing one here would end the parent's transactions
+] = []  # never closed: closing a connection here would end the parent's transaction
 _HELD: Final[WeakSet[SharedConnection]] = WeakSet()
 
 

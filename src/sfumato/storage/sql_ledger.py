@@ -41,7 +41,7 @@ from sfumato.vault.ledger_entries import (
 )
 from sfumato.vault.ports import Clock, MarkAll
 
-# --- Track the latest entries that this process wrote without a gap, and without a note
+# --- Track the latest entries that only this process wrote, and that contain no note
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class OwnEntries:
     end: LedgerHead | None = None
 
     def extended(self, begun: LedgerHead, end: LedgerHead, *, has_notes: bool) -> OwnEntries:
-        """Return the run extended by one transaction, which wrote the entries between these heads.
+        """Return the run extended by one transaction, whose entries lie between these heads.
 
         A new run starts if another process wrote in between, or if the epoch is new. A note starts
         an empty run, because `notes` must read entries that may be notes.
@@ -63,21 +63,21 @@ class OwnEntries:
         return OwnEntries(self.start if goes_on else begun, end)
 
     def covers(self, after: int, until: int) -> bool:
-        """Say whether the run has all entries with `after` < seq <= `until`."""
+        """Say whether the run contains all entries with `after` < seq <= `until`."""
         if self.start is None or self.end is None:
             return False
         return self.start.seq <= after and until <= self.end.seq
 
 
 _PAGE: Final = 1000
-SLACK_S: Final = 3600  # seconds by which the clock may run ahead of the monotonic time
+SLACK_S: Final = 3600  # seconds by which the clock may run ahead of the monotonic clock
 Act = Callable[[LedgerTransaction], object]
 
 
 class SqlLedger:
-    """A LedgerStore with one connection for writes, one for reads, and the last head it saw.
+    """A LedgerStore with one connection for writes, one for reads, and the last head that it saw.
 
-    It is thread-safe. Acts that wait at once share one transaction (group commit,
+    It is thread-safe. Concurrent acts share one transaction (group commit,
     `system/group_commit.py`). Each act succeeds or is refused by itself, and no call returns before
     the transaction is durable. After a fork, the child opens its own connections.
     """
@@ -89,9 +89,10 @@ class SqlLedger:
         self._looking = SharedConnection(self._connected)
         self._seen: LedgerHead | None = None
         self._last_with_mark: LedgerTransaction | None = (
-            None  # the last batch, if it has checked and found the anchor's mark
+            None  # the last batch, if it checked the anchor's mark and the ledger contains it
         )
-        self._trusted: tuple[datetime, float] | None = None  # clock and monotonic time
+        # times of the clock and the monotonic clock when a day was last trusted
+        self._trusted: tuple[datetime, float] | None = None
         self._database_id = ""  # id of the database
         self._own = OwnEntries()
         self._mark: MarkAll | None = None
@@ -106,7 +107,7 @@ class SqlLedger:
     def charge(self, charge: Charge, mark: Mark = None) -> Outcome:
         """Debit every account or none, once per operation; or return the stored answer.
 
-        If the ledger lacks the anchor's mark, it is frozen and the charge is refused.
+        If the ledger lacks the anchor's mark, this freezes the ledger and refuses the charge.
         """
         try:
             outcome: Outcome = self._run_act(
@@ -119,8 +120,8 @@ class SqlLedger:
     def charge_all(self, charges: Sequence[Charge], mark: AnchorMark) -> list[Paid]:
         """Debit several charges in one transaction; return the outcome of each.
 
-        None means that nothing was changed; the caller uses `charge`, which returns the reason. An
-        error may have been paid.
+        None means that nothing was changed. The caller then uses `charge`, which returns the
+        reason. A charge with an error may have been paid.
         """
         ended = self._run_all(
             [partial(ledger_operations.charge, asked=one, mark=mark) for one in charges]
@@ -130,7 +131,7 @@ class SqlLedger:
     def settle(
         self, user: str, op: str, answer: str, names: Sequence[str] = (), mark: Mark = None
     ) -> Settled:
-        """Store a charged operation's answer; the first answer of a key is never replaced.
+        """Store a charged operation's answer; never replace the first answer of a key.
 
         The result has the named accounts as they are in the same transaction.
         """
@@ -158,7 +159,7 @@ class SqlLedger:
         return ended
 
     def thaw_shape(self, shape: str, mark: Mark = None) -> None:
-        """Unfreeze a question shape (a question without its constants) that a limit stopped."""
+        """Unfreeze a question shape: a question without its constants, which had hit a limit."""
         self._run_act(
             ledger_operations.with_mark_check(
                 mark, partial(ledger_operations.thaw_shape, shape=shape)
@@ -172,13 +173,13 @@ class SqlLedger:
         return opened
 
     def set_cap(self, name: str, cap: Cap, before: Cap | None = None, mark: Mark = None) -> Account:
-        """Change a cap, unless it is no longer `before`; return the account."""
+        """Change a cap, unless the cap is no longer `before`; return the account."""
         act = partial(ledger_operations.set_cap, name=name, cap=cap, before=before)
         made: Account = self._run_act(ledger_operations.with_mark_check(mark, act))
         return made
 
     def note(self, kind: str, body: dict[str, object]) -> LedgerHead:
-        """Append an owner's act to the ledger; its kind can't be one of the ledger's own kinds."""
+        """Append an owner's act to the ledger, of a kind that isn't one of the ledger's own."""
         if kind in hash_chain.KINDS:
             raise Bug(f"the kind {kind!r} is the ledger's own")
         head: LedgerHead = self._acts.run(lambda work: ledger_operations.note(work, kind, body))
@@ -196,11 +197,11 @@ class SqlLedger:
         return head
 
     def is_moved(self) -> bool:
-        """Say whether the ledger was moved: its last database is another than this one."""
+        """Say whether the ledger was moved: the database that it was last in is not this one."""
         return self._looking.seen(ledger_rows.standing).origin != self._database_id
 
     def go_on_here(self, mark: AnchorMark) -> LedgerHead:
-        """Accept a move to this database; freeze and refuse if the head isn't the mark."""
+        """Accept the move to this database; freeze and refuse if the head isn't the mark."""
         head: LedgerHead = self._run_act(
             ledger_operations.with_mark_check(mark, lambda work: work.head)
         )
@@ -214,13 +215,16 @@ class SqlLedger:
         return head
 
     def window_day(self) -> date:
-        """Return the day for budget windows now (`vault/budget_windows.py`)."""
+        """Return the day that budget windows use now (`vault/budget_windows.py`)."""
         now = datetime.fromisoformat(self._clock.now())
         seen = self._looking.seen(lambda link: seen_day(link, self._database.dialect))
         return trusted_day(seen, now.date(), is_vouched=self._vouches(now))
 
     def trust_day(self, mark: Mark) -> date | None:
-        """Trust the clock's day because the owner confirms it; None if a later day was trusted."""
+        """Trust the clock's day because the owner confirms it.
+
+        Return None if a later day was trusted already.
+        """
 
         def trusted(work: LedgerTransaction) -> date | None:
             now = datetime.fromisoformat(work.now())
@@ -242,7 +246,10 @@ class SqlLedger:
         return self._looking.seen(ledger_rows.standing).frozen
 
     def standing_with(self, seq: int) -> tuple[LedgerHead, str | None, Entry | None]:
-        """Return the head, why the ledger is frozen, and that entry, by one statement."""
+        """Return the head, why the ledger is frozen, and the entry with that number.
+
+        All three come from one SQL statement.
+        """
         return self._looking.seen(lambda link: ledger_rows.standing_with(link, seq))
 
     def frozen_shapes(self) -> tuple[str, ...]:
@@ -272,7 +279,7 @@ class SqlLedger:
         return self._looking.seen(lambda link: ledger_rows.answer_of(link, user, op))
 
     def is_paid_by(self, answer_key: str, names: Sequence[str]) -> bool:
-        """Say whether all of these accounts have paid for a stored answer under the key."""
+        """Say whether all of these accounts have paid for the answer stored under the key."""
         return self._looking.seen(
             lambda link: not ledger_rows.without_payers(link, answer_key, names)
         )
@@ -304,8 +311,8 @@ class SqlLedger:
     def notes(self, kind: str, after: int = 0, until: int | None = None) -> tuple[Entry, ...]:
         """Return the entries of that kind above sequence number `after`, in order.
 
-        If this process wrote all entries up to `until`, and none is a note, it returns none without
-        a query. Otherwise the result may also have entries above `until`.
+        If this process wrote all entries up to `until`, and none of them is a note, it returns no
+        entry without a query. Otherwise the result may also contain entries above `until`.
         """
         if until is not None and self._own.covers(after, until):
             return ()
@@ -331,7 +338,7 @@ class SqlLedger:
         raise self._lost(reason)
 
     def _lost(self, reason: str) -> Refused:
-        self.freeze(reason)  # an act of its own, because the act that found it was undone
+        self.freeze(reason)  # a separate act, because the act that found the loss was undone
         return hash_chain.ledger_frozen(self.frozen() or reason)
 
     def _ending(self, ended: Ended[Settled]) -> Settled | Exception:
@@ -345,7 +352,7 @@ class SqlLedger:
             return act(work)
 
     def _run_in_one_transaction(self, acts: Sequence[Act]) -> list[Ended[object]] | None:
-        """Run several acts in one transaction; None if it failed before its commit.
+        """Run several acts in one transaction; return None if it failed before its commit.
 
         If the commit fails, every act gets the error, because the commit may have succeeded.
         """
@@ -361,7 +368,10 @@ class SqlLedger:
         return [Ended(error=error)] * len(acts)
 
     def _run_all(self, acts: Sequence[Act]) -> list[Ended[Any]]:  # Any: each act has its own type
-        """Run several acts in one transaction, or each alone if it failed; advance the anchor."""
+        """Run several acts in one transaction, or each alone if that failed.
+
+        Then advance the anchor.
+        """
         ended = self._run_in_one_transaction(acts) or [self._run_caught(act) for act in acts]
         self._mark_all()
         return ended
@@ -375,10 +385,10 @@ class SqlLedger:
         return Ended(error=error)
 
     def _mark_all(self) -> None:
-        """Advance the anchor to the last durable batch; ignore a refusal, which callers get later.
+        """Advance the anchor to the last durable batch; ignore a refusal, which callers meet later.
 
-        Only a batch that found the anchor's mark may advance it. Other acts would make the anchor
-        agree with a ledger that was rolled back.
+        Only a batch that found the anchor's mark may advance the anchor. Other acts would make the
+        anchor agree with a ledger that was rolled back.
         """
         last = self._last_with_mark
         if self._mark is not None and last is not None:
@@ -410,7 +420,7 @@ class SqlLedger:
             finally:
                 if work.lacks_mark:
                     self._last_with_mark = None
-            self.close()  # after a failed commit, only the disk knows the state: forget ours
+            self.close()  # after a failed commit, only the disk knows the state: drop ours
         raise exception_of(code)
 
     @contextmanager
@@ -454,7 +464,7 @@ class SqlLedger:
     def _vouches(self, now: datetime) -> bool:
         """Say whether the clock advanced no more than monotonic time since its last trusted day.
 
-        `SLACK_S` seconds more are allowed.
+        `SLACK_S` more seconds are allowed.
         """
         if self._trusted is None:
             return False
@@ -462,7 +472,7 @@ class SqlLedger:
         return (now - then).total_seconds() <= time.monotonic() - counted + SLACK_S
 
     def _lost_history(self, work: LedgerTransaction) -> str | None:
-        """Return a reason if the ledger lacks the last head that this process saw; else None."""
+        """Return a reason if the ledger lacks the last head that this process saw, or None."""
         seen = self._seen
         if seen is None or seen == work.head:
             return None
@@ -488,7 +498,7 @@ class SqlLedger:
 
 
 def _within(work: LedgerTransaction, act: Act) -> Ended[object]:
-    """Run one of several acts in its own savepoint; roll back to it if the act is refused."""
+    """Run one of several acts in its own savepoint; if the act is refused, roll back to it."""
     before = work.savepoint()
     error: Exception
     try:

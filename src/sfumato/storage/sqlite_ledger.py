@@ -1,4 +1,4 @@
-"""The ledger in one SQLite file: WAL journal, every commit synced, one writer at a time."""
+"""The ledger in one SQLite file: WAL journal, every commit synced to disk, one writer at a time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def open_records(path: Path, *, wait_s: float = 30) -> Records:
 
 
 def open_forgetful_records(path: Path, *, wait_s: float = 30) -> Records:
-    """Open records whose journal doesn't keep the order of past writes.
+    """Open records whose journal doesn't reveal the order of past writes.
 
     A WAL keeps the pages of about a thousand commits in order. This rollback journal holds only
     what the current commit replaces, and is truncated at its end.
@@ -84,7 +84,7 @@ _DIALECT: Final = Dialect(
     integer="INTEGER",
     table_end=" STRICT",
     least="min",
-    lock="",  # BEGIN IMMEDIATE holds the whole file
+    lock="",  # empty, because BEGIN IMMEDIATE locks the whole file
     exists="SELECT 1 FROM sqlite_schema WHERE name = 'ledger_head'",
     bytewise="",
     guards=_guards(),
@@ -135,7 +135,7 @@ class SqliteLink:
 
     def check_place(self) -> None:
         if _file_of(self._path) != self._file:
-            raise Fault("lost")  # moved or replaced: we would use a deleted file
+            raise Fault("lost")  # the file was moved or replaced: we would write to a deleted file
 
     def begin(self) -> None:
         self.check_place()
@@ -148,18 +148,18 @@ class SqliteLink:
         self.rows("COMMIT")
 
     def rollback(self) -> None:
-        if self._raw.in_transaction:  # SQLite may have rolled back by itself
+        if self._raw.in_transaction:  # SQLite may have rolled back on its own
             self.rows("ROLLBACK")
 
     # Any: the type of each column depends on the table
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         code: FaultCode
-        bound: Any = tuple(values)  # Any: apsw's own union of what can be bound
+        bound: Any = tuple(values)  # Any: apsw's own union of the types that can be bound
         try:
             return list(self._raw.execute(sql, bound))
         except _ERRORS as error:
             code = _code_of(error)
-        raise Fault(code)  # outside the block, so that the driver's error isn't its context
+        raise Fault(code)  # raised outside the block, so that the driver's error isn't its context
 
     def change(self, sql: str, values: Sequence[object] = ()) -> int:
         self.rows(sql, values)

@@ -1,8 +1,8 @@
-"""The key that decrypts a vault which is encrypted at rest: 64 hex digits, kept outside it.
+"""The key that decrypts a vault encrypted at rest: 64 hex digits, kept outside the vault.
 
-It comes from a private file outside the vault's folder, or from a command's output. Such a command
-may ask a keyring, a password manager or a key service. Passphrases are not supported, because one
-that people can remember can be guessed.
+The key comes from a private file outside the vault's folder, or from a command's output. Such a
+command may ask a keyring, a password manager or a key service. Passphrases are not supported,
+because a passphrase that people can remember can be guessed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from sfumato.vault.encryption_at_rest import KEY_BYTES
 
 COMMAND: Final = "command:"
 _FORM: Final = re.compile(rb"\s*([0-9a-fA-F]{%d})\s*" % (2 * KEY_BYTES))
-_MAX_BYTES: Final = 1 << 12  # bytes that are read
-_PATIENCE_S: Final = 120.0  # a keyring may ask its user first
+_MAX_BYTES: Final = 1 << 12  # most bytes that are read from the file or the command
+_PATIENCE_S: Final = 120.0  # time limit of the command; a keyring may ask its user first
 
 
 def outer_key(source: str, root: Path) -> bytes:
-    """Read the key from the file or command, or refuse; no message contains any of the key."""
+    """Read the key from the file or the command, or refuse; no message contains any of the key."""
     if source.startswith(COMMAND):
         text = _said_by(source.removeprefix(COMMAND))
     else:
@@ -43,7 +43,10 @@ def outer_key(source: str, root: Path) -> bytes:
 
 
 def make_outer_key(source: str, root: Path, dice: RandomSource) -> bool:
-    """Write a new key to the file and return True; False if it exists, or for a command."""
+    """Write a new key to the file and return True.
+
+    Return False if the file exists, or if the key comes from a command.
+    """
     path = Path(source)
     if source.startswith(COMMAND) or os.path.lexists(path):
         return False
@@ -88,7 +91,7 @@ def _check_outside(path: Path, root: Path) -> None:
 
 
 def _why_not_private(found: os.stat_result) -> str | None:
-    """Return why the key file isn't private, or None.
+    """Return why the key file isn't private, or None if it is.
 
     Read permission for the group root is allowed: systemd sets it as an ACL mask.
     """
@@ -102,7 +105,7 @@ def _why_not_private(found: os.stat_result) -> str | None:
 
 
 def _said_by(command: str) -> bytes:
-    """Return what the command prints; it runs without a shell."""
+    """Return the output of the command; no shell runs it."""
     said: bytes | None = None
     try:
         ended = subprocess.run(

@@ -1,7 +1,7 @@
 """A child process that runs a module of the package, with a pipe in and a pipe out.
 
-It has an empty environment, and no open files of ours except its ends of the pipes. Each read and
-write has a deadline. Resource limits and its end are up to the callers.
+The child has an empty environment, and none of the parent's open files except its ends of the
+pipes. Each read and each write has a deadline. The callers set resource limits, and end the child.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import time
 from pathlib import Path
 from typing import IO, Final
 
-# -I: imports don't depend on the environment or the current folder. The package is imported from
-# where this process found it, even from a checkout; then that path is removed again. OpenBLAS gets
-# one thread, because its idle threads would spin.
+# -I makes imports independent of the environment and of the current folder. The child imports the
+# package from where this process found it, even from a checkout, and then removes that path again.
+# OpenBLAS gets one thread, because its idle threads would spin.
 _START: Final = (
     "import os, sys; os.environ['OPENBLAS_NUM_THREADS'] = '1'; "
     "sys.path.insert(0, sys.argv[1]); import sfumato; del sys.path[0]; "
     "from sfumato.{module} import main; main()"
 )
 _HOME: Final = str(Path(__file__).resolve().parents[2])
-_WRITTEN: Final = 1 << 16  # bytes per write, so that a slow reader meets the deadline
+_WRITTEN: Final = 1 << 16  # bytes per write; small, so that a slow reader meets the deadline
 _READ: Final = 1 << 20
 
 
@@ -31,7 +31,7 @@ class ChildProcess:
     """One child process with its two pipes; has state."""
 
     def __init__(self, module: str) -> None:
-        """Start `main` of the module in a new session, so that Ctrl-C goes to the parent alone."""
+        """Start `main` of the module in a new session, so that Ctrl-C reaches only the parent."""
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", _START.format(module=module), _HOME],
             bufsize=0,
@@ -53,14 +53,17 @@ class ChildProcess:
         return self._process.pid
 
     def write(self, message: bytes, until: float) -> None:
-        """Send the message by that time of the monotonic clock, or raise TimeoutError."""
+        """Send the message before `until` (monotonic clock, in seconds), or raise TimeoutError."""
         view = memoryview(message)
         while view:
             _wait(self._inward, select.POLLOUT, until)
             view = view[os.write(self._inward, view[:_WRITTEN]) :]
 
     def read(self, count: int, until: float) -> bytes:
-        """Read exactly `count` bytes; raise EOFError if it ended, TimeoutError after `until`."""
+        """Read exactly `count` bytes.
+
+        Raise EOFError if the child has ended, and TimeoutError after `until`.
+        """
         parts: list[bytes] = []
         while count > 0:
             _wait(self._outward, select.POLLIN, until)
@@ -72,7 +75,7 @@ class ChildProcess:
         return b"".join(parts)
 
     def let_go(self) -> None:
-        """Close our ends of the pipes, after which the process ends by itself."""
+        """Close our ends of the pipes; the child then ends by itself."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()

@@ -1,4 +1,4 @@
-"""Write CSV that every program reads as the same rows."""
+"""Write CSV files that every program reads as the same rows."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Final, TextIO
 
 from sfumato.dp.refusal import Refused
 
-# How a missing value is written if the card's `nulls` alone decide which texts are null.
+# Text for a missing value if the card's `nulls` alone decides which texts are null.
 NO_VALUE: Final = "\ue000 no text is null here \ue000"
 
 
 def of_values(refused: Refused) -> Refused:
     """Reword the refusal of unreadable cells for a data frame or a database table.
 
-    A card's formats are for text files, so a frame or a table must have values of the column's
-    type.
+    A card's formats are for text files, so a frame or a database table must have values of the
+    column's type.
     """
     if refused.code != "cells-unreadable":
         return refused

@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Create a file of mode 0600, and write its content durably; fail if it exists.
+    """Create a file of mode 0600 and write its content durably; fail if the file exists.
 
-    The file's name is durable only after `sync` of its folder.
+    The file's name becomes durable only after `sync` of its folder.
     """
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(file, "wb") as opened:
@@ -19,7 +19,7 @@ def write_new(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Make a file's content, or a folder's list of names, durable (fsync)."""
+    """Make the content of a file, or the list of names of a folder, durable (fsync)."""
     opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(opened)

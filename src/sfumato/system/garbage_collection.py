@@ -1,9 +1,9 @@
-"""Tune Python's garbage collector for servers: full collections are rare.
+"""Tune Python's garbage collector for servers: make full collections rare.
 
 The collector only finds reference cycles. A full collection walks all live objects while every
-thread waits: 0.1 to 0.2 s with two thousand cached plans, so every few seconds a query took that
-much longer (decision 0014). Objects from the start are now never walked. The oldest generation is
-collected only after `SELDOM` collections of the middle one.
+thread waits: 0.1 to 0.2 s with two thousand cached plans. So every few seconds a query took that
+much longer (decision 0014). With this tuning, the collector never walks the objects from the start.
+It collects the oldest generation only after `SELDOM` collections of the middle generation.
 """
 
 from __future__ import annotations
@@ -23,5 +23,8 @@ def collect_seldom() -> None:
 
 
 def collect_normally() -> None:
-    """Include all objects again, because a C library reports those left at exit as leaks."""
+    """Include all objects in garbage collection again, before exit.
+
+    A C library reports objects that are left at exit as leaks.
+    """
     gc.unfreeze()

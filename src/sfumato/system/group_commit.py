@@ -1,8 +1,8 @@
-"""Group commit: acts that wait at once are done in one batch, with one sync of the disk.
+"""Group commit: run concurrent acts in one batch, with one sync of the disk.
 
-The first thread leads: it runs its batch. Acts that arrive meanwhile queue, and form the next
-batch, in order of arrival. Each act still succeeds or is refused by itself. The threads of a batch
-wake once: after the leader's call has returned and `before_wake` is done.
+The first thread leads: it runs its batch. Acts that arrive meanwhile queue, and form the next batch
+in order of arrival. Each act still succeeds or is refused by itself. The threads of a batch wake
+once: after the leader's call has returned and `before_wake` is done.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weakref import WeakSet
 Act = TypeVar("Act")
 Gives = TypeVar("Gives")
 T = TypeVar("T")
-MAX_BATCH: Final = 64  # acts in one batch, so that transactions have a bounded size
+MAX_BATCH: Final = 64  # most acts in one batch, so that transactions have a bounded size
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Outcome(Generic[Gives]):
 
 @dataclass(eq=False)
 class _Waiting(Generic[Act, Gives]):
-    """One act, whose thread sleeps until the act is done or the thread has to lead."""
+    """One queued act; its thread sleeps until the act is done or the thread has to lead."""
 
     act: Act
     bell: SimpleQueue[None] = field(default_factory=SimpleQueue)  # ten times faster than an Event
@@ -40,7 +40,10 @@ class _Waiting(Generic[Act, Gives]):
     ended: Outcome[Gives] | None = None
 
     def wake(self) -> None:
-        """Wake the thread; if the act is queued, the caller holds the lock, as `_leave` needs."""
+        """Wake the thread.
+
+        If the act is still queued, the caller must hold the lock, because `_leave` needs it.
+        """
         self.is_woken = True
         self.bell.put(None)
 
@@ -57,7 +60,7 @@ class GroupCommit(Generic[Act, Gives]):
         """Set the functions that run one act, and several acts in one batch.
 
         If `run_batch` returns None, `run_one` runs each act. `before_wake` runs once per batch,
-        before its threads wake, while the next batch may already run.
+        before its threads wake. The next batch may already run at that time.
         """
         self._run_one = run_one
         self._run_batch = run_batch
@@ -68,7 +71,7 @@ class GroupCommit(Generic[Act, Gives]):
         _QUEUES.add(self)
 
     def run(self, act: Act) -> Gives:
-        """Run the act, in a batch if others wait; return its result, or raise its own error."""
+        """Run the act, in a batch if other acts wait; return its result, or raise its own error."""
         mine: _Waiting[Act, Gives] = _Waiting(act)
         with self._lock:
             self._queue.append(mine)
@@ -80,7 +83,7 @@ class GroupCommit(Generic[Act, Gives]):
         return self._result_of(mine)
 
     def leave_parent(self) -> None:
-        """Reset the queue in a forked child, whose parent keeps all waiting threads."""
+        """Empty the queue in a forked child; the waiting threads exist only in the parent."""
         self._lock = threading.Lock()
         self._queue, self._is_led = [], False
 
@@ -90,7 +93,7 @@ class GroupCommit(Generic[Act, Gives]):
             mine.bell.get()
             has_heard = True
         finally:
-            if not has_heard:  # Ctrl-C: leave the queue, so that no thread waits for this one
+            if not has_heard:  # Ctrl-C: leave the queue, so that no other thread waits for this one
                 self._leave(mine)
 
     def _leave(self, mine: _Waiting[Act, Gives]) -> None:
@@ -117,7 +120,7 @@ class GroupCommit(Generic[Act, Gives]):
         return self._result_of(mine)
 
     def _led(self, work: Callable[[], T]) -> T:
-        """Run the leader's work; then let the next thread lead, even after an error."""
+        """Run the leader's work; then let the next thread lead, also after an error."""
         try:
             return work()
         finally:
@@ -137,7 +140,7 @@ class GroupCommit(Generic[Act, Gives]):
 
     def _result_of(self, mine: _Waiting[Act, Gives]) -> Gives:
         ended = mine.ended
-        if ended is None:  # the batch did nothing of it: run it alone
+        if ended is None:  # the batch did not run this act: run it alone
             return self._run_one(mine.act)
         if ended.error is not None:
             raise ended.error

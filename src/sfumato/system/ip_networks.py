@@ -9,9 +9,9 @@ from functools import lru_cache
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-@lru_cache(maxsize=256)  # called per request, and most requests come from few addresses
+@lru_cache(maxsize=256)  # cached: called per request, and most requests come from few addresses
 def network_of(address_text: str) -> str:
-    """Return the network of one subscriber: the IPv4 address itself, or the IPv6 /64 network."""
+    """Return the network of one subscriber: the IPv4 address itself, or its IPv6 /64 network."""
     try:
         address = ipaddress.ip_address(address_text)
     except ValueError:

@@ -1,4 +1,7 @@
-"""Keep old import paths working: an import of an old path returns the moved module."""
+"""Keep old import paths working: an import of an old path returns the moved module.
+
+The old paths are those that the documentation showed up to version 0.1.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Final
 
-# old path, shown in the docs up to version 0.1 -> where the module is now
+# old path, in the documentation up to version 0.1 -> current path
 MOVED: Final[Mapping[str, str]] = {
     "sfumato.client.kept_device": "sfumato.features.surveys.device_files",
     "sfumato.client.respondent": "sfumato.features.surveys.respondent_client",
@@ -43,7 +46,7 @@ MOVED: Final[Mapping[str, str]] = {
 
 
 def new_path(old: str) -> str | None:
-    """Return the new path of a module that has an old path, or whose package has one."""
+    """Return the current path of a module whose own path, or whose package's path, is old."""
     package, _, name = old.rpartition(".")
     below = f"{MOVED[package]}.{name}" if package in MOVED else None
     return MOVED.get(old, below)
@@ -55,7 +58,7 @@ class _OldPaths(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return a spec for an old path."""
+        """Return an import spec for an old path, or None for other paths."""
         return ModuleSpec(fullname, self) if new_path(fullname) else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -65,7 +68,7 @@ class _OldPaths(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Restore the module's own spec; don't run it, because its import has."""
+        """Restore the module's own spec; don't execute it, because its import has done so."""
         module.__spec__ = self._spec
 
 

@@ -1,4 +1,4 @@
-"""The package's extras (optional dependencies): what they install, and whether it is present."""
+"""The package's extras (optional dependencies): what each installs, and whether it is present."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 from sfumato.dp.refusal import Refused
 
 CHECKOUT: Final = Path(__file__).parents[3]
-# extra -> the modules that it installs, by import name
+# extra -> the modules that it installs, by their import names
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "serve": (
         "argon2", "httptools", "jinja2", "segno", "starlette", "uvicorn", "uvloop", "vl_convert",
@@ -65,7 +65,7 @@ def missing(name: str, *extras: str) -> Refused:
 
 
 def is_checkout() -> bool:
-    """Say whether this is a clone of the repository, whose environment `make` fills."""
+    """Say whether sfumato runs from a clone of the repository, where `make` installs packages."""
     return (CHECKOUT / "Makefile").is_file()
 
 
@@ -76,7 +76,7 @@ def make_of(*extras: str) -> str:
 
 def make() -> str:
     """Return the call of `make` for this checkout: with -C unless it is the current folder."""
-    with contextlib.suppress(OSError):  # a folder that is gone
+    with contextlib.suppress(OSError):  # the current folder may be gone
         if Path.cwd().samefile(CHECKOUT):
             return "make"
     return f"make -C {shlex.quote(str(CHECKOUT))}"

@@ -10,7 +10,7 @@ _FEW = 4096
 
 
 class SystemRandomSource:
-    """Random bytes of the operating system; stateless, so safe under fork and threads."""
+    """Random bytes from the operating system; without state, so safe under fork and threads."""
 
     __slots__ = ()
 
@@ -20,10 +20,10 @@ class SystemRandomSource:
 
 
 class BulkRandomSource:
-    """Fast random bytes in bulk: AES-256-CTR with a fresh key of the operating system per draw.
+    """Fast random bytes in bulk: AES-256-CTR with a fresh key from the operating system per draw.
 
-    Each draw has its own key, so this has no state either. Draws of up to `_FEW` bytes come from
-    the operating system directly.
+    Each draw has its own key, so this class has no state either. Draws of up to `_FEW` bytes come
+    directly from the operating system.
     """
 
     __slots__ = ()

@@ -1,7 +1,8 @@
 """Temporary folders that are removed even if their process is killed.
 
-Each is locked while its process lives. The next process that creates one removes those of the same
-user that nobody locks. Folders of earlier versions have other names and no lock, and are kept.
+A process locks each of its folders while it lives. The next process that creates such a folder
+removes those of the same user that nobody locks. Folders of earlier versions have other names and
+no lock, and are kept.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ _HOW: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class TemporaryFolder:
-    """A private temporary folder (0700), which exists until `remove`; has state."""
+    """A private temporary folder (mode 0700), which exists until `remove`; has state."""
 
     def __init__(self, prefix: str = PREFIX, above: Path | None = None) -> None:
-        """Create it in the temporary directory or in `above`; first remove leftovers (`sweep`)."""
+        """Create the folder in the temporary directory or in `above`; first remove leftovers."""
         above = above or Path(tempfile.gettempdir())
         sweep(prefix, above)
         self.path, self._lock = _new(prefix, above)
 
     def remove(self) -> None:
-        """Remove it with its content; a second call does nothing."""
+        """Remove the folder with its content; a second call does nothing."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
             _remove(self.path, lock)
@@ -48,7 +49,7 @@ def temporary_folder(prefix: str = PREFIX, above: Path | None = None) -> Iterato
 
 
 def sweep(prefix: str = PREFIX, above: Path | None = None) -> None:
-    """Remove the folders of this prefix whose processes were killed; leave all others."""
+    """Remove the folders with this prefix whose processes were killed; leave all others."""
     above = above or Path(tempfile.gettempdir())
     found = []
     with contextlib.suppress(OSError), os.scandir(above) as entries:
@@ -66,7 +67,7 @@ def _sweep_one(path: Path) -> None:
         if os.fstat(folder).st_uid == os.geteuid():
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _remove(path, folder)
-    except OSError:  # a live process holds it, or the lock can't be tested
+    except OSError:  # a live process holds the lock, or it can't be tested
         pass
     finally:
         os.close(folder)
@@ -87,7 +88,7 @@ def _new(prefix: str, above: Path) -> tuple[Path, int]:
 
 
 def _remove(path: Path, folder: int) -> None:
-    """Remove the open folder's content, then its name; don't follow a link in its place."""
+    """Remove the content of the open folder, then its name; never follow a link in its place."""
     with os.scandir(folder) as entries:
         found = [(one.name, one.is_dir(follow_symlinks=False)) for one in entries]
     for name, is_folder in found:

@@ -1,1 +1,4 @@
-"""The vault's data types: cards, users, ledger entries, the hash chain, and its ports."""
+"""The vault's data types: cards, users, ledger entries and the hash chain.
+
+The package also holds the vault's ports (protocols).
+"""

@@ -1,7 +1,7 @@
-"""Report to the owner how the rows were read at `add`: shares of bad cells and cut rows, in bands.
+"""Report to the owner how `add` read the rows: shares of bad cells and cut rows, in bands.
 
 Every share is one of a few bands such as "1 to 5 %". The report is computed from rows without
-noise, so it is for the owner alone: no ledger, receipt, log or researcher gets it.
+noise, so only the owner may see it. No ledger, receipt, log or researcher gets it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Final
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Bug
 
-MAX_UNREADABLE: Final = Fraction(5, 100)  # of a column's non-empty cells
+# largest share of a column's non-empty cells that may be unreadable
+MAX_UNREADABLE: Final = Fraction(5, 100)
 _ENDS: Final = (
     (Fraction(1, 100), "under 1 %"),
     (MAX_UNREADABLE, "1 to 5 %"),
@@ -28,7 +29,7 @@ BANDS: Final = (*(word for _, word in _ENDS), _REST)
 
 
 def band(part: int, whole: int) -> str:
-    """Return the band of `part` in `whole`; 0 of 0 is in the lowest band."""
+    """Return the band of the share `part` / `whole`; 0 / 0 is in the lowest band."""
     share = Fraction(part, whole) if whole else Fraction(0)
     if share < _ENDS[0][0]:
         return FEWEST
@@ -37,26 +38,29 @@ def band(part: int, whole: int) -> str:
 
 @dataclass(frozen=True)
 class ColumnReport:
-    """Shares of one column, as bands; None if a share doesn't apply."""
+    """Shares of one column, as bands; None if a share doesn't apply to the column."""
 
     column: str
     empty: str  # rows with an empty cell
     unreadable: str | None = None  # non-empty cells that aren't of the column's type
-    outside_bounds: str | None = None  # values that are clamped to a bound
-    outside_keys: str | None = None  # values that are none of the public keys: in no group
-    people_cut: str | None = None  # people beyond the contribution bounds if grouped by this key
-    rows_cut: str | None = None  # rows that contribution bounds drop if grouped by this key
-    like_thousands: str | None = None  # numbers like 1.234, if all with a decimal mark are so
+    outside_bounds: str | None = None  # values that clamping moves to a bound
+    outside_keys: str | None = None  # values that equal no public key, so they are in no group
+    # people whom the contribution bounds cut, if rows are grouped by this column
+    people_cut: str | None = None
+    # rows that the contribution bounds drop, if rows are grouped by this column
+    rows_cut: str | None = None
+    # numbers like 1.234, if every number with a decimal mark looks like this
+    like_thousands: str | None = None
 
 
 @dataclass(frozen=True)
 class TableReport:
-    """Shares of one table, as bands; None if a share doesn't apply."""
+    """Shares of one table, as bands; None if a share doesn't apply to the table."""
 
     table: str
     columns: tuple[ColumnReport, ...]
-    without_person: str | None = None  # rows without a person, which are dropped
-    people_cut: str | None = None  # people beyond the contribution bounds, without groups
+    without_person: str | None = None  # rows that name no person; they are dropped
+    people_cut: str | None = None  # people whom the contribution bounds cut, without groups
     rows_cut: str | None = None  # rows that contribution bounds drop, without groups
     rows_dropped: str | None = None  # rows beyond limits.rows_per_person, which no query reads
 
@@ -72,7 +76,10 @@ def _table_json(table: TableReport) -> Json:
 
 
 def read_report(shape: object) -> tuple[TableReport, ...]:
-    """Read a report from JSON; raise if a share isn't a band, so that no exact number passes."""
+    """Read a report from JSON.
+
+    Raise if a share isn't a band, so that no exact number gets through.
+    """
     tables = shape.get("tables") if isinstance(shape, Mapping) else None
     if not isinstance(tables, list):
         raise Bug("a report that is none")

@@ -1,9 +1,11 @@
 """Budget windows: a privacy budget per calendar day, week, month, quarter or year.
 
-A card with `window = "month"` promises its budget for all charges of one calendar month (UTC).
-Each account then has a second one per window, which has the cap. The account itself adds up
-over all windows, and has no cap. Windows only advance: the open one follows from the last trusted
-day, so a clock that was set back or ahead opens none (decision 0012).
+A card with `window = "month"` promises its budget for all charges of one calendar month (UTC). Each
+account then has one window account per window, with the cap of the card. The account itself adds up
+all windows, and has no cap.
+
+Windows only advance. The open window follows from the last trusted day, so a clock that was set
+back or ahead opens no window (decision 0012).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ UNITS: Final = (DAY, WEEK, MONTH, QUARTER, YEAR)
 _MAX_CAP: Final = 2**62 - 2  # the largest cap that a ledger holds (hash_chain.cap_list)
 UNBOUNDED: Final = Cap(_MAX_CAP, _MAX_CAP, _MAX_CAP, _MAX_CAP)
 WINDOW: Final = "window:"  # prefix of a window's account
-CLOCK: Final = "clock:"  # prefix of an account that records a trusted day, and never pays
+CLOCK: Final = "clock:"  # prefix of an account that records a trusted day; it never pays
 
 
 def windows_stay() -> Refused:
@@ -36,7 +38,10 @@ def windows_stay() -> Refused:
 
 
 def label_of(unit: str, day: date) -> str:
-    """Return the label of the day's window, such as 2026-W07; labels sort by time."""
+    """Return the label of the window that contains the day, such as 2026-W07.
+
+    Labels sort by time.
+    """
     match unit:
         case "day":
             return day.isoformat()
@@ -52,7 +57,7 @@ def label_of(unit: str, day: date) -> str:
 
 
 def window_account(unit: str, day: date, account: str) -> str:
-    """Return the name of an account's window account on that day."""
+    """Return the name of the account for the window that contains the day."""
     return f"{WINDOW}{unit}:{label_of(unit, day)}:{account}"
 
 
@@ -70,10 +75,11 @@ def is_internal(account: str) -> bool:
 
 
 def trusted_day(seen: date | None, today: date, *, is_vouched: bool) -> date:
-    """Return the day for budget windows: the clock's day, or the last trusted day `seen`.
+    """Return the day that budget windows use: the clock's day, or the last trusted day `seen`.
 
-    The clock is trusted for the same or the next day. A later day needs confirmation, by a process
-    that has measured the time since or by the owner. An earlier day is never trusted.
+    The clock is trusted if it shows the same day as before or the next. A later day needs
+    confirmation: by a process that has measured the time since, or by the owner. An earlier day is
+    never trusted.
     """
     if seen is None:
         return today
@@ -82,7 +88,10 @@ def trusted_day(seen: date | None, today: date, *, is_vouched: bool) -> date:
 
 
 def in_window(debtors: tuple[Debtor, ...], day: date) -> tuple[Debtor, ...]:
-    """Return the debtors, followed by the open window's account of each that has windows."""
+    """Return the debtors.
+
+    Each debtor with windows is followed by the account of its open window.
+    """
     opened = tuple(
         Debtor(window_account(debtor.window, day, debtor.account), debtor.window_cap)
         for debtor in debtors
@@ -110,5 +119,5 @@ def seen_through(account: Account, window: Account) -> Account:
 
 
 def spent_in_all(account: Account) -> PrivacyCost:
-    """Return what was spent over all time, in all windows together."""
+    """Return what the account spent over all time, in all windows together."""
     return account.spent if account.lifetime is None else account.lifetime

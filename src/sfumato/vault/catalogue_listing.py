@@ -9,7 +9,7 @@ from sfumato.vault.card.data_card import Card
 
 @dataclass(frozen=True)
 class Listing:
-    """A data set of the vault: its signed card, the path of its prepared table, its owner."""
+    """A data set of the vault: its signed card, the path of its prepared table, and its owner."""
 
     card: Card
     table: str

@@ -10,13 +10,13 @@ from typing import Final, Protocol
 
 from sfumato.dp.refusal import Refused
 
-LONGEST: Final = 63  # bytes of a name in PostgreSQL
+LONGEST: Final = 63  # longest name in PostgreSQL, in bytes
 _OURS_NOT: Final = re.compile(r"pg_.*|information_schema", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class TableThere:
-    """A table of an external database; its address (URL) contains the password."""
+    """A table of an external database; the address (URL) contains the password."""
 
     address: str = field(repr=False)
     schema: str
@@ -27,7 +27,7 @@ class TableReader(Protocol):
     """Reads tables of external databases, in separate processes that can be killed."""
 
     def check(self, address: str) -> None:
-        """Refuse an address that is invalid, or over which rows would travel unencrypted."""
+        """Refuse an address that is invalid, or that would send rows unencrypted."""
         ...
 
     def columns(self, wanted: TableThere) -> Sequence[tuple[str, str]]:

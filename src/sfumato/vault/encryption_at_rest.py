@@ -1,9 +1,10 @@
 """Encryption at rest: encrypt and authenticate files by AES-256-GCM, in pieces of a megabyte.
 
 An encrypted file is a magic string, 32 random bytes, and the pieces. Each file has its own key,
-by HKDF-SHA256 of the vault's key, those bytes and the file's name. So a piece's nonce can be its
-number and a flag for the last piece (the STREAM construction: Hoang, Reyhanitabar, Rogaway and
-Vizár, 2015). A file that was truncated, changed, reordered or renamed is refused.
+which HKDF-SHA256 derives from the vault's key, those bytes and the file's name. So the nonce of a
+piece can be its number plus a flag for the last piece (the STREAM construction: Hoang,
+Reyhanitabar, Rogaway and Vizár, 2015). A file that was truncated, changed, reordered or renamed is
+refused.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class AtRest:
     draw: Callable[[int], bytes] = field(repr=False)
 
     def encryptor(self, name: str) -> FileEncryptor:
-        """Return an encryptor for a file of that name, which takes it part by part."""
+        """Return an encryptor for a file of that name; it takes the content part by part."""
         fresh = self.draw(_FRESH)
         return FileEncryptor(MAGIC + fresh, _cipher(self.key, fresh, name))
 
@@ -50,7 +51,7 @@ class AtRest:
         return encryptor.update(content) + encryptor.finalize()
 
     def decrypt_pieces(self, name: str, read: Read) -> Iterator[bytes]:
-        """Decrypt a file piece by piece; trust nothing of it before the last piece was yielded."""
+        """Decrypt a file piece by piece; the content is authentic only after the last piece."""
         if read(len(MAGIC)) != MAGIC:
             raise DecryptionError
         cipher = _cipher(self.key, read(_FRESH), name)
@@ -80,7 +81,7 @@ class FileEncryptor:
         """Add a part of the content; return the encrypted bytes that are complete."""
         self.buffer += part
         out, self.header = [self.header], b""
-        while len(self.buffer) > PIECE:  # keep the rest: it may be the last piece, which has a flag
+        while len(self.buffer) > PIECE:  # keep one piece back: the last piece needs a flag
             out.append(self._encrypt(bytes(self.buffer[:PIECE]), is_last=False))
             del self.buffer[:PIECE]
         return b"".join(out)

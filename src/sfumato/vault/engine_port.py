@@ -21,16 +21,17 @@ class EngineStopped(Exception):
         super().__init__("the engine stopped")
 
 
-START, SIGNAL, MEMORY = "start", "signal", "memory"  # causes for which the host ends an engine
+START, SIGNAL, MEMORY = "start", "signal", "memory"  # why the host ended an engine
 
 
 class EngineLost(EngineStopped):
-    """The host ended the reading process; no limit of the query did.
+    """The host (the machine) ended the process that reads rows; no limit of the query did.
 
     The values of `cause`:
-    START: the process never started, so no row was read.
-    SIGNAL: another process killed it.
-    MEMORY: the kernel killed it, out of memory, which may depend on the rows.
+
+    - START: The process never started, so no row was read.
+    - SIGNAL: Another process killed it.
+    - MEMORY: The kernel killed it because memory ran out, which may depend on the rows.
     """
 
     def __init__(self, cause: str) -> None:
@@ -48,13 +49,14 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class PrepareOrder:
-    """An owner's order to copy sources into prepared tables."""
+    """An owner's order to copy source files into prepared tables."""
 
     sources: tuple[SourceFile, ...]  # one for each table of the card, the card's own first
     target: str  # path of the prepared table
     card: Card
-    salt: bytes  # the people domain's secret; never in argv, environment or a log
-    sketches: tuple[tuple[str, str], ...]  # (people domain, sketch file) to compare with
+    salt: bytes  # the secret of the people domain; never in argv, environment or a log
+    # (people domain, sketch file) of other tables, to find the same people
+    sketches: tuple[tuple[str, str], ...]
     sketch: str  # path of this table's own sketch
     folder: str | None = None  # a BIDS folder, from which each person's files are copied
     accept_unreadable: tuple[str, ...] = ()  # columns whose unreadable cells may become null
@@ -62,16 +64,16 @@ class PrepareOrder:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The result of a preparation, for the owner."""
+    """The result of a preparation, which only the owner may see."""
 
-    same_people: tuple[str, ...]  # people domains that seem to have the same people
-    # shares of unreadable cells and cut rows, in bands; for the owner alone
+    same_people: tuple[str, ...]  # people domains that seem to contain the same people
+    # shares of unreadable cells and cut rows, in bands; only the owner may see them
     report: Sealed[tuple[TableReport, ...]] = field(default=Sealed(()), compare=False)
 
 
 @dataclass(frozen=True)
 class Described:
-    """Guessed columns of a source for a proposed card: names, types and formats; never a value."""
+    """Guessed columns of a source, for a proposed card: names, types and formats; never a value."""
 
     columns: tuple[tuple[str, str], ...]  # name and likely type
     formats: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by column
@@ -79,12 +81,15 @@ class Described:
 
 
 class Engine(Protocol):
-    """The process that holds rows; it returns Sealed integers, never plain values or messages."""
+    """The process that holds rows; it returns Sealed integers, never plain values or messages.
+
+    A sealed value can be opened only by the release step of a guarantee.
+    """
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         """Compute the measure's exact sums over the prepared table, with zeros for empty cells.
 
-        Every error is raised as `EngineStopped`, which reveals nothing of the rows.
+        Every error is raised as `EngineStopped`, which reveals nothing about the rows.
         """
         ...
 
@@ -97,14 +102,17 @@ class Engine(Protocol):
         ...
 
     def forget(self, table: str) -> None:
-        """Delete a prepared table, or what is left of one; do nothing if there is none.
+        """Delete a prepared table, or the remains of one; do nothing if there is none.
 
-        If it can't be deleted now, raise `EngineStopped`; a later call can try again.
+        If it can't be deleted now, raise `EngineStopped`. A later call can try again.
         """
         ...
 
     def self_test(self) -> tuple[str, ...]:
-        """Return the names of the sandbox probes that succeed: () if a query can only read rows."""
+        """Return the names of the sandbox probes that succeed: each one is a gap in the sandbox.
+
+        The result is () if a query can only read rows.
+        """
         ...
 
     def close(self) -> None:
@@ -114,26 +122,28 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class CountPeriodOrder:
-    """An order to count one period of a stream, within each person's remaining rows."""
+    """An order to count one period of a stream, within the rows that each person has left."""
 
     table: str  # the prepared table
-    where: Predicate  # the rows of the period that pass the stream's filter
+    where: Predicate  # condition: the rows of the period that pass the stream's filter
     rows: int  # most rows of a person over the whole stream
     end: int  # the number of the period, from 1
-    first: int  # the first period of the block that this one closes
-    before: str | None  # path of the state after the period before; None for the first
+    first: int  # number of the first period in the block that ends with this one
+    before: str | None  # path of the state after the previous period; None for the first period
     target: str  # path of the state to write, in a folder of its own
-    most_rows: int  # most rows of the table by the card, from which the time limit follows
+    most_rows: int  # most rows of the table by the card; the time limit follows from it
 
 
 class StreamEngine(Protocol):
     """An engine that counts the periods of a stream."""
 
     def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
-        """Count the rows of the block that ends with the period; save each person's used rows.
+        """Count the rows of the block that ends with the period.
 
-        It writes only the target. Every error is raised as `EngineStopped`, which reveals nothing
-        of the rows.
+        Save how many rows each person used.
+
+        The engine writes only the target file. Every error is raised as `EngineStopped`, which
+        reveals nothing about the rows.
         """
         ...
 
@@ -147,10 +157,13 @@ class PeriodState:
 
 
 class StreamStates(Protocol):
-    """The private state of streams, next to the prepared tables; writes are durable and atomic."""
+    """The private state of streams, stored next to the prepared tables.
+
+    Writes are durable and atomic.
+    """
 
     def lock(self, stream: str) -> AbstractContextManager[None]:
-        """Lock the stream, so that no other process closes one of its periods meanwhile."""
+        """Lock the stream, so that no other process closes one of its periods at the same time."""
         ...
 
     def find(self, stream: str, end: int) -> PeriodState | None:
@@ -158,7 +171,7 @@ class StreamStates(Protocol):
         ...
 
     def draft(self, stream: str) -> AbstractContextManager[str]:
-        """Create a private folder for an unfinished file, removed when the block ends."""
+        """Create a private folder for an unfinished file; it is removed when the block ends."""
         ...
 
     def save(self, stream: str, end: int, draft: str, words: dict[str, object]) -> PeriodState:

@@ -1,7 +1,7 @@
 """The archive format of people's folders, which sandbox/study.py unpacks: one record per file.
 
-A record is a header and its data: a file's path and bytes, or a person's name and the output of
-their own run.
+A record is a header and its data. The data is a file's path and bytes, or a person's name and the
+output of that person's own run.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ def record(kind: bytes, path: str, size: int) -> bytes:
 
 
 def whole(kind: bytes, path: str, text: bytes) -> bytes:
-    """Return a whole record, header and data."""
+    """Return a whole record: header, path and data."""
     return record(kind, path, len(text)) + text

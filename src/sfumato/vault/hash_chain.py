@@ -36,7 +36,7 @@ from sfumato.dp.accounting.privacy_filter import fits_under_cap
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.vault.ledger_entries import Account, AnchorMark, Cap, Entry, LedgerHead
 
-GENESIS: Final = "0" * 64  # the `prev` of the first entry
+GENESIS: Final = "0" * 64  # the `prev` hash of the first entry
 MAX_SUM: Final = (
     2**62 - 1
 )  # sums saturate here; every cap is smaller. The sum of two fits into 64 bits.
@@ -54,9 +54,9 @@ def canonical(value: object) -> str:
     raise Bug("a ledger entry must be plain JSON")
 
 
-# One argument per field, so that none can be forgotten.
+# There is one argument per field, so that no field can be forgotten.
 def entry_hash(prev: str, seq: int, epoch: int, at: str, kind: str, body: str) -> str:  # noqa: PLR0913, PLR0917
-    """Return the SHA-256 over every field, as a JSON list, which is unambiguous."""
+    """Return the SHA-256 of all fields, encoded as a JSON list, which is unambiguous."""
     fields = _FIELDS.encode([prev, seq, epoch, at, kind, body])
     return hashlib.sha256(_DOMAIN + fields.encode("ascii")).hexdigest()
 
@@ -74,7 +74,7 @@ def debt_list(debt: PrivacyCost) -> list[int]:
 
 
 def cap_list(cap: Cap) -> list[int]:
-    """Return a cap as a list for an entry; raise Bug from MOST on, which no sum can exceed."""
+    """Return a cap as a list for an entry; raise Bug for MOST or more, which no sum can exceed."""
     parts = [cap.epsilon, cap.delta, cap.rho, cap.rho_delta]
     if not all(0 <= part < MAX_SUM for part in parts):
         raise Bug("a cap lies outside what the ledger can count")
@@ -82,7 +82,10 @@ def cap_list(cap: Cap) -> list[int]:
 
 
 def add(spent: PrivacyCost, debt: PrivacyCost) -> PrivacyCost:
-    """Add a debt, saturating at MOST: exact in the range of caps, and independent of order."""
+    """Add a debt to a sum, saturating at MOST.
+
+    The result is exact in the range of caps, and independent of the order of additions.
+    """
     return PrivacyCost(*debt_list(spent + debt))
 
 
@@ -91,18 +94,21 @@ SEEN: Final = "the ledger has lost entries that this process has seen"
 NOT_STANDING: Final = "a receipt that it signed does not stand in it"
 _ENDS_BEFORE: Final = "the ledger ends before the anchor's mark"
 _ANOTHER_HISTORY: Final = "the ledger's history is not the anchor's"
-# Reasons to freeze for which the anchor can measure how much was lost.
+# Reasons for a freeze for which the anchor can measure how much was lost.
 MEASURABLE: Final = frozenset({MOVED, SEEN, NOT_STANDING, _ENDS_BEFORE, _ANOTHER_HISTORY})
 
 
 def disagreement(mark: AnchorMark, head: LedgerHead, marked: Entry | None) -> str | None:
-    """Return why the ledger disagrees with the anchor; `marked` is the entry at mark.seq."""
+    """Return why the ledger disagrees with the anchor, or None if it agrees.
+
+    `marked` is the ledger's entry at the sequence number of the mark.
+    """
     if mark.ledger != head.ledger:
         return "the anchor belongs to another ledger"
     if mark.epoch > head.epoch:
         return "the ledger is from an epoch before the anchor's"
     if mark.epoch < head.epoch:
-        return None  # the owner has acknowledged since, which debited what was lost
+        return None  # the owner acknowledged the loss later, and debited what was lost
     if marked is None:
         return _ENDS_BEFORE
     return None if marked.hash == mark.hash else _ANOTHER_HISTORY
@@ -119,7 +125,7 @@ def ledger_frozen(reason: str) -> Refused:
 
 @dataclass(frozen=True)
 class Counts:
-    """The number of operations, answers and payers that the chain has."""
+    """The numbers of operations, answers and payers in the chain."""
 
     operations: int
     answers: int
@@ -128,7 +134,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The state after a replay of the chain; `fault` is None if every entry is valid."""
+    """The state after a replay of the chain; `fault` is None if every entry is valid.
+
+    `verify` returns it.
+    """
 
     fault: str | None
     head: LedgerHead
@@ -170,7 +179,7 @@ class _Replay:
     payers: int = 0
 
     def apply(self, entry: Entry) -> str | None:
-        """Apply an entry; return why it is invalid, or None."""
+        """Apply one entry to the state; return why the entry is invalid, or None."""
         fault = self._link_fault(entry) or self._effect_fault(entry)
         if fault is None:
             self.seq, self.epoch, self.hash = entry.seq, entry.epoch, entry.hash
@@ -312,4 +321,5 @@ _EFFECTS: Final[dict[str, Callable[[_Replay, Body], str | None]]] = {
     "acknowledged": _acknowledged,
     "moved": _moved,
 }
-KINDS: Final = frozenset(_EFFECTS)  # an owner's note may not take one of these names
+# kinds that change sums; an owner's note may not have one of these names
+KINDS: Final = frozenset(_EFFECTS)

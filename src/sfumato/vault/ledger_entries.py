@@ -44,46 +44,48 @@ class Account:
     name: str
     cap: Cap
     spent: PrivacyCost
-    window: str | None = None  # the open window's account, to which cap and spent belong
-    lifetime: PrivacyCost | None = None  # spent in all windows, if it has windows
+    window: str | None = None  # label of the open window, to which cap and spent belong
+    lifetime: PrivacyCost | None = None  # spent in all windows together; None without windows
 
 
 @dataclass(frozen=True)
 class Debtor:
-    """An account that pays for a charge; if it doesn't exist, it is opened with `cap`.
+    """An account that pays for a charge; if it doesn't exist, the charge opens it with `cap`.
 
-    With budget windows, the open window's account pays, too (`vault/budget_windows.py`).
+    With budget windows, the account of the open window pays too (`vault/budget_windows.py`).
     """
 
     account: str
     cap: Cap
-    window: str | None = None  # day, week, month, quarter or year
+    # calendar unit of the budget window: day, week, month, quarter or year
+    window: str | None = None
     window_cap: Cap | None = None
 
 
 def _always() -> None:
-    """Refuse nobody: the default check of a charge."""
+    """Do nothing: the default check of a charge refuses nobody."""
 
 
 @dataclass(frozen=True)
 class Charge:
-    """A request to pay for one operation."""
+    """A request to debit the accounts that pay for one operation."""
 
     user: str
     op: str  # the asker's operation id; unique per user
     request: str  # SHA-256 (hex) of the canonical request; an op always has one request
-    answer_key: str  # under which the answer is stored; `fresh` requests make theirs unique
+    answer_key: str  # the key under which the answer is stored; unique for `fresh` requests
     # SHA-256 (hex) of the question without its constants; frozen if a limit stops the question
     shape: str
     debtors: tuple[Debtor, ...]
     debt: PrivacyCost
     body: dict[str, object]  # content of the entry: question, price, mechanism; no rows
-    wait_limit_s: int = 0  # ignore another's open operation for the same answer if it is older
-    by_day: bool = False  # the entry's time is the day alone, to hide the exact time
+    # an open operation for the same answer is ignored if it is older than this
+    wait_limit_s: int = 0
+    by_day: bool = False  # the entry's time is only the day, which hides the exact time
     # Refuses an asker who lost the right to ask. It runs inside the ledger's transaction, so it
     # sees every earlier act of an owner.
     check_access: Callable[[], None] = field(default=_always, compare=False, repr=False)
-    # Refuses a new payment; an answer that is stored already is returned all the same.
+    # Refuses a new payment; a stored answer is returned nevertheless.
     check_payable: Callable[[], None] = field(default=_always, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -99,9 +101,9 @@ class Charge:
 
 @dataclass(frozen=True)
 class LedgerHead:
-    """The head of a ledger: the place and hash of its last entry."""
+    """The head of a ledger: the position and the hash of its last entry."""
 
-    ledger: str  # random id, made once
+    ledger: str  # random id of the ledger, made at its creation
     epoch: int
     seq: int
     hash: str
@@ -122,12 +124,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Charged:
-    """The operation is paid, now or before, and has no answer yet: the rows may be read."""
+    """The operation is paid, now or earlier, and has no answer yet: the caller may read rows."""
 
     head: LedgerHead
-    seq: int  # the entry that holds the debit; in every outcome of this operation
+    seq: int  # sequence number of the entry with the debit, in every outcome of this operation
     accounts: tuple[Account, ...]
-    paid_before: bool  # a retry of an operation that was charged but never answered
+    paid_before: bool  # a retry of an operation that was charged earlier but never answered
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ class AnswerToStore:
 
 @dataclass(frozen=True)
 class Failed:
-    """The operation failed before; it remains failed and paid."""
+    """The operation failed earlier; it stays failed and charged."""
 
     seq: int
     code: str
@@ -161,14 +163,14 @@ class Failed:
 
 @dataclass(frozen=True)
 class Exceeded:
-    """An account can't pay; no account was debited."""
+    """An account can't pay, so no account was debited."""
 
     account: Account
 
 
 @dataclass(frozen=True)
 class Reused:
-    """The operation id belongs to another request; nothing was debited."""
+    """The operation id belongs to another request, so nothing was debited."""
 
     op: str
 
@@ -182,7 +184,7 @@ class ShapeFrozen:
 
 @dataclass(frozen=True)
 class Pending:
-    """Another operation has paid for the same answer and computes it; nothing was debited."""
+    """Another operation has paid for the same answer and is computing it; nothing was debited."""
 
     seq: int
     user: str
@@ -190,7 +192,8 @@ class Pending:
 
 
 Outcome = Charged | OperationState | Failed | Exceeded | Reused | ShapeFrozen | Pending
-Paid = Charged | OperationState | Exception | None  # of a batch; None: nothing was changed
+# the outcome of one charge in a batch; None: nothing was changed
+Paid = Charged | OperationState | Exception | None
 
 
 @dataclass(frozen=True)
@@ -199,7 +202,7 @@ class PastOperation:
 
     op: str
     state: str  # charged, answered or failed
-    entry: Entry  # charged, or repeated
+    entry: Entry  # the entry that charged the operation, or repeated it
     ended: Entry | None
 
 
@@ -228,7 +231,7 @@ class AnchorMark:
 
 @dataclass(frozen=True, order=True)
 class ChainPosition:
-    """A place in a ledger: the entry with that number and that hash."""
+    """A position in a ledger: an entry's sequence number and hash."""
 
     epoch: int
     seq: int
@@ -237,7 +240,7 @@ class ChainPosition:
 
 @dataclass(frozen=True)
 class AnchoredAccount:
-    """An account's state at some place of the ledger, as the anchor has it."""
+    """An account's state at some position of the ledger, as the anchor recorded it."""
 
     position: ChainPosition
     account: Account
@@ -245,23 +248,26 @@ class AnchoredAccount:
 
 @dataclass(frozen=True)
 class AnchorSums:
-    """The anchor's records: the state of every debited account, and earlier marks."""
+    """The anchor's records: the state of every debited account, and earlier marks.
+
+    They let the owner measure what a restored ledger has lost.
+    """
 
     accounts: tuple[AnchoredAccount, ...]
-    marks: tuple[ChainPosition, ...]  # in order
+    marks: tuple[ChainPosition, ...]  # past marks, from old to new
 
 
 @dataclass(frozen=True)
 class Loss:
     """The debits that a ledger has lost, measured by its anchor."""
 
-    mark: ChainPosition  # the newest place that the anchor saw
-    common: ChainPosition  # the newest place that ledger and anchor share
-    accounts: tuple[Account, ...]  # `spent` is the debit that is missing, `cap` the last known
+    mark: ChainPosition  # the newest position that the anchor saw
+    common: ChainPosition  # the newest position that ledger and anchor have in common
+    accounts: tuple[Account, ...]  # `spent` is the missing debit, `cap` the last known cap
     lowered: frozenset[str]  # accounts whose cap may have been changed since
 
 
-Mark = AnchorMark | None  # the mark that the ledger must have; None checks nothing
+Mark = AnchorMark | None  # the mark that the ledger must contain; None: no check
 
 
 def _is_name(text: str) -> bool:

@@ -31,7 +31,7 @@ from sfumato.vault.ledger_entries import (
 )
 from sfumato.vault.sealed import Sealed
 
-# --- Counts that share one scan of a table's rows
+# --- Counts that share one scan of the table
 
 
 @runtime_checkable
@@ -60,13 +60,13 @@ class LedgerStore(Protocol):
     """A durable, hash-chained, append-only ledger; every method is one transaction.
 
     When a method returns, its writes are durable: they survive a kill and a power cut. A method
-    with an anchor's mark freezes the ledger and refuses if the ledger lacks that mark.
+    that takes an anchor's mark freezes the ledger and refuses if the ledger lacks that mark.
     """
 
     def mark_with(self, mark: MarkAll) -> None:
         """Set the function that advances the anchor once per batch, before any call returns.
 
-        It saves each caller a wait of its own. A caller that needs the mark still advances it.
+        So the callers of a batch share one wait. A caller that needs the mark still advances it.
         """
         ...
 
@@ -79,7 +79,10 @@ class LedgerStore(Protocol):
         ...
 
     def charge_all(self, charges: Sequence[Charge], mark: AnchorMark) -> list[Paid]:
-        """Charge several in one transaction; None changed nothing, and `charge` returns why."""
+        """Charge several in one transaction; return the outcome of each.
+
+        None means that nothing was changed, and that `charge` returns the reason.
+        """
         ...
 
     def answer_of(self, user: str, op: str) -> str | None:
@@ -87,13 +90,13 @@ class LedgerStore(Protocol):
         ...
 
     def is_paid_by(self, answer_key: str, names: Sequence[str]) -> bool:
-        """Say whether all of these accounts have paid for a stored answer under the key."""
+        """Say whether all of these accounts have paid for the answer stored under the key."""
         ...
 
     def settle(
         self, user: str, op: str, answer: str, names: Sequence[str] = (), mark: Mark = None
     ) -> Settled:
-        """Store a charged operation's answer; the first answer of a key is never replaced.
+        """Store a charged operation's answer; never replace the first answer of a key.
 
         The result has the named accounts as they are in the same transaction.
         """
@@ -108,7 +111,7 @@ class LedgerStore(Protocol):
         ...
 
     def thaw_shape(self, shape: str, mark: Mark = None) -> None:
-        """Unfreeze a question shape (a question without its constants) that a limit stopped."""
+        """Unfreeze a question shape: a question without its constants, which had hit a limit."""
         ...
 
     def frozen_shapes(self) -> tuple[str, ...]:
@@ -120,9 +123,9 @@ class LedgerStore(Protocol):
         ...
 
     def set_cap(self, name: str, cap: Cap, before: Cap | None = None, mark: Mark = None) -> Account:
-        """Change a cap for the owner, unless it is no longer `before`; return the account.
+        """Change a cap for the owner, unless the cap is no longer `before`; return the account.
 
-        The account's spending doesn't change.
+        What the account has spent doesn't change.
         """
         ...
 
@@ -143,7 +146,10 @@ class LedgerStore(Protocol):
         ...
 
     def notes(self, kind: str, after: int = 0, until: int | None = None) -> tuple[Entry, ...]:
-        """Return the entries of that kind above `after`, in order; others after `until` too."""
+        """Return the entries of that kind with a sequence number above `after`, in order.
+
+        With `until`, the result may also contain entries above `until`.
+        """
         ...
 
     def past(self, user: str, before: int, limit: int) -> tuple[PastOperation, ...]:
@@ -181,7 +187,10 @@ class LedgerStore(Protocol):
         ...
 
     def standing_with(self, seq: int) -> tuple[LedgerHead, str | None, Entry | None]:
-        """Return the head, why the ledger is frozen, and that entry, from one snapshot."""
+        """Return the head, why the ledger is frozen, and the entry with that number.
+
+        All three are from one snapshot.
+        """
         ...
 
     def freeze(self, reason: str) -> None:
@@ -197,19 +206,22 @@ class LedgerStore(Protocol):
         ...
 
     def window_day(self) -> date:
-        """Return the day for budget windows now (`vault/budget_windows.py`)."""
+        """Return the day that budget windows use now (`vault/budget_windows.py`)."""
         ...
 
     def trust_day(self, mark: Mark) -> date | None:
-        """Trust the clock's day because the owner confirms it; None if a later day was trusted."""
+        """Trust the clock's day because the owner confirms it.
+
+        Return None if a later day was trusted already.
+        """
         ...
 
     def is_moved(self) -> bool:
-        """Say whether the ledger was moved: its last database is another than this one."""
+        """Say whether the ledger was moved: the database that it was last in is not this one."""
         ...
 
     def go_on_here(self, mark: AnchorMark) -> LedgerHead:
-        """Accept a move to this database; freeze and refuse if the head isn't the mark."""
+        """Accept the move to this database; freeze and refuse if the head isn't the mark."""
         ...
 
     def close(self) -> None:
@@ -225,11 +237,14 @@ class Anchor(Protocol):
         ...
 
     def sums(self) -> AnchorSums | None:
-        """Return what accounts had spent by the newest mark; None if records are unusable."""
+        """Return what the accounts had spent at the newest mark.
+
+        Return None if the records are unusable.
+        """
         ...
 
     def keep_sums(self, accounts: Sequence[Account], head: LedgerHead, mark: AnchorMark) -> bool:
-        """Write what all accounts have spent by that head, if the mark is still the newest.
+        """Write what all accounts have spent at that head, if the mark is still the newest.
 
         Every later `advance` adds the accounts that were debited since.
         """
@@ -282,14 +297,14 @@ class Catalogue(Protocol):
         ...
 
     def put(self, listing: Listing, card_text: str, people: str, sketch: str) -> None:
-        """Make this the current version of the data set."""
+        """Make this listing the current version of the data set."""
         ...
 
     def groups_of(self, user: str, data_set: str = "") -> tuple[str, ...]:
         """Return the user's groups: enrolled for every data set, or granted for this one."""
 
     def opened(self, name: str, user: str) -> Opened | None:
-        """Return the results of `find`, `groups_of` and `is_frozen`, from one snapshot."""
+        """Return what `find`, `groups_of` and `is_frozen` return, from one snapshot."""
 
     def enrol(self, user: str, group: str) -> None:
         """Add the user to the group, for every data set."""
@@ -304,7 +319,7 @@ class Catalogue(Protocol):
         """Return all grants on the data set."""
 
     def enrolled(self) -> tuple[tuple[str, str], ...]:
-        """Return pairs of user and group for all who are enrolled for every data set."""
+        """Return (user, group) of all users who are enrolled for every data set."""
 
     def freeze(self, data_set: str, by: str, at: str) -> bool:
         """Block all queries to the data set; return whether it was open before."""
@@ -316,4 +331,4 @@ class Catalogue(Protocol):
         """Say whether the data set is frozen, on all nodes."""
 
     def people(self, owner: str | None = None) -> tuple[tuple[str, str], ...]:
-        """Return people domains, of one owner or all, with the sketch file of each table."""
+        """Return (people domain, sketch file) of each table, of one owner or of all."""

@@ -33,7 +33,7 @@ class Sealed(Generic[T]):
     __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = _closed
 
     def __repr__(self) -> str:
-        return "Sealed(...)"  # constant, whatever the value
+        return "Sealed(...)"  # the same text for every value
 
     def __init_subclass__(cls) -> NoReturn:
         raise Bug("Sealed has no kinds: a kind could open it")

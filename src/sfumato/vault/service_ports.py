@@ -27,7 +27,7 @@ class AccessStore(Protocol):
         ...
 
     def block_user(self, name: str) -> User | None:
-        """Block a user, and change nothing else; return the changed user, or None."""
+        """Block a user, and change nothing else of them; return the changed user, or None."""
         ...
 
     def change_user(self, name: str, roles: tuple[str, ...], is_blocked: bool) -> User | None:
@@ -51,7 +51,7 @@ class AccessStore(Protocol):
         ...
 
     def take_token(self, token: str, at: str) -> bool:
-        """Use up a one-time token by revoking it; return whether this call was the first."""
+        """Use up a one-time token by revoking it; return True if this call was the first."""
         ...
 
 
@@ -63,5 +63,8 @@ class Passwords(Protocol):
         ...
 
     def check(self, hashed: str, password: str) -> bool:
-        """Say whether the password is right; an empty hash never matches, and takes as long."""
+        """Say whether the password is right.
+
+        An empty hash never matches, and the check then takes as long.
+        """
         ...

@@ -1,4 +1,4 @@
-"""The port that reads an owner's own file, for k-anonymity."""
+"""The port that reads an owner's own source file, for k-anonymity."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class ReadOrder:
 
     source: str
     columns: tuple[str, ...] | None = None  # None: all
-    is_grouped: bool = False  # equal rows once, with their count
+    is_grouped: bool = False  # return equal rows once, with their count
     inner_table: str | None = None
 
 
 class TableReader(Protocol):
-    """Reads an owner's file; it returns sealed codes, and no error message about rows."""
+    """Reads an owner's source file; returns sealed codes, and no error message about rows."""
 
     def read(self, order: ReadOrder) -> Sealed[Table]:
         """Return the columns as codes; refuse a file that can't be read."""

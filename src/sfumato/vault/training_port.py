@@ -1,4 +1,4 @@
-"""The port of training on a prepared table: columns, scales and network of a round; no rows."""
+"""The port of training on a prepared table: columns, scales and network of one round; no rows."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ _WIDTH_S: Final = 100e-9  # per unit of a layer, and per fetched column
 class Field:
     """A stored column for training, and its smallest and largest stored value."""
 
-    column: str  # physical: v3, or k3 for the code of a declared key
+    column: str  # stored name of the column: v3, or k3 for the code of a declared key
     lower: int
     upper: int
 
 
 @dataclass(frozen=True)
 class LearnOrder:
-    """One training round at one site. Only the first `max_rows` rows of each person count."""
+    """One training round at one site.
+
+    The round uses only the first `max_rows` rows of each person.
+    """
 
     table: str  # the prepared table
     features: tuple[Field, ...]
@@ -36,10 +39,11 @@ class LearnOrder:
     loss: str
     hidden: tuple[int, ...]
     activation: str
-    weights: bytes  # of the model, in the wire format
+    weights: bytes  # the model's weights, in the wire format
     max_rows: int | None  # None if the privacy unit is a row
-    most_rows: int  # most rows of the table by the card, from which the time limit follows
-    # norm bound of a row's gradient, or of a person's update; 0 if a site's update is clipped
+    most_rows: int  # most rows of the table by the card; the time limit follows from it
+    # norm bound of a row's gradient or a person's update; 0 if the site's update is clipped as a
+    # whole
     clip: float = 0.0
     local: int = 0
     rate: float = 0.0
@@ -49,12 +53,15 @@ class LearnOrder:
 
     @property
     def is_of_people(self) -> bool:
-        """Say whether each person takes local steps of their own, whose sum is clipped."""
+        """Say whether each person takes local steps of their own, and each update is clipped."""
         return bool(self.local and self.clip)
 
     @property
     def row_s(self) -> float:
-        """Return the most seconds that a row takes on one slow core; depends on the order alone."""
+        """Return an upper estimate, in seconds, of the time for one row on one slow core.
+
+        It depends only on the order.
+        """
         outs = self.target.upper - self.target.lower + 1 if self.loss == CLASSES else 1
         width = len(self.features) + sum(self.hidden) + outs
         number_s = _OWN_NUMBER_S if self.is_of_people else _NUMBER_S
@@ -71,6 +78,6 @@ class LearnEngine(Protocol):
     def learn(self, order: LearnOrder) -> Sealed[IntegerArray]:
         """Return the sum of clipped gradients, or the update, in units of 2**-30.
 
-        Every error is raised as `EngineStopped`, which reveals nothing of the rows.
+        Every error is raised as `EngineStopped`, which reveals nothing about the rows.
         """
         ...

@@ -9,8 +9,8 @@ from typing import Final
 from sfumato.dp.refusal import Refused
 
 ROLES: Final = ("owner", "operator", "researcher", "auditor")
-# The permission that each API verb needs: read = see, ask = spend budget, own = act on one's own
-# data sets, operate = run the service, watch = see its health, audit = read the ledger.
+# The permission that each API verb needs. read: see; ask: spend budget; own: act on one's own data
+# sets; operate: run the service; watch: see its health; audit: read the ledger.
 ACTIONS: Final = ("read", "ask", "own", "operate", "watch", "audit")
 OF_ROLE: Final[Mapping[str, frozenset[str]]] = {
     "owner": frozenset({"read", "ask", "own"}),
@@ -23,13 +23,15 @@ KINDS: Final = ("token", "session", "invite")
 
 @dataclass(frozen=True)
 class Caller:
-    """The authenticated caller: the user, the actions that their token permits, the data sets."""
+    """The authenticated caller: the user, and the actions and data sets that the token permits."""
 
     user: str
     actions: frozenset[str]
-    data_sets: frozenset[str] | None = None  # casefolded; None is every one that they may see
+    # names in casefold; None: every data set that they may see
+    data_sets: frozenset[str] | None = None
     token: str = ""  # the id of the token that authenticated them; "" in an embedded vault
-    is_themselves: bool = True  # by password or in the vault's folder; not by an API token
+    # signed in by password or in the vault's folder, not by an API token
+    is_themselves: bool = True
 
     def may(self, action: str) -> bool:
         """Say whether the token permits the action; unknown actions are never permitted."""
@@ -64,7 +66,7 @@ class Token:
     user: str
     kind: str
     label: str
-    digest: str  # SHA-256 of the whole token, in hex
+    digest: str  # SHA-256 of the whole token, in hex; the token itself is not stored
     actions: tuple[str, ...]
     data_sets: tuple[str, ...] | None
     created: str

@@ -3,8 +3,8 @@
 Every conversion rounds to the safe side. All of them use one bound (proof: composition.proof.md).
 rho-zCDP implies (epsilon, delta)-DP with ln delta = t(1+t) rho - t epsilon - kappa(t). Here
 kappa(t) = (1+t) ln(1+t) - t ln t. The bound holds for EVERY t = alpha - 1 > 0, so float arithmetic
-may choose t. The bound is then evaluated at that t with 80 digits. A poor t costs utility, never
-privacy.
+may choose t. The code then evaluates the bound at that t with 80 digits. A poor t costs utility,
+never privacy.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ def epsilon_at(rho: Fraction, delta: Fraction) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def rho_within(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Convert (epsilon, delta) to rho: return a rho, rounded down, for which rho-zCDP implies it.
+    """Convert (epsilon, delta) to zCDP: return a rho, rounded down, that implies this guarantee.
 
     The result is a multiple of 1e-12. It is below the largest such rho by at most 1e-6 (relative)
     plus one step of 1e-12. It is 0 if delta is 0, or if both are tiny (epsilon 1e-6 with delta
-    1e-9); then no Gaussian release fits.
+    1e-9). Then no Gaussian release fits.
     """
     _check(epsilon >= 0 and 0 <= delta < 1, "epsilon cannot be negative, delta lies in [0, 1)")
     if delta == 0:
@@ -93,7 +93,7 @@ def rho_within(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 
 def _best(slope: Callable[[float], float]) -> Decimal:
-    """Find by bisection the t at which the slope changes from negative to positive."""
+    """Return the t at which the slope changes from negative to positive, found by bisection."""
     low, high = _LOG_T
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

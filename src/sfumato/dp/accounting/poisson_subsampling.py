@@ -1,8 +1,8 @@
 """Privacy amplification by Poisson subsampling, in Rényi DP at integer orders.
 
 Each person is sampled independently with probability q, and nobody learns who was sampled. The
-Rényi divergences of the mechanism without sampling bound those with sampling, in both directions
-(poisson_subsampling.proof.md). All results are rounded up.
+Rényi divergences of the mechanism without sampling bound the divergences with sampling, in both
+directions (poisson_subsampling.proof.md). The code rounds all results up.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Privacy events: the privacy loss of each release, as the accountant adds it in whole units.
 
-The ledger stores the name of each event. Replaying an old ledger must always give the same sums,
+The ledger stores the name of each event. A replay of an old ledger must always give the same sums,
 so the formula of a name never changes. A new formula gets a new name.
 """
 
@@ -16,9 +16,10 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class PrivacyCost:
-    """A charge in whole units: (epsilon, delta) for the first test, (rho, rho_delta) for the other.
+    """The cost of a release in whole units: (epsilon, delta) and (rho, rho_delta).
 
-    The two tests are those of the privacy filter (privacy_filter.py).
+    The first pair enters the first test of the privacy filter, the second pair the second test
+    (privacy_filter.py).
     """
 
     epsilon: int = 0
@@ -112,7 +113,7 @@ SingleEvent = PureEvent | GaussianEvent | ApproximateEvent | ThresholdEvent | Ex
 
 @dataclass(frozen=True)
 class JointEvent:
-    """Two or more releases with one price: their losses are added, then rounded up once."""
+    """Two or more releases with one price: the code adds their losses, then rounds up once."""
 
     parts: tuple[SingleEvent, ...]
     name: str = "joint/1"

@@ -20,7 +20,10 @@ from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget, uni
 
 @dataclass(frozen=True)
 class Cap:
-    """The limits of both filter tests of an account, in whole units; fixed by the signed card."""
+    """The limits of both filter tests of an account, in whole units.
+
+    The signed data card fixes them.
+    """
 
     epsilon: int
     delta: int
@@ -30,7 +33,7 @@ class Cap:
 
 @dataclass(frozen=True)
 class DeltaSplit:
-    """The shares of a card's delta: first test, zCDP conversion, events of the second test."""
+    """The shares of a card's delta: first test, zCDP conversion, and events of the second test."""
 
     name: str
     first_test: Fraction  # delta_A
@@ -46,7 +49,7 @@ SPLIT: Final = DeltaSplit("half-quarter-quarter/1", Fraction(1, 2), Fraction(1, 
 
 @dataclass(frozen=True)
 class RemainingBudget:
-    """The budget left for each sum, in whole units, and the largest pure epsilon that fits next."""
+    """The budget left in each sum, in whole units, and the largest pure epsilon that still fits."""
 
     epsilon: int
     delta: int
@@ -56,7 +59,7 @@ class RemainingBudget:
 
 
 def fits_under_cap(cap: Cap, spent: PrivacyCost, debt: PrivacyCost) -> bool:
-    """Return whether the account can pay: the new sums pass at least one of the two tests."""
+    """Return whether the debt fits under the cap: the new sums pass at least one of two tests."""
     after = spent + debt
     pure = after.epsilon <= cap.epsilon and after.delta <= cap.delta
     concentrated = after.rho <= cap.rho and after.rho_delta <= cap.rho_delta
@@ -70,10 +73,10 @@ def cap_from_budget(budget: Budget) -> Cap:
     The proof is in privacy_filter.proof.md. SPLIT divides the budget's delta, and each share is
     rounded down.
 
-    A Gaussian query at the card's whole delta therefore fails the first test, which has half of
-    it. The query passes the second test if its rho fits. At the card's whole epsilon and delta it
-    fails both, because the second test has the rho of a quarter of the delta. Such a query fits
-    with slightly less epsilon or delta.
+    So a Gaussian query at the card's whole delta fails the first test, which has half of the delta.
+    The query passes the second test if its rho fits. A query at the card's whole epsilon and delta
+    fails both, because the rho limit of the second test corresponds to a quarter of the delta. Such
+    a query fits with slightly less epsilon or delta.
 
     If the budget has no delta, the rho limit is 0 and the second test never passes.
     """
@@ -93,11 +96,11 @@ def is_raised(before: Cap, after: Cap) -> bool:
 
 
 def largest_next_epsilon(cap: Cap, spent: PrivacyCost) -> Fraction:
-    """Return the largest pure epsilon that `fits_under_cap` allows next; 0 if none."""
+    """Return the largest epsilon of a pure release that `fits_under_cap` allows next; 0 if none."""
     return Fraction(largest_next_units(cap, spent), EPSILON_UNITS)
 
 
-@lru_cache(maxsize=1024)  # several accounts of one charge often have the same cap and sums
+@lru_cache(maxsize=1024)  # several accounts in one charge often have the same cap and the same sums
 def largest_next_units(cap: Cap, spent: PrivacyCost) -> int:
     """Return the largest pure epsilon that fits under the cap next, in whole units; 0 if none."""
     by_sum = cap.epsilon - spent.epsilon
@@ -125,6 +128,6 @@ def _takes_pure(cap: Cap, spent: PrivacyCost, units: int) -> bool:
 
 
 def _pure_debt(units: int) -> PrivacyCost:
-    """Return the privacy cost of a pure release of `units` of epsilon, in integer arithmetic."""
+    """Return the privacy cost of a pure release of `units` of epsilon, with integers only."""
     rho = -(-(units**2) * RHO_UNITS // (2 * EPSILON_UNITS**2))
     return PrivacyCost(units, 0, rho, 0)

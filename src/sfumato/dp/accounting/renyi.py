@@ -1,9 +1,9 @@
 """Convert Rényi DP at integer orders to (epsilon, delta)-DP, rounded to the safe side.
 
-The bound is that of composition.py at a single order (proof: composition.proof.md). A divergence
-of at most R at order 1 + t implies (epsilon, delta)-DP with epsilon = R - (ln delta + kappa(t)) /
-t. It holds at every order, so the smallest epsilon over a fixed list of orders is taken. The
-divergences of several releases add up at each order, also if each release is chosen adaptively
+The bound is that of composition.py at a single order (proof: composition.proof.md). A divergence of
+at most R at order 1 + t implies (epsilon, delta)-DP with epsilon = R - (ln delta + kappa(t)) / t.
+The bound holds at every order, so the code takes the smallest epsilon over a fixed list of orders.
+The divergences of several releases add up at each order, also if each release is chosen adaptively
 (a privacy filter at a fixed order).
 """
 
@@ -52,8 +52,8 @@ def epsilon_with_failures(
 ) -> Fraction | None:
     """Return the epsilon at delta of a release that also fails with probability `failure`.
 
-    Failures take their part of delta first, and the conversion gets the rest divided by `parts`.
-    The result is None if delta is too small for the failures.
+    Failures take their part of delta first. The conversion gets the rest of delta, divided by
+    `parts`. The result is None if delta is too small for the failures.
     """
     for whole in itertools.count(1):
         rest = delta - failure * (1 << 2 * whole)

@@ -1,4 +1,4 @@
-"""k-anonymity, l-diversity, t-closeness and more: measure them, and recode tables to reach them.
+"""k-anonymity, l-diversity, t-closeness and others: measure them, and recode tables to meet them.
 
-This is not differential privacy.
+These criteria are not differential privacy.
 """

@@ -33,7 +33,7 @@ class WorstClass:
     """One equivalence class: its quasi-identifier values, size and measures."""
 
     values: tuple[Value, ...]  # one per quasi-identifier
-    written: tuple[str, ...]  # the same values as the file writes them
+    written: tuple[str, ...]  # the same values as the source file wrote them
     size: int
     held: dict[str, Numbers]  # sensitive column -> measures of this class
 
@@ -46,12 +46,12 @@ class Check:
     quasi: tuple[str, ...]
     classes: int
     k: int  # 0 for a table without rows
-    alone: int  # unique rows: classes of size one
+    alone: int  # number of unique rows: classes of size one
     sensitive: dict[str, Numbers]  # column -> measures over all classes
     worst: tuple[WorstClass, ...]
 
     def of_all(self, measure: str) -> float:
-        """Return the worst value of a measure over all sensitive columns."""
+        """Return the worst value of one measure over all sensitive columns."""
         found = [numbers[measure] for numbers in self.sensitive.values()]
         if not found:
             return math.nan
@@ -69,10 +69,10 @@ def check(
     others_known: bool = False,
     worst: int = WORST,
 ) -> Check:
-    """Check k-anonymity and the diversity of sensitive columns in a table.
+    """Check k-anonymity, and the diversity of sensitive columns, of a table.
 
     Without `quasi`, all columns that are not sensitive are quasi-identifiers. With `others_known`,
-    the attacker on one sensitive column knows all other sensitive columns.
+    the attacker who wants one sensitive column knows all other sensitive columns.
     """
     hidden = table.of(sensitive)
     if quasi is None:

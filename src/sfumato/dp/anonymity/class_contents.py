@@ -14,15 +14,15 @@ _ROOM = 4096
 
 @dataclass(frozen=True)
 class Contents:
-    """The counts of a sensitive column: sorted (class, value) pairs that occur, with counts."""
+    """The counts of a sensitive column in each class: (class, value) pairs that occur, sorted."""
 
     sizes: Codes  # people in each class
-    of_class: Codes  # the class of each pair
+    of_class: Codes  # the class of each (class, value) pair
     of_value: Codes
     counts: Codes
     values: int  # number of values in the column's list
     is_ordered: bool
-    whole: Codes | None = None  # counts of the whole table, if these classes are a part of it
+    whole: Codes | None = None  # counts of the whole table, if the classes are only a part of it
 
     @cached_property
     def totals(self) -> Codes:

@@ -29,13 +29,14 @@ Floats = NDArray[np.float64]
 class Column:
     """A dictionary-encoded column: one code per row, and the values in sort order.
 
-    A missing value is a value too, and the last one.
+    A missing value is also in the list of values, as the last one.
     """
 
     name: str
     codes: Codes
     values: tuple[Value, ...]
-    texts: tuple[str, ...] | None = None  # each value as the file wrote it, if it came from one
+    # the text of each value in the source file, if there is one
+    texts: tuple[str, ...] | None = None
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -44,7 +45,7 @@ class Column:
 
     @cached_property
     def is_ordered(self) -> bool:
-        """Return whether all values are numbers, so that they have an order and distances."""
+        """Return whether all values are numbers; then they have an order and distances."""
         return bool(self.values) and all(is_number(value) for value in self.values)
 
     def at(self, rows: Codes) -> Column:
@@ -54,7 +55,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of encoded columns; a row with a weight stands for that many equal rows."""
+    """A table of encoded columns; a row with weight w represents w equal original rows."""
 
     columns: Mapping[str, Column]
     rows: int
@@ -126,7 +127,7 @@ def _times(number: int, prime: int) -> int:
 
 
 def coded(name: str, values: Sequence[Value]) -> Column:
-    """Encode a column, with its values sorted: numbers, booleans, strings, then missing."""
+    """Encode a column; its values are sorted: numbers, booleans, strings, then missing."""
     cleaned = [None if _is_nan(value) else value for value in values]
     kinds = {(type(value), value): None for value in cleaned}
     order = sorted(kinds, key=lambda kind: _rank(kind[1]))
@@ -138,7 +139,7 @@ def coded(name: str, values: Sequence[Value]) -> Column:
 
 
 def replaced(column: Column, values: Sequence[Value]) -> Column:
-    """Replace each value of a column by the value at the same index of `values`."""
+    """Replace the value of each code by the item of `values` at that code."""
     made = coded(column.name, values)
     codes = made.codes[column.codes] if len(values) else made.codes
     return written_as(column, Column(column.name, codes, made.values))
@@ -195,7 +196,7 @@ def number_in(text: str) -> int | float | None:
 
 
 def _whole(number: float) -> int | float:
-    """Convert 1.0 to 1, so that a number is one value however it was written."""
+    """Convert 1.0 to 1, so that a number has one value, however the source wrote it."""
     return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 

@@ -1,4 +1,4 @@
-"""Equivalence classes: group rows that are equal in given columns; one class number per row."""
+"""Equivalence classes: rows that are equal in the given columns; each row gets a class number."""
 
 from __future__ import annotations
 

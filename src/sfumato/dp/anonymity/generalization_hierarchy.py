@@ -1,7 +1,7 @@
-"""Generalisation hierarchies: for every value of a column, its more general labels by level.
+"""Generalisation hierarchies: the more general labels of every value of a column, by level.
 
-Level 0 is the values themselves. Each group of a level is inside one group of the next level. The
-last level may be a single group with no information (`*`).
+Level 0 is the values themselves. Each group of a level lies inside one group of the next level. The
+last level may be a single group (`*`), which says nothing about the value.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _check_nested(name: str, finer: Level, coarser: Level) -> None:
 
 
 def _check_names(name: str, levels: Sequence[Level]) -> None:
-    """Refuse a group label that also names a value or group outside it at a lower level.
+    """Refuse a group label that at a lower level names a value or group outside the group.
 
     A recoded table may mix cells of several levels, so such a label would be ambiguous.
     """

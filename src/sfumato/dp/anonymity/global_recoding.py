@@ -1,10 +1,10 @@
 """Global recoding: find the optimal level of generalisation for each column, with pruning.
 
-A node of the lattice is one level for each column. Its loss is the mean normalised certainty
-penalty of all rows, and a suppressed row counts as 1. Two rules prune the search:
+A node of the lattice is one level for each column. The loss of a node is the mean normalised
+certainty penalty of all rows, where a suppressed row counts as 1. Two rules prune the search:
 
-- The loss without suppression is a lower bound and is known for every node in advance. A node
-  whose bound is at least the best loss found is skipped.
+- The loss without suppression is a lower bound, and is known for every node in advance. The search
+  skips a node whose bound is at least the best loss found so far.
 - If too many rows fail k or l at a node, they also fail at every node below (predictive tagging).
   The reason is that merging classes never makes them smaller or less diverse.
 """
@@ -225,7 +225,7 @@ class Judged:
     suppressed: int
     loss: float
     is_reached: bool
-    is_hopeless: bool  # every node below fails too
+    is_hopeless: bool  # every node below fails too, so the search skips them
 
 
 @dataclass
@@ -277,7 +277,7 @@ def search(task: Task, suppress: float = 0.0) -> Found:
 
 
 def judge(task: Task, node: Node, limit: int, tuples: Tuples | None = None) -> Judged:
-    """Evaluate a node: suppress the classes that fail the criteria, and compute the loss."""
+    """Evaluate a node: suppress the classes that fail the criteria, then compute the loss."""
     rows = task.tuples if tuples is None else tuples
     ids, sizes = task.classes(rows, node)
 
@@ -358,7 +358,7 @@ def _cheapest_open(state: _Search) -> Node | None:
 
 
 def _climb(state: _Search, node: Node) -> None:
-    """Bisect a chain of nodes from this one to the top for the lowest one that is not hopeless."""
+    """Bisect a chain of nodes from this one to the top; find the lowest that is not hopeless."""
     chain = list(_chain(state, node))
     low, high = 0, len(chain) - 1
     while low <= high:
@@ -412,10 +412,10 @@ def _look(state: _Search, node: Node) -> Judged:
 
 
 def _nearest(state: _Search) -> Judged | None:
-    """Return the evaluated node that suppresses the fewest rows.
+    """Return the evaluated node that suppresses the fewest rows, to report it in a refusal.
 
-    For a hopeless node only the rows that fail k or l are known. More rows may fail the other
-    criteria, so such nodes are evaluated again.
+    For a hopeless node, the search knows only the rows that fail k or l. More rows may fail the
+    other criteria, so this function evaluates such nodes again.
     """
     task = state.task
     if task.goal.is_about_k_and_l:

@@ -35,7 +35,7 @@ _AT_ONCE: Final = 2_000_000  # distances in memory at a time
 
 @dataclass(frozen=True)
 class KeptRows:
-    """What the synthetic table reveals of one column: unique values, minimum and maximum."""
+    """How much of one original column the synthetic table contains: unique values and extremes."""
 
     unique: int  # values that exactly one original row has
     unique_kept: int  # of those, how many the synthetic table contains
@@ -54,8 +54,10 @@ class Leaks:
     same_place: int  # rows that equal the original row with the same index
     distance: float  # median distance to the closest original row, from 0 (equal) to 1
     distance_of_held_back: float | None  # the same for the held-back rows
-    nearer_than_held_back: float | None  # share of rows closer to the original than to held-back
-    nearer_by_chance: float | None  # that share if the rows were independent of both tables
+    # share of synthetic rows closer to the original than to the held-back rows
+    nearer_than_held_back: float | None
+    # the same share if the synthetic rows were independent of both tables
+    nearer_by_chance: float | None
     kept: dict[str, KeptRows]
     tried: int  # rows whose distance was measured: all, or an evenly spaced sample
 
@@ -160,7 +162,7 @@ def _read(value: Value) -> Value:
 
 
 def _whole(real: Codes, made: Codes) -> tuple[Bits, Bits]:
-    """Return which synthetic rows equal a real row, and which equal exactly one real row."""
+    """Return two masks of synthetic rows: equal to a real row; equal to exactly one real row."""
     both = np.concatenate([real, made])
     spans = [int(column.max(initial=0)) + 1 for column in both.T]
     key = key_of(list(zip(both.T, spans, strict=True)), len(both))
@@ -172,7 +174,7 @@ def _whole(real: Codes, made: Codes) -> tuple[Bits, Bits]:
 
 
 def _partly(real: Codes, made: Codes) -> Bits:
-    """Return which synthetic rows equal a real row in at least all columns but one."""
+    """Return a mask of synthetic rows that equal a real row in all columns but at most one."""
     columns = real.shape[1]
     found: Bits = np.zeros(len(made), bool)
     for left_out in range(columns):
@@ -262,5 +264,5 @@ def _nearer(near: Floats, to_rest: Floats, parts: Sequence[Table]) -> float:
 
 
 def _by_chance(parts: Sequence[Table]) -> float:
-    """Return the share expected of independent rows: the original's share of all real rows."""
+    """Return the expected share for independent rows: the original's share of all real rows."""
     return parts[0].rows / max(1, parts[0].rows + parts[2].rows)

@@ -1,8 +1,8 @@
 """Local recoding: generalise each equivalence class separately, top down, as little as possible.
 
-All rows start in one class at the highest levels. Each round splits every class by one column,
-into the groups of the next lower level. Groups that fail the criteria stay together at the old
-level. Numpy splits all classes at once, so the number of rounds depends on the depth of the
+All rows start in one class at the highest levels. Each round splits every class by one column, into
+the groups of the next lower level. Groups that fail the criteria stay together at the old level.
+Numpy splits all classes in one operation, so the number of rounds depends on the depth of the
 hierarchies, not on the number of classes.
 """
 
@@ -146,10 +146,10 @@ def _division(
 def _with_rest(
     task: Task, tuples: Tuples, at: tuple[Codes, Codes, Codes, Bits], totals: list[Codes]
 ) -> tuple[Codes, Bits, Bits]:
-    """Return the group of each row, whether it is in the rest, and which classes cannot split.
+    """Return the group of each row, a mask of rows in the rest, and a mask of unsplittable classes.
 
     Groups that fail the criteria are merged into the rest of their class. If the rest fails too,
-    the smallest good group joins it.
+    the smallest group that meets the criteria joins it.
     """
     ids, child, parent, wrong = at
     count = int(ids.max()) + 1

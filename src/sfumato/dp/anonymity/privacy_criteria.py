@@ -21,7 +21,7 @@ from sfumato.dp.anonymity.diversity_measures import (
 )
 from sfumato.dp.refusal import Refused
 
-SLACK = 1e-12  # so that rounding does not fail a class that meets its limit exactly
+SLACK = 1e-12  # tolerance, so that rounding does not fail a class that meets its limit exactly
 _MOST: tuple[tuple[str, Callable[[Contents], Floats]], ...] = (
     ("alpha", alphas),
     ("t", ts),
@@ -124,10 +124,10 @@ class Goal:
 
 
 def kept_by(goal: Goal, sizes: Codes, contents: Sequence[Contents]) -> Bits:
-    """Return which classes stay after repeatedly suppressing the classes that fail the criteria.
+    """Return a mask of the classes that stay after suppressing those that fail the criteria.
 
-    Suppressing classes changes the table with which t, beta and delta compare. So the remaining
-    classes are tested again, against the remaining table, until none fails.
+    Suppressing classes changes the table with which t, beta and delta compare. So the code tests
+    the remaining classes again, against the remaining table, until none fails.
     """
     kept: Bits = ~goal.fails(sizes, contents)
     while goal.is_about_the_table and kept.any():

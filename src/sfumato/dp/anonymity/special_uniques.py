@@ -66,7 +66,7 @@ def special_uniques(table: Table, columns: Sequence[str], max_columns: int = 3) 
 
 
 def _weight(columns: int, size: int, max_columns: int) -> int:
-    """Return a minimal set's score: in how many ordered ways it extends to so many columns."""
+    """Return the score of a minimal set: the ordered ways to extend it to `max_columns`."""
     return prod(columns - i for i in range(size, max_columns))
 
 

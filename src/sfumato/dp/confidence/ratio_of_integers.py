@@ -1,9 +1,10 @@
 """Confidence intervals for a ratio of two noisy integers, from released values only.
 
-This is Fieller's method. A ratio theta is plausible if the noise X - theta*Y can explain
-|S - theta*N|. The tail of X - theta*Y has a closed form for Laplace and for Gaussian noise. Each
-discrete noise differs from the continuous one by less than one unit; the interval is widened by
-that. tests/dp/confidence/test_ratio_of_integers.py checks the coverage.
+The method is Fieller's. A ratio theta is plausible if the noise X - theta*Y can explain |S -
+theta*N|. Here S and N are the noisy numerator and denominator, and X and Y their noises. The tail
+of X - theta*Y has a closed form for Laplace and for Gaussian noise. Each discrete noise differs
+from the continuous one by less than one unit, so the code widens the interval by that.
+tests/dp/confidence/test_ratio_of_integers.py checks the coverage.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 MISS: Final = 0.05  # for intervals at 95 % confidence
 _MANY_STEPS: Final = (2, 60)  # search: pieces per step, number of steps; 2**60 exhausts a float
-_FEW_STEPS: Final = (32, 12)  # the same for few cells, where numpy's call overhead dominates
+_FEW_STEPS: Final = (32, 12)  # the same for few cells: numpy's call overhead dominates
 _FEW_CELLS: Final = 64
 
 
@@ -34,7 +35,7 @@ class Spread:
     miss: float = MISS
 
     def noise_bound(self, scale: float, miss: float) -> float:
-        """Return a distance that one noise exceeds with probability at most `miss`."""
+        """Return a distance that noise of this scale exceeds with probability at most `miss`."""
         if self.kind == "laplace":
             return scale * math.log(1 / miss) + 1
         return scale * math.sqrt(2 * math.log(2 / miss)) + 1
@@ -45,7 +46,7 @@ def ratio_interval(
 ) -> tuple[Floats, Floats]:
     """Return the confidence interval of the ratio in each cell, limited to the public range.
 
-    The confidence is 95 % unless `spread.miss` is smaller. Where the denominator may be zero, the
+    The confidence is 95 % unless `spread.miss` is smaller. If the denominator may be zero, the
     interval is the whole range.
     """
     far_top = spread.noise_bound(spread.top, spread.miss / 2)

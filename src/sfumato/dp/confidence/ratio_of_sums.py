@@ -1,11 +1,11 @@
 """Confidence intervals for ratios of two noisy sums, from released values (soundness rule 4).
 
-This is Fieller's method, as in ratio_of_integers.py. A ratio theta is plausible if noise can
-explain |T - theta*B|. T and B are weighted sums that may share noisy numbers, so the noise of
-number p has the weight t_p - theta*b_p. The tail of such a sum has a closed form for Gaussian noise
-and, for a few numbers, for Laplace noise. For scales s it is the sum over i of
-s_i^(2n-2) e^(-d/s_i) / prod (s_i^2 - s_j^2). Nearly equal scales are increased until they differ,
-which can only widen the interval (ratio_of_sums.proof.md).
+The method is Fieller's, as in ratio_of_integers.py. A ratio theta is plausible if noise can explain
+|T - theta*B|. T and B are weighted sums that may share noisy numbers, so the noise of number p has
+the weight t_p - theta*b_p. The tail of such a sum has a closed form for Gaussian noise and, for a
+few numbers, for Laplace noise. For scales s it is the sum over i of s_i^(2n-2) e^(-d/s_i) / prod
+(s_i^2 - s_j^2). The code increases nearly equal scales until they differ, which can only widen the
+interval (ratio_of_sums.proof.md).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Quotient:
     def margin(self, weights: tuple[float, ...], miss: Fraction) -> float:
         """Return the error that a weighted sum exceeds with probability at most `miss`.
 
-        One unit of each number is added for the discrete noise.
+        The result includes one unit for each number, because the noise is discrete.
         """
         return margin_of_weighted_sum(weights, self.noises, 1 - miss) + sum(map(abs, weights))
 
@@ -59,8 +59,8 @@ class Quotient:
 class Plausible:
     """The plausible ratios in each cell: between two ends, or on two rays away from zero.
 
-    A cell has ends `low` and `high` if its denominator is surely not zero. Otherwise all ratios up
-    to `below` and all from `above` on are plausible.
+    If the denominator is surely not zero, the plausible ratios are those from `low` to `high`.
+    Otherwise all ratios up to `below`, and all from `above` on, are plausible.
     """
 
     has_ends: NDArray[np.bool_]
@@ -70,7 +70,7 @@ class Plausible:
     above: Floats
 
     def within(self, lower: float, upper: float) -> tuple[Floats, Floats]:
-        """Return the smallest interval with all plausible ratios of the public range."""
+        """Return the smallest interval that holds all plausible ratios of the public range."""
         left, right = self.below >= lower, self.above <= upper
         either = left | right
         low = np.where(left | ~either, lower, np.maximum(self.above, lower))
@@ -82,7 +82,7 @@ class Plausible:
 
 
 def is_known(bottom: Floats, of: Quotient) -> NDArray[np.bool_]:
-    """Return for each cell whether noise cannot explain the denominator: it is not zero."""
+    """Return a mask of the cells whose denominator is surely not zero: noise cannot explain it."""
     weights = [np.full(bottom.shape, abs(weight)) for weight in of.bottom]
     return ~is_within(np.abs(bottom), weights, of.noises, of.miss)
 
@@ -148,7 +148,7 @@ def is_within(
 ) -> Mask:
     """Return whether noise with these weights exceeds the distance with probability >= miss.
 
-    In other words, whether the distance is within the interval of the noise.
+    If it does, the distance is within the interval of the noise.
     """
     distance = np.maximum(distance - np.sum(weights, axis=0), 0.0)
     scales = [w * noise.width() for w, noise in zip(weights, noises, strict=True)]

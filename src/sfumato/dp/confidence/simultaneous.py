@@ -13,10 +13,10 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class SimultaneousNoise(Noise):
-    """A noise whose intervals miss `times` times less often, for simultaneous intervals.
+    """A noise for simultaneous intervals: each interval misses with 1/`times` of the probability.
 
-    It is a subclass so that every aggregate treats it like the noise that it wraps. It is never
-    sampled itself.
+    It is a subclass of Noise, so that every aggregate treats it like the noise that it wraps.
+    Nothing ever samples it.
     """
 
     noise: Noise | None = None

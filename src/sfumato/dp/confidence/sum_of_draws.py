@@ -1,8 +1,8 @@
 """Confidence margins for the sum of many numbers with independent noise of one distribution.
 
-The distribution of the sum comes from its characteristic function, which has a closed form
-(sum_of_draws.proof.md). No rounding accumulates per draw, so the margin stays tight for thousands
-of draws.
+The code computes the distribution of the sum from its characteristic function, which has a closed
+form (sum_of_draws.proof.md). Rounding errors do not accumulate with the number of draws, so the
+margin stays tight for thousands of draws.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ SLACK: Final = 1e-9  # bound of the error of floats and of the truncated tails
 
 
 def margin_95_of_sum(noise: Noise, count: int) -> int:
-    """Return a t with |sum of `count` draws| <= t at 95 % confidence.
+    """Return a t with |sum of `count` draws| <= t at 95 % confidence, in steps.
 
     It is the smallest such t, or up to 2 % more for many draws or wide noise. A larger count never
-    has a smaller margin, so counts may be rounded up. An answer with ten thousand periods then
-    needs few FFTs.
+    has a smaller margin, so the code rounds large counts up. An answer with ten thousand periods
+    then needs few FFTs.
     """
     return math.ceil(noise.margin()) if count == 1 else _margin(noise, _rounded_up(count))
 

@@ -1,8 +1,8 @@
 """Confidence margins for a weighted sum of independent draws of one kind of noise.
 
-The distribution of the sum is computed on a fine grid and rounded outwards
+The code computes the distribution of the sum on a fine grid, and rounds it outwards
 (dp/mechanisms/averaged_noise.proof.md). It serves weighted means of draws, and sums of released
-numbers that each have noise of their own.
+numbers whose noises differ.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def margin_of_weighted_sum(
         np.concatenate([[0.0], law[middle + 1 :] + law[:middle][::-1]])
     )
     enough = np.flatnonzero(inside >= float(confidence) + CONFIDENCE_SLACK)
-    if not enough.size:  # the confidence is too high for the grid: union bound over the draws
+    if not enough.size:  # the confidence is too high for the grid: use a union bound over the draws
         each = 1 - (1 - confidence) / len(pairs)
         return math.fsum(w * draw.within(each) for w, draw in pairs)
     return float((enough[0] + len(pairs) / 2) * cell)

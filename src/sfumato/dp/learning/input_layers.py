@@ -1,12 +1,12 @@
 """The input layers of a network: convolutions over an image, and embedding tables.
 
-An image is the first channels x height x width features, in the listed order. A column with an
-embedding table selects one row (entry) of it, which is learnt. The first linear layer gets the
-outputs of the convolutions, then the other features unchanged, then the table entries, each in
-the order of the features.
+An image is the first channels x height x width features, in the listed order. The value of a column
+with an embedding table selects one entry (row) of the table, and training learns the entries. The
+first linear layer gets the outputs of the convolutions, then the other features unchanged, then the
+table entries. Each of these is in the order of the features.
 
-Size limits keep all sums exact. The gradient of a row is measured and scaled to the norm bound
-(clipping) only after these layers (exact_arithmetic.proof.md).
+Size limits keep all sums exact. The code measures the gradient of a row, and scales it to the norm
+bound (clipping), only after these layers (exact_arithmetic.proof.md).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MAX_CONVS: Final = 4
 MAX_CHANNELS: Final = 64
 MAX_KERNEL: Final = 7
 MAX_POOL: Final = 8
-MAX_PLACES: Final = 4096  # positions of a kernel: 2**12 products of 2**37
+MAX_PLACES: Final = 4096  # positions of a kernel: 2**12 products, each at most 2**37
 MAX_PATCH: Final = 2048  # numbers in a patch, or backpropagated to one number
 MAX_CUT: Final = 1 << 20  # numbers in all patches of one row
 MAX_ADDED: Final = 1 << 16  # positions times rows per batch: 2**16 products of 2**37 are 2**53
@@ -54,7 +54,10 @@ _CONV_KEYS: Final = ("channels", "kernel", "stride", "padding", "pool")
 
 @dataclass(frozen=True)
 class Conv:
-    """The settings of a convolution; activation and `pool` x `pool` average pooling follow it."""
+    """The settings of a convolution.
+
+    The activation function and `pool` x `pool` average pooling follow each convolution.
+    """
 
     channels: int
     kernel: int
@@ -69,7 +72,7 @@ class Conv:
 
 @dataclass(frozen=True)
 class InputLayersSpec:
-    """The input layers as a training task declares them; usually there are none."""
+    """The input layers as a training task declares them; most tasks declare none."""
 
     image: tuple[int, ...] = ()  # channels, height, width
     conv: tuple[Conv, ...] = ()
@@ -90,9 +93,9 @@ class InputLayersSpec:
         return frozenset(name for name, _ in self.embed)
 
     def front(self, features: Sequence[str], counts: Sequence[int]) -> InputLayers | None:
-        """Build the input layers for these features; refuse ones that do not fit.
+        """Build the input layers for these features; refuse layers that do not fit them.
 
-        `counts` is the number of values of each feature, from the card.
+        `counts` is the number of values of each feature, from the data card.
         """
         if not (self.image or self.conv or self.embed):
             return None
@@ -105,7 +108,7 @@ class InputLayersSpec:
         return _checked(InputLayers(len(features), self.image, self.conv, tables))
 
     def places(self, features: Sequence[str]) -> int:
-        """Return the largest number of positions of a kernel; refuse layers that do not fit."""
+        """Return the most positions of any kernel; refuse layers that do not fit the features."""
         if self.columns - set(features):
             raise bad_input_layers("a column with a table is one of the features")
         front = self.front(features, [2] * len(features))  # 2: the table sizes do not matter here
@@ -124,7 +127,7 @@ class Stage:
 
     @property
     def sides(self) -> tuple[int, int]:
-        """Return the number of kernel positions: down, and across."""
+        """Return the number of kernel positions in vertical and horizontal direction."""
         over = 2 * self.conv.padding - self.conv.kernel
         down, across = ((side + over) // self.conv.stride + 1 for side in self.enters[1:])
         return down, across
@@ -136,7 +139,7 @@ class Stage:
 
     @property
     def patch(self) -> int:
-        """Return how many numbers a patch (the image part under the kernel) has."""
+        """Return how many numbers a patch (the part of the image under the kernel) has."""
         return self.enters[0] * self.conv.kernel**2
 
     @property
@@ -162,8 +165,8 @@ class Table:
     def chosen(self, scaled: Numbers) -> Numbers:
         """Convert scaled feature values (0 to 1) to entry indices; clamp values outside.
 
-        A value k steps above the lower bound was divided by the number of steps, at most 4095, so
-        this gives exactly k.
+        A value k steps above the lower bound was divided by the number of steps, at most 4095. So
+        the result is exactly k.
         """
         steps = self.entries - 1
         return np.floor(np.clip(scaled, 0.0, 1.0) * steps + 0.5)
@@ -171,7 +174,10 @@ class Table:
 
 @dataclass(frozen=True)
 class InputLayers:
-    """The input layers of a network with known sizes: convolutions and embedding tables."""
+    """The input layers of a network with known sizes: convolutions and embedding tables.
+
+    It is what `InputLayersSpec.front` builds.
+    """
 
     features: int
     image: tuple[int, ...] = ()
@@ -207,24 +213,24 @@ class InputLayers:
 
     @cached_property
     def sides(self) -> tuple[tuple[int, int, int], ...]:
-        """Return the numbers of rows, columns and biases of each kernel, then of each table."""
+        """Return (rows, columns, biases) of each kernel, then of each embedding table."""
         kernels = [(one.conv.channels, one.patch, one.conv.channels) for one in self.stages]
         return (*kernels, *((table.entries, table.width, 0) for table in self.tables))
 
     @cached_property
     def most_places(self) -> int:
-        """Return the largest number of positions of a kernel; 1 without convolutions."""
+        """Return the most positions of any kernel; 1 without convolutions."""
         return max((one.places for one in self.stages), default=1)
 
     @cached_property
     def through(self) -> int:
-        """Return approximately how many numbers one row needs in memory."""
+        """Return roughly how many numbers the input layers keep in memory for one row."""
         cut = sum(one.places * (one.patch + 2 * one.conv.channels) for one in self.stages)
         return cut + sum(one.size for one in self.stages) + self.outs
 
     @cached_property
     def again(self) -> int:
-        """Return how many more products per row convolutions need than one per parameter."""
+        """Return how many products per row the convolutions need beyond one per parameter."""
         return sum((one.places - 1) * one.size for one in self.stages)
 
     def entered(self, rows: Numbers) -> Numbers:
@@ -406,7 +412,7 @@ class Passed:
     out: Numbers  # the inputs of the first linear layer
 
     def backs(self, weights: Weights, back: Numbers, activation: str) -> Backs:
-        """Backpropagate from `out` to the kernels and tables."""
+        """Backpropagate from `out` to the kernels and the embedding tables."""
         lead, tables, start = back.shape[:-1], list[Numbers](), self.front.outs
         for table in reversed(self.front.tables):
             start -= table.width
@@ -444,7 +450,7 @@ class Backs:
     tables: list[Numbers]  # rows x numbers of an entry
 
     def kept(self, kept: Numbers) -> Backs:
-        """Return the same with backpropagated values set to zero where the mask `kept` is 0."""
+        """Return a copy with backpropagated values set to zero where the mask `kept` is 0."""
         kernels = [back * kept[..., None] for back in self.kernels]
         return Backs(self.passed, kernels, [back * kept for back in self.tables])
 
@@ -536,7 +542,10 @@ def col2im(under: Numbers, stage: Stage) -> Numbers:
 
 
 def pooled(value: Numbers, stage: Stage) -> Numbers:
-    """Apply average pooling, rounded down to the grid; incomplete squares are dropped."""
+    """Apply average pooling, rounded down to the grid.
+
+    Incomplete squares at the edges are dropped.
+    """
     pool, (channels, down, across) = stage.conv.pool, stage.leaves
     if pool == 1:
         return value

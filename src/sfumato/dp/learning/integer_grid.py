@@ -1,6 +1,6 @@
-"""Fixed-point arithmetic for exact training: values are integers on grids, stored in doubles.
+"""Fixed-point arithmetic for exact training: values are integers on grids, stored as doubles.
 
-The grids are coarse enough that products and their sums stay exact.
+The grids are so coarse that products and their sums stay exact.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
-Inputs = NDArray[np.uint16]  # rows on the input grid, in a quarter of the memory of doubles
+Inputs = NDArray[np.uint16]  # rows on the input grid, in a quarter of the memory that doubles need
 Weights = list[tuple[Numbers, Numbers]]  # per layer: matrix (outs x ins) and biases (outs)
 INPUT_BITS: Final = 12  # layer inputs are multiples of 2**-12, up to 2**5
 WEIGHT_BITS: Final = 16  # weights are multiples of 2**-16, up to 2**5
@@ -58,7 +58,7 @@ def slope_of(activation: str, after: Numbers) -> Numbers | NDArray[np.bool_]:
 
 
 def on_back_grid(back: Numbers) -> None:
-    """Clamp backpropagated values and truncate them towards zero, in place."""
+    """Clamp backpropagated values to MAX_BACK units and truncate them towards zero, in place."""
     np.clip(back, -MAX_BACK, MAX_BACK, out=back)
     np.trunc(back, out=back)
 
@@ -71,8 +71,8 @@ def squared(numbers: Numbers) -> Numbers:
 def norms_of(numbers: Numbers) -> Numbers:
     """Return an upper bound of each row's norm, as one column, exact in any order of addition.
 
-    The numbers are first rounded away from zero to integers; the unit depends on the row's largest
-    number.
+    The code first rounds the numbers away from zero to integers. Their unit depends on the largest
+    number of the row.
     """
     _, bits = np.frexp(np.abs(numbers).max(axis=1, keepdims=True))
     units = np.ceil(np.ldexp(np.abs(numbers), _NORM_BITS - bits))

@@ -2,9 +2,9 @@
 
 A sum of clipped gradients is private only if one row does not change what *other* rows add to it.
 Float arithmetic violates this: sums depend on their order, and a rounding at the edge of a ReLU
-changes a whole gradient. So values are rounded to a grid before multiplication. The grid is so
-coarse that every product and partial sum is an integer below 2**53. The contribution of a row then
-depends on that row only, to the last bit (exact_arithmetic.proof.md;
+changes a whole gradient. So the code rounds values to a grid before it multiplies them. The grid is
+so coarse that every product and partial sum is an integer below 2**53. The contribution of a row
+then depends on that row only, to the last bit (exact_arithmetic.proof.md;
 tests/dp/learning/test_integer_network.py).
 """
 
@@ -59,7 +59,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class People:
-    """Rows grouped by person, padded to people x rows x features, on the input grid."""
+    """Rows grouped by person, padded to people x rows x features, on the input grid.
+
+    `counts` says how many of a person's rows are real.
+    """
 
     rows: Numbers
     target: Numbers  # people x rows
@@ -74,7 +77,7 @@ class People:
 
 @dataclass(frozen=True)
 class Walk:
-    """Settings of the local steps of each person, and the clipping norm of the whole update."""
+    """Settings of each person's local steps, and the clipping norm of the whole update."""
 
     steps: int
     rate: float
@@ -94,7 +97,7 @@ class Gradients:
     front: Backs | None = None
 
     def kept(self, kept: Numbers) -> Gradients:
-        """Return the same with backpropagated values set to zero where the mask `kept` is 0."""
+        """Return a copy with backpropagated values set to zero where the mask `kept` is 0."""
         front = None if self.front is None else self.front.kept(kept)
         return Gradients(self.ins, [back * kept for back in self.backs], front)
 
@@ -139,7 +142,7 @@ class Network:
 
     @property
     def sides(self) -> tuple[tuple[int, int, int], ...]:
-        """Return the numbers of rows, columns and biases of each layer, in order."""
+        """Return (rows, columns, biases) of each layer, in order."""
         linear = tuple((outs, ins, outs) for ins, outs in pairwise(self.widths))
         return linear if self.front is None else (*self.front.sides, *linear)
 
@@ -150,7 +153,7 @@ class Network:
 
     @property
     def through(self) -> int:
-        """Return how many numbers one row needs in memory in a forward pass."""
+        """Return how many numbers a forward pass keeps in memory for one row."""
         return sum(self.widths) + (0 if self.front is None else self.front.through)
 
     def weights(self, flat: Numbers) -> Weights:
@@ -188,7 +191,10 @@ class Network:
     def clipped_sum_of(
         self, weights: Weights, inputs: Inputs, target: Numbers, clip: float
     ) -> NDArray[np.int64]:
-        """Return the exact sum of clipped gradients of rows that are on the input grid already."""
+        """Return the exact sum of the clipped gradients of rows that are already on the input grid.
+
+        The unit is 2**-30.
+        """
         total = np.zeros(self.size, dtype=np.int64)
         at_once = min(self._at_once(_CUT), max(1, _CACHED // max(self.widths)))
         for start in range(0, len(inputs), at_once):
@@ -223,8 +229,8 @@ class Network:
     def people_sum(self, weights: Numbers, people: People, walk: Walk) -> NDArray[np.int64]:
         """Return the exact sum of the people's clipped updates, in units of 2**-30.
 
-        Each person starts from the same weights and takes local steps on their own rows. The update
-        is start minus end, so the caller must subtract it.
+        Each person starts from the same weights and takes local steps on their own rows. An update
+        is start minus end, so the caller must subtract it from the weights.
         """
         begin = np.broadcast_to(weights, (len(people.counts), self.size))
         now = begin

@@ -1,8 +1,8 @@
 """Poisson subsampling: sample the people of one training round with a secret key.
 
-A stream cipher expands a fresh random key to one coin per person. The door (the process that
-writes the ledger) draws the key for one read of the rows. The key goes only to the process that
-reads them; it is not stored and not disclosed. Privacy amplification needs this secrecy
+A stream cipher expands a fresh random key to one coin per person. The door (the process that writes
+the ledger) draws the key for one read of the rows. The key goes only to the process that reads
+them. It is not stored and not disclosed. Privacy amplification needs this secrecy
 (dp/accounting/poisson_subsampling.proof.md).
 """
 
@@ -28,7 +28,7 @@ _AT_ONCE: Final = 1 << 20  # people per block
 
 @dataclass(frozen=True)
 class PoissonSample:
-    """A secret Poisson sample: a key that decides for each person of a table, by their number."""
+    """A secret Poisson sample: the key decides for each person number whether it is sampled."""
 
     key: bytes = field(repr=False)
     below: int  # a person is sampled if their 64-bit word is below this
@@ -43,7 +43,7 @@ class PoissonSample:
         return cls(dice.draw(KEY_BYTES), most_below(chance))
 
     def tossed(self, people: int) -> NDArray[np.bool_]:
-        """Return for each of `people` whether they are in the sample."""
+        """Return a boolean mask over the person numbers 0 to `people` - 1: True if sampled."""
         stream = Cipher(AES(self.key), CTR(bytes(16))).encryptor()
         found = np.empty(people, dtype=np.bool_)
         for start in range(0, people, _AT_ONCE):
@@ -54,5 +54,8 @@ class PoissonSample:
 
 
 def most_below(chance: Fraction) -> int:
-    """Convert a probability to a 64-bit threshold, rounded down, so that it costs no more."""
+    """Convert a probability to a 64-bit threshold.
+
+    It is rounded down, so that the sampling probability never exceeds `chance`.
+    """
     return chance.numerator * (1 << 64) // chance.denominator

@@ -1,7 +1,7 @@
 """The definition of a federated training: columns, network and schedule, fixed before any data.
 
-The protocol calls it a lesson. Its number of rounds and its name are fixed too, so that a site
-pays once for all rounds and answers no round twice.
+The protocol calls a training task a lesson. The number of rounds and the name are fixed too, so
+that a site pays once for all rounds and answers no round twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CLASSES, SQUARES = "classes", "squares"
 SITE, PERSON = "site", "person"
 ACTIVATIONS: Final = ("relu", "tanh")
 MAX_FEATURES: Final = 4096
-MAX_WIDTH: Final = 1024  # of hidden layers and classes; sums stay exact (integer_network.py)
+MAX_WIDTH: Final = 1024  # most hidden units or classes; sums stay exact (integer_network.py)
 MAX_HIDDEN: Final = 8
 MAX_SIZE: Final = 60_000  # parameters of a model, so that it fits in one service message
 MAX_ROUNDS: Final = 10_000
@@ -33,7 +33,7 @@ MAX_LOCAL: Final = 1000
 MAX_CLIP: Final = 4
 MIN_SAMPLE: Final = Fraction(1, 10**6)
 MAX_OF_ONE: Final = 4096  # rows of one person, if local steps are per person
-MAX_CELLS: Final = 1 << 22  # cells of one such person, which an engine fetches at once
+MAX_CELLS: Final = 1 << 22  # most cells of one such person, which an engine fetches at once
 NAME_DIGITS: Final = 64
 _KEYS: Final = {
     "name", "features", "target", "hidden", "activation", "loss", "rounds", "clip", "local",
@@ -46,10 +46,10 @@ class TrainingTask:
     """A federated training task: model, number of rounds, and clipping.
 
     - `local` = 0: a round sums the clipped gradients of all rows (full-batch DP-SGD).
-    - `local` > 0, `each` = site: each site takes that many local steps, and its whole update is
-      clipped (DP-FedAvg). With `proximal`, a term pulls it towards the common model (FedProx).
-    - `local` > 0, `each` = person: the steps are taken on each person's rows separately. Each
-      person's update is clipped, and the site sends the sum.
+    - `local` > 0, `each` = site: each site takes that many local steps, and clips its whole update
+      (DP-FedAvg). With `proximal`, a term pulls the update towards the common model (FedProx).
+    - `local` > 0, `each` = person: the site takes the local steps on each person's rows separately.
+      It clips each person's update, and sends the sum.
 
     With `sample` below 1, each person is in a round with that probability (Poisson subsampling).
     The site draws the sample afresh for each round and keeps it secret.
@@ -68,7 +68,7 @@ class TrainingTask:
     proximal: Fraction = Fraction(0)
     max_rows: int = 1
     weights: tuple[tuple[str, Fraction], ...] = ()  # public weight of each site, at most 1
-    each: str = SITE  # whose update is clipped as a whole, with local steps
+    each: str = SITE  # with local steps: whose update is clipped as a whole
     sample: Fraction = Fraction(1)  # probability that a person is in a round
     opening: InputLayersSpec = NO_INPUT_LAYERS  # the layers before the linear ones
 
@@ -78,7 +78,7 @@ class TrainingTask:
 
     @property
     def is_of_sites(self) -> bool:
-        """Return whether the whole update of a site is clipped, not that of each person."""
+        """Return whether the update of a whole site is clipped, not the update of each person."""
         return bool(self.local) and self.each == SITE
 
     def as_json(self) -> Json:

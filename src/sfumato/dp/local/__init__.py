@@ -1,12 +1,13 @@
 """Local differential privacy: people randomise their own answers before anything is stored.
 
-- `frequency_oracle.py`: the interface for one answer among several
-- `numeric_response.py`: the interface for numbers
+- `frequency_oracle.py`: the interface of randomisers for one answer among several
+- `numeric_response.py`: the interface of randomisers for numbers
 - `ballot_split.py`: several questions in one ballot
-- `randomiser_registry.py`: builds a randomiser from its parameters
+- `randomiser_registry.py`: builds a randomiser from its JSON parameters
 - `randomiser_choice.py`: chooses the most accurate randomiser
 
-For clients in other languages, docs/reference/local.md specifies how each random word is used.
+For clients in other languages, docs/reference/local.md specifies how a client uses each random
+word.
 """
 
 from sfumato.dp.local.ballot_split import Sampled, Split, choices, leaves, randomise_ballots

@@ -1,11 +1,13 @@
 """Ballots: several questions in one report, with one epsilon for all (soundness rule 31).
 
-`Split` asks every question, and its epsilon is the sum. `Sampled` asks one question, chosen at
-random independently of the answers, and the report names it. Its epsilon is the largest of any
-question; each question gets fewer but much more accurate reports.
+`Split` asks every question, so the epsilon of the ballot is the sum over the questions. `Sampled`
+asks one question, chosen at random independently of the answers. Its report names the question, and
+its epsilon is the largest of any question. Each question then gets fewer but much more accurate
+reports.
 
-A question may be a ballot itself. A multiple choice is a sampled ballot with yes, no or silence for
-each choice; a ranking is a sampled ballot of its pairs. Proof: ballot_split.proof.md.
+A question may itself be a ballot. A multiple choice is a sampled ballot with yes, no or silence (no
+answer) for each choice. A ranking is a sampled ballot with one question per pair of items. Proof:
+ballot_split.proof.md.
 """
 
 from __future__ import annotations
@@ -26,12 +28,15 @@ from sfumato.dp.local.random_words import Integers, Words, among, drawn
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 
-MAX_QUESTIONS: int = 1 << 16  # most questions, because two bytes name one
+MAX_QUESTIONS: int = 1 << 16  # most questions; two bytes hold the question number
 
 
 @dataclass(frozen=True)
 class Split:
-    """A ballot that asks all questions; their words and bytes are concatenated in order."""
+    """A ballot that asks all questions.
+
+    It concatenates the random words and the report bytes of the questions, in order.
+    """
 
     questions: tuple[Randomiser, ...]
 
@@ -40,7 +45,7 @@ class Split:
 
     @staticmethod
     def within(makers: Sequence[Callable[[Fraction], Randomiser]], epsilon: Fraction) -> Split:
-        """Build the ballot that divides this epsilon equally among its questions."""
+        """Build the ballot that divides `epsilon` equally among its questions."""
         return Split(tuple(make(epsilon / len(makers)) for make in makers))
 
     @property
@@ -50,12 +55,12 @@ class Split:
 
     @property
     def words_per_report(self) -> int:
-        """Return the random words per ballot, for all questions."""
+        """Return the number of 32-bit random words per ballot: the sum over all questions."""
         return sum(question.words_per_report for question in self.questions)
 
     @property
     def width(self) -> int:
-        """Return the bytes per ballot, for all questions."""
+        """Return the number of bytes per ballot: the sum over all questions."""
         return sum(question.width for question in self.questions)
 
     @property
@@ -65,7 +70,7 @@ class Split:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the product of the questions' ratios: all answers may be worst cases at once."""
+        """Return the likelihood ratio of the ballot: the product of the ratios of its questions."""
         return prod((question.ratio for question in self.questions), start=Fraction(1))
 
     @property
@@ -74,7 +79,7 @@ class Split:
         return epsilon_of(self.ratio)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise all answers; the reports of the questions are concatenated."""
+        """Randomise the answers to all questions, and concatenate the reports on them in order."""
         columns = _columns(values, self.questions)
         rows = _cut([question.words_per_report for question in self.questions])
         said = [
@@ -84,12 +89,12 @@ class Split:
         return np.concatenate(said, axis=1)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return which ballots are valid in every question."""
+        """Return a boolean mask: a ballot is valid if its report on every question is valid."""
         valid = [question.are_valid(part) for question, part in self.parts(reports)]
         return np.asarray(np.all(valid, axis=0))
 
     def parts(self, reports: Reports) -> list[tuple[Randomiser, Reports]]:
-        """Return each question with the reports on it."""
+        """Return each question with its columns of the ballots, which are the reports on it."""
         places = _cut([question.width for question in self.questions])
         return [
             (question, np.ascontiguousarray(reports[:, some]))
@@ -99,9 +104,9 @@ class Split:
 
 @dataclass(frozen=True)
 class Sampled:
-    """A ballot that asks one question, chosen by the first random word.
+    """A ballot that asks one question; the first random word chooses which.
 
-    A ballot has the number of the question, then the report on it.
+    The ballot holds the number of the question in two bytes, then the report on it.
     """
 
     questions: tuple[Randomiser, ...]
@@ -111,7 +116,7 @@ class Sampled:
 
     @staticmethod
     def within(makers: Sequence[Callable[[Fraction], Randomiser]], epsilon: Fraction) -> Sampled:
-        """Build the ballot whose questions each have the whole epsilon."""
+        """Build the ballot in which each question has the whole `epsilon`."""
         made = {make: make(epsilon) for make in makers}
         return Sampled(tuple(made[make] for make in makers))
 
@@ -122,12 +127,12 @@ class Sampled:
 
     @property
     def words_per_report(self) -> int:
-        """Return the random words per ballot: one to choose, and the most of any question."""
+        """Return the random words per ballot: one for the choice, plus the most of any question."""
         return 1 + max(question.words_per_report for question in self.questions)
 
     @cached_property
     def width(self) -> int:
-        """Return the bytes per ballot: two for the choice, and those of the longest report."""
+        """Return the bytes per ballot: two for the question number, plus the longest report."""
         return 2 + max(question.width for question in self.questions)
 
     @property
@@ -137,7 +142,10 @@ class Sampled:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest ratio of any question; the choice reveals nothing about answers."""
+        """Return the largest likelihood ratio of any question.
+
+        The choice of the question adds nothing, because it is independent of the answers.
+        """
         return max(question.ratio for question in self.questions)
 
     @property
@@ -146,7 +154,10 @@ class Sampled:
         return epsilon_of(self.ratio)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise one answer of each row; shorter reports are padded with zeros."""
+        """Randomise the answer to one random question per row.
+
+        Pad shorter reports with zero bytes.
+        """
         which = among(words[0], len(self.questions))
         reports = np.zeros((len(values), self.width), dtype=np.uint8)
         reports[:, 0], reports[:, 1] = which & np.uint64(255), which >> np.uint64(8)
@@ -159,7 +170,11 @@ class Sampled:
         return reports
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return which ballots name a question and have a valid, zero-padded report on it."""
+        """Return a boolean mask of the valid ballots.
+
+        A valid ballot names an existing question, and holds a valid report on it, padded with zero
+        bytes.
+        """
         which, valid = _which(reports), np.zeros(len(reports), dtype=np.bool_)
         for number, question in enumerate(self.questions):
             asked = np.flatnonzero(which == number)
@@ -169,7 +184,7 @@ class Sampled:
         return valid
 
     def parts(self, reports: Reports) -> list[tuple[Randomiser, Reports]]:
-        """Return each question with the reports on it."""
+        """Return each question with the reports of the ballots that name it."""
         which = _which(reports)
         return [
             (question, np.ascontiguousarray(reports[which == number, 2 : 2 + question.width]))
@@ -178,14 +193,14 @@ class Sampled:
 
 
 def randomise_ballots(ballot: Randomiser, values: Integers, dice: RandomSource) -> Reports:
-    """Randomise rows of answers to packed ballots."""
+    """Randomise rows of answers to ballots, one row of bytes for each person."""
     return ballot.randomise(values, drawn(dice, ballot.words_per_report, len(values)))
 
 
 def leaves(ballot: Randomiser, reports: Reports) -> list[tuple[Randomiser, Reports]]:
-    """Flatten nested ballots: return every single question, in order, with its reports.
+    """Flatten nested ballots: return every single question, in order, with the reports on it.
 
-    Invalid ballots are refused.
+    Ballots of the wrong length and invalid ballots are refused.
     """
     if reports.ndim != 2 or reports.shape[1] != ballot.width:
         raise Refused("bad-request", "The ballot has the wrong length.", "Send it as it was made.")
@@ -213,7 +228,10 @@ def _check(questions: tuple[Randomiser, ...]) -> None:
 
 
 def _columns(values: Integers, questions: tuple[Randomiser, ...]) -> list[Integers]:
-    """Split answer columns by question: a vector for a single question, a matrix for a ballot."""
+    """Split the answer columns by question.
+
+    A single question gets a vector of answers, and a nested ballot gets a matrix.
+    """
     if values.ndim != 2 or values.shape[1] != sum(map(arity, questions)):
         raise Refused(
             "bad-request",

@@ -1,7 +1,8 @@
 """Randomised response to a yes-no question, with any two probabilities of reporting yes.
 
-One probability is for people whose answer is yes, the other for everybody else. Answer 1 is yes, 0
-is anything else, silence included. Proof: binary_response.proof.md.
+People whose answer is yes report yes with one probability, and everybody else with the other.
+Answer 1 is yes. Answer 0 is anything else, including no answer (silence). Proof:
+binary_response.proof.md.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class Binary:
-    """Parameters: P(report yes) for a true yes and for anything else, in parts of 2**32."""
+    """Parameters: P(report yes) for the answer yes and for any other answer, in parts of 2**32."""
 
     yes: int
     other: int
@@ -35,7 +36,7 @@ class Binary:
 
     @staticmethod
     def within(epsilon: Fraction) -> Binary:
-        """Build the most accurate symmetric randomiser whose epsilon is at most this."""
+        """Build the most accurate symmetric randomiser whose epsilon is at most `epsilon`."""
         half = PARTS // 2
         bold = largest_probability_within(
             lambda part: Fraction(half + part, half - part), epsilon, half - 1
@@ -44,7 +45,7 @@ class Binary:
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its two probabilities, as JSON."""
+        """Return the kind, `yes` and `other`, as JSON values."""
         return {"kind": "binary", "yes": self.yes, "other": self.other}
 
     @property
@@ -55,7 +56,7 @@ class Binary:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio."""
+        """Return the largest likelihood ratio of a report under the two answers."""
         worst = worst_ratio(self.law)
         if worst is None:
             raise Bug("both answers can be said under both truths")
@@ -68,12 +69,12 @@ class Binary:
 
     @property
     def p_minus_q(self) -> Fraction:
-        """Return P(report yes | yes) - P(report yes | no)."""
+        """Return P(report yes | answer yes) - P(report yes | any other answer)."""
         return Fraction(self.yes - self.other, PARTS)
 
     @property
     def q(self) -> Floats:
-        """Return P(report no | yes) and P(report yes | no)."""
+        """Return P(report no | answer yes) and P(report yes | any other answer), in this order."""
         return np.array([(PARTS - self.yes) / PARTS, self.other / PARTS])
 
     def randomise(self, values: Integers, words: Words) -> Reports:
@@ -82,13 +83,13 @@ class Binary:
         return np.asarray(words[0] < chances).astype(np.uint8).reshape(-1, 1)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return which reports are 0 or 1."""
+        """Return a boolean mask: a report is valid if it is 0 or 1."""
         return np.asarray(reports[:, 0] < 2)
 
     def counts(self, reports: Reports) -> Integers:
-        """Count the reports of no and of yes."""
+        """Return the number of no reports and the number of yes reports."""
         return np.bincount(reports[:, 0], minlength=2).astype(np.int64)
 
     def supports(self, counts: Integers) -> Integers:
-        """Return the counts unchanged: they are the supports already."""
+        """Return the counts unchanged: count i is the number of reports that support answer i."""
         return counts

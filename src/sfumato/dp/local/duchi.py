@@ -1,7 +1,7 @@
-"""Duchi's mechanism for numbers: round at random to one end of the grid, then randomise the end.
+"""Duchi's mechanism for numbers: round to an end of the grid at random, then randomise the end.
 
-The end is reported by 3-ary response among low, high and silent.
-Proof: duchi.proof.md (Duchi, Jordan and Wainwright 2018; silence is a third end).
+The report on the end is a 3-ary randomised response: low, high or silent (no number). Proof:
+duchi.proof.md (Duchi, Jordan and Wainwright 2018; silence is a third end).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOW, HIGH, SILENT = 0, 1, 2
 
 @dataclass(frozen=True)
 class Duchi:
-    """Parameters: the grid steps, and the probability of the true end in parts of 2**32."""
+    """Parameters: the last grid step, and the probability of the true end in parts of 2**32."""
 
     steps: int
     truth: int
@@ -39,12 +39,12 @@ class Duchi:
 
     @staticmethod
     def within(steps: int, epsilon: Fraction) -> Duchi:
-        """Build the most accurate randomiser whose epsilon is at most this."""
+        """Build the most accurate randomiser whose epsilon is at most `epsilon`."""
         return Duchi(steps, KAry.within(3, epsilon).truth)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its two numbers, as JSON."""
+        """Return the kind, `steps` and `truth`, as JSON values."""
         return {"kind": "duchi", "steps": self.steps, "truth": self.truth}
 
     @property
@@ -54,7 +54,10 @@ class Duchi:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the likelihood ratio of the 3-ary response; other numbers mix its ends."""
+        """Return the likelihood ratio of the 3-ary response to the end.
+
+        Numbers between the ends mix the distributions of the two ends, so their ratio is no larger.
+        """
         return KAry(3, self.truth).ratio
 
     @property
@@ -64,7 +67,10 @@ class Duchi:
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Return the linear model of the mechanism: the place of an end is 0 or `steps`."""
+        """Return the linear model of the mechanism.
+
+        The place of a report is 0 for low and `steps` for high.
+        """
         told = Fraction(self.truth, PARTS)
         _, high, quiet = ((1 - told) * Fraction(int(n), PARTS) for n in words_each(3))
         squares = (Fraction(0), Fraction(self.steps), Fraction(0))
@@ -73,18 +79,21 @@ class Duchi:
         return (Line(Fraction(1), told, Fraction(0), squares, *rest, quiet, steps),)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise numbers to ends; the probability of the upper end is value / steps."""
+        """Round numbers to an end, and randomise the end.
+
+        The probability of the upper end is value / steps.
+        """
         is_up = among_64(words[0], words[1], self.steps) < np.minimum(values, self.steps)
         end = np.where(values > self.steps, SILENT, is_up).astype(np.uint8)
         drawn = among(words[3], 3).astype(np.uint8)
         return np.where(below(words[2], self.truth), end, drawn).reshape(-1, 1)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return which reports are low, high or silent."""
+        """Return a boolean mask: a report is valid if it is low, high or silent."""
         return np.asarray(reports[:, 0] <= SILENT)
 
     def counts(self, reports: Reports) -> Integers:
-        """Return one row of sums; see `numeric_response.moments`."""
+        """Return one row: the counts and sums that `numeric_response.moments` describes."""
         ends = reports[:, 0].astype(np.int64)
         return moments(ends * self.steps, ends == SILENT)[np.newaxis]
 

@@ -1,9 +1,13 @@
 """Unbiased frequency estimates from a tally, with exact variances and confidence intervals.
 
-A report supports an answer with probability lambda = q + (p - q) * share, where share is
-the share of people with that answer. This is linear, so inverting it gives an unbiased estimate.
-For a random sample of people the count is binomial, so the variance is lambda * (1 - lambda) /
-(people * contrast**2), for every kind of oracle (frequency_estimation.proof.md).
+A report supports an answer with probability lambda = q + (p - q) * share. Here share is the share
+of people with that answer. Their reports support it with probability p. The report of a person with
+another answer supports it with probability q. The relation is linear, so its inverse gives an
+unbiased estimate of share.
+
+For a random sample of people, the number of supporting reports is binomial. So the variance of the
+estimate is lambda * (1 - lambda) / (people * (p - q)**2) for every oracle
+(frequency_estimation.proof.md).
 """
 
 from __future__ import annotations
@@ -19,22 +23,22 @@ from sfumato.dp.refusal import Refused
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """The estimated share of every answer, with variance and confidence interval."""
+    """The estimated share of people with each answer, with its variance and confidence interval."""
 
     people: int
-    shares: Floats  # unbiased, so some may be below 0 or above 1
-    variances: Floats  # unbiased estimates
-    low: Floats  # from 0 to 1
+    shares: Floats  # unbiased, so an estimate may be below 0 or above 1
+    variances: Floats  # unbiased estimates of the variances of `shares`
+    low: Floats  # lower ends of the confidence intervals, from 0 to 1
     high: Floats
 
     @property
     def stds(self) -> Floats:
-        """Return the standard deviation of each share."""
+        """Return the standard deviation of each estimated share."""
         return np.sqrt(self.variances)
 
 
 def estimate(tally: Tally, confidence: float = 0.95) -> Shares:
-    """Estimate the share of every answer from a tally of at least two people."""
+    """Estimate the share of people with each answer; refuse a tally of fewer than two people."""
     people, oracle = tally.people, tally.oracle
     if people < 2:
         raise Refused("bad-request", "Nobody can be hidden among so few.", "Wait for more reports.")
@@ -50,11 +54,11 @@ def estimate(tally: Tally, confidence: float = 0.95) -> Shares:
 
 
 def observed(oracle: Oracle, shares: Floats) -> Floats:
-    """Return the expected support of each answer, given the true shares."""
+    """Return the expected share of reports that support each answer, given the true shares."""
     return np.asarray(oracle.q + float(oracle.p_minus_q) * shares)
 
 
 def variances(oracle: Oracle, shares: Floats, people: int) -> Floats:
-    """Return the variance of each estimate, for a random sample of `people`."""
+    """Return the variance of each estimated share, for a random sample of `people`."""
     seen = observed(oracle, shares)
     return np.asarray(seen * (1 - seen) / (people * float(oracle.p_minus_q) ** 2))

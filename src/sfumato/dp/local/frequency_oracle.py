@@ -1,11 +1,12 @@
-"""The interface of local randomisers and frequency oracles, and their common functions.
+"""The interface of local randomisers and frequency oracles, and the functions that they share.
 
-An answer is an integer from 0 to size - 1. A missing answer (silence) has a number too, usually
-the last one, so that silence is randomised like any answer (soundness rule 31). A report is a row
-of bytes of fixed width. Counts of reports are integers and can be added in any order, so the
+An answer is an integer from 0 to size - 1. A missing answer (silence) also has a number, usually
+the last one, so a client randomises silence like any answer (soundness rule 31). A report is a row
+of bytes of fixed width. Counts of reports are integers that can be added in any order. So the
 server's storage does not grow with the number of respondents.
 
-For clients in other languages, docs/reference/local.md specifies how each random word is used.
+For clients in other languages, docs/reference/local.md specifies how a client uses each random
+word.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from sfumato.dp.refusal import Bug, Refused
 
 Booleans = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-Reports = NDArray[np.uint8]  # one row of bytes per report
-Parameters = Mapping[str, object]  # JSON: strings, integers and lists of them
-_WORDS_AT_ONCE: Final = 1 << 18  # random words per block, which fit in the CPU cache
-_BYTES_AT_ONCE: Final = 1 << 20  # bytes of reports to collect before counting them
+Reports = NDArray[np.uint8]  # uint8 matrix: one report per row
+Parameters = Mapping[str, object]  # JSON values: strings, integers and lists of them
+_WORDS_AT_ONCE: Final = 1 << 18  # random words per block, so that a block fits in the CPU cache
+_BYTES_AT_ONCE: Final = 1 << 20  # bytes of reports that `simulate` collects before it counts them
 
 
 class Randomiser(Protocol):
-    """The common interface of randomisers for one answer, for numbers and for ballots."""
+    """The interface of all local randomisers: for one answer, for numbers and for ballots."""
 
     @property
     def words_per_report(self) -> int:
@@ -46,12 +47,12 @@ class Randomiser(Protocol):
 
     @property
     def parameters(self) -> Parameters:
-        """Return the JSON parameters that are needed to read a report: the kind and its numbers."""
+        """Return the JSON parameters that a reader of reports needs: the kind and its numbers."""
         ...
 
     @property
     def ratio(self) -> Fraction:
-        """Return the exact largest likelihood ratio of a report under two answers."""
+        """Return the exact largest ratio of a report's probabilities under two answers."""
         ...
 
     @property
@@ -60,24 +61,27 @@ class Randomiser(Protocol):
         ...
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise answers to reports, with one column of random words for each report."""
+        """Randomise answers to reports; column i of `words` holds the random words of report i."""
         ...
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return for each row of bytes whether a client could have made it."""
+        """Return a boolean mask: whether a client could have made each report."""
         ...
 
 
 class Counting(Randomiser, Protocol):
-    """A randomiser whose reports are counted, and whose exact distribution is known."""
+    """A randomiser whose reports the server counts, and whose exact distribution is known."""
 
     @property
     def law(self) -> Law:
-        """Return the exact probability of each report for each answer; slow for many answers."""
+        """Return the exact probability of each report for each answer.
+
+        This is slow if there are many answers.
+        """
         ...
 
     def counts(self, reports: Reports) -> Integers:
-        """Count valid reports; counts of different batches can be added."""
+        """Count valid reports; the caller may add the counts of different batches."""
         ...
 
 
@@ -86,12 +90,12 @@ class Oracle(Counting, Protocol):
 
     @property
     def size(self) -> int:
-        """Return the number of answers, silence included."""
+        """Return the number of possible answers, including silence (no answer)."""
         ...
 
     @property
     def p_minus_q(self) -> Fraction:
-        """Return P(a report supports its true answer) - P(it supports another answer)."""
+        """Return p - q: P(report supports its true answer) - P(report supports another answer)."""
         ...
 
     @property
@@ -106,7 +110,7 @@ class Oracle(Counting, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """The counts of the reports of `people` for one oracle; tallies can be added."""
+    """The counts of the reports of `people` under one oracle; tallies can be added."""
 
     oracle: Oracle
     people: int
@@ -120,18 +124,18 @@ class Tally:
 
 
 def randomise(oracle: Oracle, values: Integers, dice: RandomSource) -> Reports:
-    """Randomise answers to packed reports."""
+    """Randomise answers to reports, one row of bytes for each answer."""
     return np.concatenate([_empty(oracle), *_reports_in_blocks(oracle, values, dice)])
 
 
 def randomise_one(oracle: Oracle, value: int, words: list[int]) -> bytes:
-    """Randomise one answer with given random words; test vectors are made with it."""
+    """Randomise one answer with the given random words, to make test vectors."""
     column = np.array(words, dtype=np.uint32).reshape(oracle.words_per_report, 1)
     return oracle.randomise(checked(oracle, np.array([value])), column).tobytes()
 
 
 def tally(oracle: Oracle, reports: Reports) -> Tally:
-    """Count packed reports; refuse a report that no client could have made."""
+    """Count reports; refuse reports that no client could have made."""
     if reports.ndim != 2 or reports.shape[1] != oracle.width:
         raise Refused("bad-request", "The report has the wrong length.", "Send it as it was made.")
     if not oracle.are_valid(reports).all():
@@ -140,12 +144,12 @@ def tally(oracle: Oracle, reports: Reports) -> Tally:
 
 
 def nothing(oracle: Oracle) -> Tally:
-    """Return an empty tally."""
+    """Return a tally of zero reports."""
     return Tally(oracle, 0, oracle.counts(_empty(oracle)))
 
 
 def simulate(oracle: Oracle, values: Integers, dice: RandomSource) -> Tally:
-    """Randomise the answers of all people and count the reports, block by block to save memory."""
+    """Randomise the answers of all people and count the reports, in blocks that limit memory."""
     counts, kept = nothing(oracle).counts, [_empty(oracle)]
     for reports in _reports_in_blocks(oracle, values, dice):
         kept.append(reports)
@@ -155,7 +159,7 @@ def simulate(oracle: Oracle, values: Integers, dice: RandomSource) -> Tally:
 
 
 def checked(oracle: Oracle, values: Integers) -> Integers:
-    """Return the answers unchanged; refuse a number that is not an answer of the oracle."""
+    """Return the answers unchanged; refuse a number outside 0 to size - 1."""
     if values.size and (values.min() < 0 or values.max() >= oracle.size):
         raise Refused("bad-request", "No answer has this number.", "Give the number of an answer.")
     return values
@@ -173,14 +177,17 @@ def _reports_in_blocks(oracle: Oracle, values: Integers, dice: RandomSource) -> 
 
 
 def packed(columns: list[NDArray[np.unsignedinteger]], sizes: list[int]) -> Reports:
-    """Pack columns of numbers into rows of bytes, little-endian, with the given byte sizes."""
+    """Pack columns of numbers into rows of bytes; `sizes` gives the bytes of each column.
+
+    The numbers are little-endian.
+    """
     wide = [column.astype("<u8").view(np.uint8).reshape(-1, 8) for column in columns]
     cut = [bytes_[:, :size] for bytes_, size in zip(wide, sizes, strict=True)]
     return np.ascontiguousarray(np.concatenate(cut, axis=1))
 
 
 def bytes_for(max_number: int) -> int:
-    """Return how many bytes hold every number up to `max_number`: 1, 2 or 4."""
+    """Return the bytes that hold every number from 0 to `max_number`: 1, 2 or 4."""
     return next(size for size in (1, 2, 4) if max_number < 1 << 8 * size)
 
 

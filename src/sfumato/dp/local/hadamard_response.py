@@ -1,8 +1,8 @@
 """Hadamard response, a frequency oracle: report a column of +1 in the answer's Hadamard row.
 
-With some probability the report is any column instead. A fast Hadamard transform of the counts
-gives all estimates at once. It is the cheapest oracle for many answers, with a somewhat larger
-error. Proof: hadamard_response.proof.md (Acharya et al. 2019, with one block).
+With some probability, the report is a uniformly drawn column instead. One fast Hadamard transform
+of the counts gives all estimates. This oracle needs the least work for many answers, but has a
+somewhat larger error. Proof: hadamard_response.proof.md (Acharya et al. 2019, with one block).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class Hadamard:
-    """Parameters: number of answers, matrix rows, P(truthful report) in parts of 2**32."""
+    """Parameters: number of answers, matrix rows, and P(truthful report) in parts of 2**32."""
 
     size: int
-    rows: int  # a power of two above the number of answers, because row 0 is constant
+    rows: int  # a power of two above `size`, because row 0 is constant
     truth: int
 
     words_per_report: ClassVar[int] = 2
@@ -51,18 +51,18 @@ class Hadamard:
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> Hadamard:
-        """Build the most accurate randomiser whose epsilon is at most this."""
+        """Build the most accurate randomiser whose epsilon is at most `epsilon`."""
         rows = 1 << size.bit_length()
         return Hadamard(size, rows, largest_probability_within(_ratio, epsilon))
 
     @property
     def width(self) -> int:
-        """Return the bytes per report, enough for the last column."""
+        """Return the bytes per report: enough for the number of the last column."""
         return bytes_for(self.rows - 1)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its three numbers, as JSON."""
+        """Return the kind, `size`, `rows` and `truth`, as JSON values."""
         return {"kind": "hadamard", "size": self.size, "rows": self.rows, "truth": self.truth}
 
     @property
@@ -77,7 +77,7 @@ class Hadamard:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the likelihood ratio of a column that is +1 for one answer, -1 for another."""
+        """Return the likelihood ratio of a column that is +1 for one answer and -1 for another."""
         return _ratio(self.truth)
 
     @property
@@ -99,7 +99,10 @@ class Hadamard:
         return np.full(self.size, 0.5)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise answers to columns: a uniform column, moved to a +1 if the coin is heads."""
+        """Randomise answers to columns: draw a column.
+
+        If the report is truthful, move it to a +1.
+        """
         places = words[1] >> np.uint32(32 - self.rows.bit_length() + 1)
         rows = values.astype(np.uint32) + np.uint32(1)
         is_minus = (np.bitwise_count(places & rows) & 1).astype(np.uint32)
@@ -108,7 +111,7 @@ class Hadamard:
         return as_rows(moved, self.width)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return which reports are columns of the matrix."""
+        """Return a boolean mask: a report is valid if it is the number of a column."""
         return np.asarray(numbers(reports) < self.rows)
 
     def counts(self, reports: Reports) -> Integers:
@@ -116,7 +119,10 @@ class Hadamard:
         return np.bincount(numbers(reports), minlength=self.rows).astype(np.int64)
 
     def supports(self, counts: Integers) -> Integers:
-        """Return for each answer how many reported columns are +1: (total + transform) / 2."""
+        """Return for each answer how many reported columns are +1 in its row.
+
+        It is (total + transform) / 2.
+        """
         signs = transformed(counts)
         return np.asarray((signs[0] + signs[1 : self.size + 1]) // 2)
 

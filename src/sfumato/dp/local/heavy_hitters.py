@@ -1,12 +1,12 @@
 """Heavy hitters: find frequent texts without a list of candidates, by growing frequent prefixes.
 
 Each person draws a prefix length at random, independently of the answer. The report encodes the
-prefix of that length by local hashing. The server keeps the prefixes whose estimates exceed the
-noise, extends each by every symbol, and continues with the reports on the next length. Each person
-reports once, so the epsilon is that of one k-ary response. Proof: heavy_hitters.proof.md (Wang et
-al. 2019).
+answer's prefix of that length by local hashing. The server keeps the prefixes with significant
+counts, and extends each by every symbol. It tests the longer prefixes on the reports of the next
+length. Each person reports once, so the epsilon is that of one k-ary response. Proof:
+heavy_hitters.proof.md (Wang et al. 2019).
 
-The server reads the reports once for each length, so it must store them.
+The server reads the reports once for each prefix length, so it must store them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sfumato.dp.local.random_words import Integers, Words, among, below
 from sfumato.dp.refusal import Bug, Refused
 
 Unsigned = NDArray[np.uint32]
-END: Final = 0  # the symbol that fills a text up to the full length
+END: Final = 0  # the symbol that pads a text to the full length
 _AT_ONCE: Final = 1 << 18  # hashes per block
 
 
@@ -48,8 +48,8 @@ class Hitter:
 class PrefixOracle:
     """Parameters: alphabet, longest text, symbols per step of a prefix, and the k-ary response.
 
-    Symbol 0 ends a text, symbol i is the i-th of the alphabet, and the next one after the alphabet
-    is silence.
+    Symbol 0 ends a text, and symbol i is character i of the alphabet. The symbol after the last
+    character means silence (no text).
     """
 
     alphabet: str
@@ -64,43 +64,44 @@ class PrefixOracle:
         are_apart = len(set(self.alphabet)) == len(self.alphabet) > 0
         if not (are_apart and 1 <= self.step <= self.length <= self.MAX_LENGTH):
             raise Bug("symbols differ, and a prefix grows by no more than a text is long")
-        Hashing(2, self.cells, self.truth)  # validates cells and truth
+        Hashing(2, self.cells, self.truth)  # also checks cells and truth
 
     @staticmethod
     def within(alphabet: str, length: int, epsilon: Fraction, *, step: int = 1) -> PrefixOracle:
-        """Build the randomiser with the least error whose epsilon is at most this."""
+        """Build the randomiser with the least error whose epsilon is at most `epsilon`."""
         hashing = Hashing.within(2, epsilon)
         return PrefixOracle(alphabet, length, step, hashing.cells, hashing.truth)
 
     @property
     def levels(self) -> int:
-        """Return the number of prefix lengths."""
+        """Return the number of levels: the different prefix lengths."""
         return -(-self.length // self.step)
 
     @property
     def words_per_report(self) -> int:
-        """Return the random words per report.
+        """Return the number of random words per report.
 
-        One word chooses the level, `length` + 1 words the hash, and two randomise the cell.
+        One word chooses the level, `length` + 1 words define the hash function, and two randomise
+        the cell.
         """
         return self.length + 4
 
     @property
     def width(self) -> int:
-        """Return the bytes per report: level, hash and cell."""
+        """Return the bytes per report: level, hash function and cell."""
         return 1 + 4 * (self.length + 1) + 1
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and all its parameters, as JSON."""
+        """Return the kind and all its parameters, as JSON values."""
         return {"kind": "growing", "alphabet": self.alphabet, "length": self.length,
                 "step": self.step, "cells": self.cells, "truth": self.truth}  # fmt: skip
 
     @property
     def law(self) -> Law:
-        """Return the probability of each reported cell for each true cell.
+        """Return the probability of each reported hash cell for each true hash cell.
 
-        Level and hash are independent of the answer.
+        The level and the hash function are independent of the answer.
         """
         return KAry(self.cells, self.truth).law
 
@@ -116,7 +117,7 @@ class PrefixOracle:
 
     @property
     def silence(self) -> int:
-        """Return the first symbol of a person without a text."""
+        """Return the first symbol in the row of a person without a text."""
         return len(self.alphabet) + 1
 
     def encoded(self, texts: Sequence[str | None]) -> Integers:
@@ -138,13 +139,13 @@ class PrefixOracle:
         return rows
 
     def decoded(self, symbols: Sequence[int]) -> str:
-        """Decode a row of symbols to its text."""
+        """Decode a row of symbols to a text."""
         return "".join(self.alphabet[symbol - 1] for symbol in symbols if symbol != END)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise encoded texts to reports of level, hash and cell.
+        """Randomise encoded texts to reports of level, hash function and cell.
 
-        The hash ignores the symbols after the prefix length of the level.
+        The hash covers only the symbols of the level's prefix.
         """
         levels = among(words[0], self.levels).astype(np.int64)
         is_in = np.arange(self.length) < ((levels + 1) * self.step)[:, np.newaxis]
@@ -162,11 +163,11 @@ class PrefixOracle:
         return reports
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return which reports have a valid level and cell."""
+        """Return a boolean mask: a report is valid if its level and its cell exist."""
         return np.asarray((reports[:, 0] < self.levels) & (reports[:, -1] < self.cells))
 
     def supports_prefixes(self, reports: Reports, prefixes: Integers) -> Booleans:
-        """Return for each report and prefix whether the report's cell is that of the prefix."""
+        """Return a matrix: whether each report's cell is the hash cell of each prefix."""
         seeds = np.ascontiguousarray(reports[:, 1:-1]).view("<u4")
         hashed = np.repeat(seeds[:, self.length :], len(prefixes), axis=1)
         for place in range(prefixes.shape[1]):
@@ -179,7 +180,7 @@ Growing = PrefixOracle  # the name of version 0.1
 
 
 def prefix_oracle_of(parameters: Parameters) -> PrefixOracle:
-    """Build the randomiser from its parameters; refuse missing or unknown ones."""
+    """Build the randomiser from its JSON parameters; refuse missing or unknown ones."""
     names = ("alphabet", "length", "step", "cells", "truth")
     numbers = [parameters.get(name) for name in names[1:]]
     alphabet = parameters.get("alphabet")
@@ -195,7 +196,7 @@ def prefix_oracle_of(parameters: Parameters) -> PrefixOracle:
 def _made(alphabet: str, numbers: list[int]) -> PrefixOracle | None:
     try:
         return PrefixOracle(alphabet, *numbers)
-    except Bug:  # here the invalid numbers come from the caller, so it is no bug of ours
+    except Bug:  # the invalid numbers come from the caller, so they are not a bug of this program
         return None
 
 
@@ -212,8 +213,8 @@ def grow(
 ) -> tuple[Hitter, ...]:
     """Find the heavy hitters: at most `most` frequent texts, the most frequent first.
 
-    A prefix is kept if its count is significant. Noise alone lifts any candidate of a level that
-    high with probability of about 1 - confidence (1 in 20).
+    A prefix is kept if its count is significantly above the noise. If nobody has any candidate
+    prefix of a level, some candidate passes with probability of about 1 - confidence (1 in 20).
     """
     if reports.ndim != 2 or reports.shape[1] != oracle.width or not oracle.are_valid(reports).all():
         raise Refused("bad-request", "No client makes such a report.", "Send it as it was made.")
@@ -234,7 +235,7 @@ def grow(
 def _longer(
     oracle: PrefixOracle, kept: list[tuple[int, ...]], level: int
 ) -> Iterator[tuple[int, ...]]:
-    """Yield all extensions of the kept prefixes; a text that has ended is only padded."""
+    """Yield all extensions of the kept prefixes; a text that has ended only gets padding."""
     more = min(oracle.step, oracle.length - level * oracle.step)
     tails = [tail for tail in product(range(oracle.silence), repeat=more) if _is_text(tail)]
     for prefix in kept:
@@ -243,7 +244,7 @@ def _longer(
 
 
 def _is_text(tail: tuple[int, ...]) -> bool:
-    """Return whether no symbol follows an END."""
+    """Return whether only END symbols follow the first END."""
     return END not in tail or not any(tail[tail.index(END) :])
 
 
@@ -285,7 +286,7 @@ def _back(seen: Floats, another: float, contrast: float) -> list[float]:
 
 
 def _chances(oracle: PrefixOracle) -> tuple[float, float]:
-    """Return the support probability of another prefix, and how much higher the true one's is."""
+    """Return q and p - q of the hashing: see `frequency_oracle.Oracle`."""
     hashing = Hashing(2, oracle.cells, oracle.truth)
     return float(hashing.q[0]), float(hashing.p_minus_q)
 

@@ -1,7 +1,7 @@
-"""The hybrid mechanism for numbers: at random, the piecewise mechanism or Duchi's mechanism.
+"""The hybrid mechanism for numbers: use the piecewise mechanism or Duchi's mechanism at random.
 
-The choice is independent of the answer. The mixture makes the error more even over the grid.
-Proof: hybrid_mechanism.proof.md (Wang et al. 2019).
+The choice is independent of the answer. The mixture makes the error more even over the grid. Proof:
+hybrid_mechanism.proof.md (Wang et al. 2019).
 """
 
 from __future__ import annotations
@@ -26,20 +26,23 @@ _TRIED = 64  # `within` tries the shares 1/64, 2/64, ...
 
 @dataclass(frozen=True)
 class Hybrid:
-    """Parameters: grid, share of the piecewise mechanism in parts of 2**32, and those of both."""
+    """Parameters: grid steps, share of piecewise reports, and the parameters of both mechanisms.
+
+    All probabilities and shares are in parts of 2**32.
+    """
 
     steps: int
     share: int
     window: int
-    truth: int  # probability of the truth in the piecewise mechanism
-    ends: int  # probability of the truth in Duchi's mechanism
+    truth: int  # probability of a truthful report in the piecewise mechanism
+    ends: int  # probability of a truthful report in Duchi's mechanism
 
     words_per_report: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
         if not 0 < self.share < PARTS:
             raise Bug("both ways are taken at times")
-        if self.by_window.steps != self.by_ends.steps:  # also runs their own parameter checks
+        if self.by_window.steps != self.by_ends.steps:  # also checks the parameters of both
             raise Bug("both ways share a grid")
 
     @staticmethod
@@ -54,22 +57,22 @@ class Hybrid:
 
     @cached_property
     def by_window(self) -> Piecewise:
-        """Return the piecewise mechanism."""
+        """Return the piecewise mechanism, which this mechanism uses with probability `share`."""
         return Piecewise(self.steps, self.window, self.truth)
 
     @cached_property
     def by_ends(self) -> Duchi:
-        """Return Duchi's mechanism."""
+        """Return Duchi's mechanism, which this mechanism uses otherwise."""
         return Duchi(self.steps, self.ends)
 
     @property
     def width(self) -> int:
-        """Return the bytes per report: one for the mechanism, and those of a place."""
+        """Return the bytes per report: one for the mechanism, plus a piecewise report."""
         return 1 + self.by_window.width
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its five numbers, as JSON."""
+        """Return the kind and its five numbers, as JSON values."""
         return {"kind": "hybrid", "steps": self.steps, "share": self.share, "window": self.window,
                 "truth": self.truth, "ends": self.ends}  # fmt: skip
 
@@ -81,7 +84,10 @@ class Hybrid:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the larger ratio of the two mechanisms, because a report names its mechanism."""
+        """Return the larger likelihood ratio of the two mechanisms.
+
+        It is the larger of the two, because a report names its mechanism.
+        """
         return max(self.by_window.ratio, self.by_ends.ratio)
 
     @property
@@ -97,9 +103,9 @@ class Hybrid:
         return replace(window, share=share), replace(ends, share=1 - share)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise numbers; the first byte is 0 for piecewise, 1 for Duchi.
+        """Randomise numbers; the first byte of a report is 0 for piecewise and 1 for Duchi.
 
-        Both mechanisms are computed for every report.
+        The code computes both mechanisms for every report, and keeps one.
         """
         is_window = below(words[0], self.share)[:, np.newaxis]
         windows = self.by_window.randomise(values, words[1:3])
@@ -109,7 +115,7 @@ class Hybrid:
         return np.concatenate([(~is_window).astype(np.uint8), said], axis=1)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return which reports are valid for the mechanism that they name."""
+        """Return a boolean mask: a report is valid under the mechanism that it names."""
         said = np.ascontiguousarray(reports[:, 1:])
         are_windows = (reports[:, 0] == 0) & self.by_window.are_valid(said)
         is_short = ~said[:, 1:].any(axis=1)
@@ -118,7 +124,7 @@ class Hybrid:
         )
 
     def counts(self, reports: Reports) -> Integers:
-        """Return one row of sums for each of the two mechanisms."""
+        """Return one row of counts and sums for each of the two mechanisms."""
         said = np.ascontiguousarray(reports[:, 1:])
         by_window = reports[:, 0] == 0
         windows, ends = (

@@ -1,6 +1,6 @@
-"""k-ary randomised response: report the truth, or a uniform draw among all k answers.
+"""k-ary randomised response: report the true answer, or a uniform draw among all k answers.
 
-The draw may give the true answer too. Proof: k_ary_response.proof.md.
+The draw can also give the true answer. Proof: k_ary_response.proof.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class KAry:
-    """Parameters: the number of answers, and the probability of the truth in parts of 2**32."""
+    """Parameters: number of answers, and probability of a truthful report in parts of 2**32."""
 
     size: int
     truth: int
@@ -49,19 +49,19 @@ class KAry:
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> KAry:
-        """Build the most accurate randomiser whose epsilon is at most this."""
+        """Build the most accurate randomiser whose epsilon is at most `epsilon`."""
         return KAry(
             size, largest_probability_within(lambda truth: KAry(size, truth).ratio, epsilon)
         )
 
     @property
     def width(self) -> int:
-        """Return the bytes per report, enough for the largest answer."""
+        """Return the bytes per report: enough for the largest answer number."""
         return bytes_for(self.size - 1)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind, the number of answers and the probability of the truth, as JSON."""
+        """Return the kind, `size` and `truth`, as JSON values."""
         return {"kind": "k-ary", "size": self.size, "truth": self.truth}
 
     @property
@@ -75,8 +75,11 @@ class KAry:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio: that of the answer with the fewest random words."""
-        least = PARTS // self.size  # words of the rarest outcome
+        """Return the largest likelihood ratio.
+
+        The report with the fewest random words has it.
+        """
+        least = PARTS // self.size  # random words that lead to the rarest outcome
         return 1 + Fraction(self.truth * PARTS, (PARTS - self.truth) * least)
 
     @property
@@ -86,16 +89,16 @@ class KAry:
 
     @property
     def p_minus_q(self) -> Fraction:
-        """Return P(report is v | v is true) - P(report is v | another is true): truth / 2**32."""
+        """Return P(report v | answer v) - P(report v | another answer), which is truth / 2**32."""
         return Fraction(self.truth, PARTS)
 
     @property
     def q(self) -> Floats:
-        """Return the probability that the random branch reports each answer."""
+        """Return for each answer the probability that the uniform draw happens and reports it."""
         return words_each(self.size) / PARTS * ((PARTS - self.truth) / PARTS)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise answers; every report uses both random words."""
+        """Randomise answers; every report consumes two random words, whatever the outcome."""
         size = self.width
         drawn = among(words[1], self.size).astype(f"<u{size}")
         return as_rows(
@@ -103,7 +106,7 @@ class KAry:
         )
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return which reports are one of the answers."""
+        """Return a boolean mask: a report is valid if it is the number of an answer."""
         return np.asarray(numbers(reports) < self.size)
 
     def counts(self, reports: Reports) -> Integers:
@@ -111,7 +114,7 @@ class KAry:
         return np.bincount(numbers(reports), minlength=self.size).astype(np.int64)
 
     def supports(self, counts: Integers) -> Integers:
-        """Return the counts unchanged: they are the supports already."""
+        """Return the counts unchanged: count i is the number of reports that support answer i."""
         return counts
 
     @property

@@ -1,4 +1,4 @@
-"""The exact local epsilon of a randomiser: its largest likelihood ratio, and the logarithm."""
+"""The exact local epsilon of a randomiser: the logarithm of its largest likelihood ratio."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from sfumato.dp.refusal import Bug
 
 ReportProbabilities = Mapping[
     Any, Fraction
-]  # report -> its probability; Any: yes, a number, a set of bits
-Law = Mapping[Any, ReportProbabilities]  # true answer -> probabilities of the reports
+]  # report -> its probability. Any: a boolean, a number or a set of bits
+Law = Mapping[Any, ReportProbabilities]  # true answer -> the probability of each report
 _EXACT: Final = Context(prec=60)
-_MARGIN: Final = Decimal("1e-40")  # the error of 60-digit arithmetic is below this
+_MARGIN: Final = Decimal("1e-40")  # 60-digit arithmetic errs by less than this
 _GRID: Final = Decimal("1e-9")
 
 
 def worst_ratio(law: Law) -> Fraction | None:
-    """Return the largest ratio of the probabilities of any report under two true answers.
+    """Return the largest ratio of one report's probabilities under two true answers.
 
-    None means infinite: some report is possible for one answer and impossible for another.
+    None means that the ratio is infinite: some report is possible for one answer and impossible for
+    another.
     """
     _check(law)
     worst = Fraction(1)
@@ -34,7 +35,7 @@ def worst_ratio(law: Law) -> Fraction | None:
 
 
 def epsilon_of(ratio: Fraction) -> Fraction:
-    """Convert a likelihood ratio >= 1 to epsilon: its natural logarithm, rounded up to 1e-9."""
+    """Return the natural logarithm of a likelihood ratio >= 1, rounded up to 1e-9: the epsilon."""
     if ratio < 1:
         raise Bug("the largest ratio of chances is one at least")
     quotient = _EXACT.divide(Decimal(ratio.numerator), Decimal(ratio.denominator))

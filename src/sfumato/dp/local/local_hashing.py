@@ -1,11 +1,12 @@
 """Optimised local hashing (OLH): each client draws a hash, and randomises the answer's hash cell.
 
-The cell is reported by k-ary response. The client draws its hash itself (soundness rule 33). The
-hash family is exactly pairwise independent: over its two random words, the cells of two answers
-are independent.
-The variance depends only on this property, so it equals that of a perfect hash. A hash with a
-short or shared seed does not have this property, and is less accurate. Proof:
-local_hashing.proof.md (Wang et al. 2017; Dietzfelbinger 1996).
+The client reports the cell by k-ary response. The client itself draws the hash function (soundness
+rule 33). The hash family is exactly pairwise independent: over its two random words, the cells of
+two answers are independent.
+
+The variance depends only on this property, so it equals that of a perfect hash. A hash with a short
+or shared seed lacks this property, and is less accurate. Proof: local_hashing.proof.md (Wang et al.
+2017; Dietzfelbinger 1996).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sfumato.dp.local.random_words import PARTS, Integers, Words, among, below, 
 from sfumato.dp.refusal import Bug
 
 Unsigned = NDArray[np.uint32]
-HASHED: Final = 1 << 16  # the hash has 16 bits before it is scaled to a cell
+HASHED: Final = 1 << 16  # the hash gives 16 bits, which are then scaled to a cell
 MAX_ANSWERS: Final = 1 << 17  # answers have 17 bits; the proof needs 17 + 16 - 1 = 32
 MAX_CELLS: Final = 1 << 8
 _AT_ONCE: Final = 1 << 17  # hashes per block, which fit in the CPU cache
@@ -33,7 +34,7 @@ _AT_ONCE: Final = 1 << 17  # hashes per block, which fit in the CPU cache
 
 @dataclass(frozen=True)
 class Hashing:
-    """Parameters: number of answers, hash cells, probability of the true cell in parts of 2**32."""
+    """Parameters: number of answers, hash cells, P(true cell) in parts of 2**32."""
 
     size: int
     cells: int
@@ -49,25 +50,28 @@ class Hashing:
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> Hashing:
-        """Build the most accurate randomiser at this epsilon: about exp(epsilon) + 1 cells."""
+        """Build the most accurate randomiser whose epsilon is at most `epsilon`.
+
+        It has about exp(epsilon) + 1 hash cells.
+        """
         cells = max(2, min(MAX_CELLS, round(odds_of(epsilon) + 1)))
         return Hashing(size, cells, KAry.within(cells, epsilon).truth)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its three numbers, as JSON."""
+        """Return the kind, `size`, `cells` and `truth`, as JSON values."""
         return {"kind": "hashing", "size": self.size, "cells": self.cells, "truth": self.truth}
 
     @property
     def response(self) -> KAry:
-        """Return the k-ary response that randomises the cell."""
+        """Return the k-ary randomised response that randomises the hash cell."""
         return KAry(self.cells, self.truth)
 
     @property
     def law(self) -> Law:
-        """Return the probability of each reported cell for each true cell.
+        """Return the probability of each reported hash cell for each true hash cell.
 
-        The hash itself is independent of the answer.
+        The hash function is independent of the answer.
         """
         return self.response.law
 
@@ -83,7 +87,7 @@ class Hashing:
 
     @property
     def p_minus_q(self) -> Fraction:
-        """Return P(reported cell is that of the true answer) - P(it is that of another answer)."""
+        """Return P(reported cell is the true answer's cell) - P(it is another answer's cell)."""
         return Fraction(self.truth, PARTS) * (1 - self._same)
 
     @property
@@ -104,11 +108,11 @@ class Hashing:
         return reports
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return which reports have a valid cell."""
+        """Return a boolean mask: a report is valid if its cell exists."""
         return np.asarray(reports[:, 8] < self.cells)
 
     def counts(self, reports: Reports) -> Integers:
-        """Count for each answer how many reports name its cell under their own hash."""
+        """Count for each answer the reports that name its cell under the report's own hash."""
         times, shifts = (_column(reports, start)[:, np.newaxis] for start in (0, 4))
         said = reports[:, 8].astype(np.uint32)[:, np.newaxis]
         counts = np.zeros(self.size, dtype=np.int64)
@@ -118,28 +122,28 @@ class Hashing:
             for row in range(0, len(reports), step):
                 some = slice(row, row + step)
                 is_same = cells_of(times[some], shifts[some], answers, self.cells) == said[some]
-                same = is_same.view(np.uint8).sum(axis=0, dtype=np.uint8)  # 255 rows fit
+                same = is_same.view(np.uint8).sum(axis=0, dtype=np.uint8)  # 255 rows fit in uint8
                 counts[start : start + len(answers)] += same
         return counts
 
     def supports(self, counts: Integers) -> Integers:
-        """Return the counts unchanged: they are the supports already."""
+        """Return the counts unchanged: count i is the number of reports that support answer i."""
         return counts
 
     @cached_property
     def _hashed(self) -> tuple[Fraction, ...]:
-        """Return the probability of each cell under a random hash."""
+        """Return the probability that a random hash sends an answer to each cell."""
         first = -((-np.arange(self.cells + 1) * HASHED) // self.cells)
         return tuple(Fraction(int(count), HASHED) for count in np.diff(first))
 
     @property
     def _same(self) -> Fraction:
-        """Return the probability that two answers share a cell."""
+        """Return the probability that a random hash sends two answers to the same cell."""
         return sum((chance**2 for chance in self._hashed), Fraction(0))
 
     @property
     def _drawn(self) -> Fraction:
-        """Return the probability that a randomly drawn cell is that of a given answer."""
+        """Return the probability that the uniform draw gives the cell of a given answer."""
         chances = [Fraction(int(words), PARTS) for words in words_each(self.cells)]
         return sum((a * b for a, b in zip(chances, self._hashed, strict=True)), Fraction(0))
 

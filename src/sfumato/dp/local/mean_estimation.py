@@ -1,8 +1,9 @@
 """Estimate a mean from randomised numbers: a ratio of two unbiased estimates, with its interval.
 
-The sum of the numbers and the number of people who gave one both have unbiased estimates. Their
-ratio has the interval of Fieller (1954). The interval widens if few people may have given a
-number, up to the whole range. tests/dp/local/test_numeric_response.py checks it.
+The numerator estimates the sum of the numbers, and the denominator the number of people who gave
+one. Both estimates are unbiased. Fieller's method (1954) gives the confidence interval of their
+ratio. The interval widens, up to the whole grid, if perhaps few people gave a number.
+tests/dp/local/test_numeric_response.py checks it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _WORDS_AT_ONCE = 1 << 18
 
 @dataclass(frozen=True, eq=False)
 class NumberTally:
-    """Sums over the reports of `people`; tallies of the same parameters can be added."""
+    """Sums over the reports of `people`; tallies with the same parameters can be added."""
 
     oracle: Numbers
     people: int
@@ -49,11 +50,11 @@ class NumberTally:
 
 @dataclass(frozen=True)
 class Mean:
-    """The estimated mean, in steps, with its interval, and the share of people with a number."""
+    """The estimated mean, in grid steps, with its interval, and the estimated response rate."""
 
     people: int
-    mean: float  # over the people who gave a number
-    low: float  # from 0 to the last step
+    mean: float  # mean over the people who gave a number, in grid steps
+    low: float  # lower end of the confidence interval, from 0 to the last step
     high: float
     std: float
     response_rate: float  # unbiased estimate of the share of people who gave a number
@@ -61,7 +62,7 @@ class Mean:
 
 
 def tally_numbers(oracle: Numbers, reports: Reports) -> NumberTally:
-    """Count packed reports; refuse a report that no client could have made."""
+    """Count reports; refuse reports that no client could have made."""
     is_sized = reports.ndim == 2 and reports.shape[1] == oracle.width
     if not (is_sized and oracle.are_valid(reports).all()):
         raise Refused("bad-request", "No client makes such a report.", "Send it as it was made.")
@@ -69,14 +70,14 @@ def tally_numbers(oracle: Numbers, reports: Reports) -> NumberTally:
 
 
 def randomise_numbers(oracle: Numbers, values: Integers, dice: RandomSource) -> Reports:
-    """Randomise numbers to packed reports; the value `steps + 1` means silence."""
+    """Randomise numbers, given as grid steps, to reports; the value `steps + 1` means silence."""
     if values.size and (values.min() < 0 or values.max() > oracle.steps + 1):
         raise Refused("bad-request", "The grid has no such step.", "Give a step of the grid.")
     return oracle.randomise(values, drawn(dice, oracle.words_per_report, len(values)))
 
 
 def simulate_numbers(oracle: Numbers, values: Integers, dice: RandomSource) -> NumberTally:
-    """Randomise the numbers of all people and count the reports, block by block."""
+    """Randomise the numbers of all people and count the reports, in blocks that limit memory."""
     step = max(64, _WORDS_AT_ONCE // oracle.words_per_report)
     tally = tally_numbers(oracle, randomise_numbers(oracle, values[:0], dice))
     for start in range(0, len(values), step):
@@ -86,7 +87,7 @@ def simulate_numbers(oracle: Numbers, values: Integers, dice: RandomSource) -> N
 
 
 def estimate_mean(tally: NumberTally, confidence: float = 0.95) -> Mean:
-    """Estimate the mean and its interval from a tally of at least two people."""
+    """Estimate the mean and its interval; refuse a tally of fewer than two people."""
     if tally.people < 2:
         raise Refused("bad-request", "Nobody can be hidden among so few.", "Wait for more reports.")
     sums, squares = _moments(tally)
@@ -105,7 +106,10 @@ def estimate_mean(tally: NumberTally, confidence: float = 0.95) -> Mean:
 
 
 def fieller(total: float, response_rate: float, cov: np.ndarray, z: float) -> tuple[float, float]:
-    """Return Fieller's interval: all ratios r with |total - r * gave| <= z standard deviations."""
+    """Return Fieller's confidence interval of the ratio total / response_rate.
+
+    It holds all ratios r with |total - r * response_rate| <= z standard deviations.
+    """
     a = response_rate**2 - z**2 * cov[1, 1]
     b = total * response_rate - z**2 * cov[0, 1]
     c = total**2 - z**2 * cov[0, 0]
@@ -117,7 +121,7 @@ def fieller(total: float, response_rate: float, cov: np.ndarray, z: float) -> tu
 
 
 def _moments(tally: NumberTally) -> tuple[np.ndarray, np.ndarray]:
-    """Return sums over reports of the estimates (number, gave), and sums of their products."""
+    """Return the sums over reports of the estimates (number, gave), and of their products."""
     sums, squares = np.zeros(2), np.zeros((2, 2))
     for line, row in zip(tally.oracle.lines, tally.counts, strict=True):
         to, raw, products = _back(line), *_raw(row)
@@ -127,7 +131,10 @@ def _moments(tally: NumberTally) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _back(line: Line) -> np.ndarray:
-    """Return the matrix that maps (1, silent, place) of a report to its estimate (number, gave)."""
+    """Return the matrix that maps a report to unbiased estimates.
+
+    It maps (1, silent, place) of the report to the estimates of (number, gave).
+    """
     truth, middle = float(line.truth), float(line.middle)
     gave = np.array([1 + float(line.silence) / truth, -1 / truth, 0.0])
     number = np.array([-float(line.rest) / truth, 0.0, 1 / truth]) - middle * gave
@@ -135,7 +142,7 @@ def _back(line: Line) -> np.ndarray:
 
 
 def _raw(row: Integers) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sums of (1, silent, place) and of their products.
+    """Return the sums over reports of (1, silent, place), and the sums of their products.
 
     The product of silent and place is 0, because a silent report has no place.
     """

@@ -1,11 +1,12 @@
 """The interface of local randomisers for numbers on a grid, and the variance of their means.
 
-A number is its step i, from 0 to `steps`. A missing answer (silence) is the value `steps + 1` and
-is randomised like a number (soundness rule 31). Each report is a place j, or silence. For a number
-i, E[j] = truth * (i + middle) + rest, a linear function. The probability of silence is linear too.
-The constants are exact, because they count the random words that lead to each outcome. So the
-sum of the numbers and the number of people who gave one have unbiased estimates. The mean is
-their ratio (numeric_response.proof.md).
+A number is a grid step i, from 0 to `steps`. A missing number (silence) is the value `steps + 1`,
+and a client randomises it like a number (soundness rule 31). Each report is a place j, or silence.
+
+For a number i, the expected place is linear: E[j] = truth * (i + middle) + rest. The probability of
+a silent report is linear too. The constants are exact, because the code counts the random words
+that lead to each outcome. So the sum of the numbers and the number of people who gave one have
+unbiased estimates. The mean is their ratio (numeric_response.proof.md).
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from sfumato.dp.local.random_words import Integers
 
 
 class Numbers(Counting, Protocol):
-    """A randomiser of a number on a grid, whose report has a mean that is linear in the number.
+    """A randomiser of a number on a grid, whose expected report is linear in the number.
 
-    Its counts have one row for each sub-mechanism: number of reports, of silent reports, sum of
-    places and sum of squared places.
+    The counts have one row for each sub-mechanism: number of reports, number of silent reports, sum
+    of places and sum of squared places.
     """
 
     @property
     def steps(self) -> int:
-        """Return the last step of the grid; the first is 0, and silence is `steps + 1`."""
+        """Return the last step of the grid; the first step is 0, and silence is `steps + 1`."""
         ...
 
     @property
@@ -40,31 +41,32 @@ class Numbers(Counting, Protocol):
 
 @dataclass(frozen=True)
 class Line:
-    """The first and second moment of a report as functions of the true number.
+    """The mean and the mean square of a report, as functions of the true number i.
 
-    A Hybrid randomiser has one line for each of its two sub-mechanisms, others have one line.
+    The report is a place j. A Hybrid randomiser has one line for each of its two sub-mechanisms.
+    Other randomisers have one line.
     """
 
     share: Fraction  # probability that this sub-mechanism makes the report
     truth: Fraction  # probability of a truthful report
-    middle: Fraction  # mean of (place - step) for a truthful report
-    squares: tuple[Fraction, Fraction, Fraction]  # a truthful E[j * j] is a + b * i + c * i * i
-    rest: Fraction  # contribution of random places to the mean of j
-    rest_squares: Fraction  # contribution of random places to the mean of j * j
-    silence: Fraction  # probability that silence is drawn at random
+    middle: Fraction  # mean of j - i over truthful reports
+    squares: tuple[Fraction, Fraction, Fraction]  # truthful E[j * j] = a + b * i + c * i * i
+    rest: Fraction  # contribution of uniform draws to the mean of j
+    rest_squares: Fraction  # contribution of uniform draws to the mean of j * j
+    silence: Fraction  # probability that a report is a uniform draw and silent
     last: int  # the last place that does not mean silence
 
     @property
     def reach(self) -> tuple[Fraction, Fraction]:
-        """Return the smallest and largest estimate that a single report can give of its number."""
+        """Return the smallest and the largest estimate that one report can give, in grid steps."""
         least = -self.rest / self.truth - self.middle * (1 + self.silence / self.truth)
         return least, least + Fraction(self.last) / self.truth
 
     def variance(self, step: int) -> Fraction:
-        """Return the variance of one report's contribution to the mean, if all have this number.
+        """Return the variance of one report's contribution to the mean, if every number is `step`.
 
-        It is the variance of (j + (middle + step) * is_silent) / truth, where a silent report has
-        no place j.
+        It is the variance of (j + (middle + step) * is_silent) / truth, where j is 0 for a silent
+        report.
         """
         a, b, c = self.squares
         place = self.truth * (step + self.middle) + self.rest
@@ -82,12 +84,12 @@ def moments(places: Integers, is_silent: Booleans) -> Integers:
 
 
 def variance(oracle: Numbers, step: int) -> Fraction:
-    """Return the variance of one report's contribution to the mean, if all have this number."""
+    """Return the variance of one report's contribution to the mean, if every number is `step`."""
     return sum((line.share * line.variance(step) for line in oracle.lines), Fraction(0))
 
 
 def worst_variance(oracle: Numbers) -> Fraction:
-    """Return the largest variance over the two ends and the middle of the grid.
+    """Return the largest variance at both ends and the middle of the grid, in squared grid steps.
 
     The variance is quadratic in the step.
     """

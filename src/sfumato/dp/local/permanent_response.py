@@ -1,10 +1,12 @@
 """Repeated surveys: permanent randomised response once, plus fresh randomisation in each wave.
 
-The device computes a permanent answer from its secret, the survey, the question and the value
-only, so it never changes. In each wave it randomises the permanent answer again, with fresh
-random words. This is the method of RAPPOR (Erlingsson et al. 2014) with k-ary responses (soundness
-rule 32). Any number of waves reveals no more than the permanent answer itself.
-Proof: permanent_response.proof.md.
+The device derives a permanent answer from its secret, the survey, the question and the true answer
+only. So the permanent answer never changes. In each wave, the device randomises the permanent
+answer again, with fresh random words.
+
+This is the method of RAPPOR (Erlingsson et al. 2014) with k-ary responses (soundness rule 32). Any
+number of waves reveals no more than the permanent answer itself. Proof:
+permanent_response.proof.md.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ from sfumato.dp.refusal import Bug, Refused
 
 SECRET_BYTES: Final = 32
 _LABEL: Final = "sfumato permanent 1"
-_PER_BLOCK: Final = 8  # words of a SHA-256
+_PER_BLOCK: Final = 8  # 32-bit words in a SHA-256 digest
 
 
 @dataclass(frozen=True)
 class PermanentResponse:
-    """A frequency oracle of two k-ary responses: the permanent one, and that of each wave.
+    """A frequency oracle of two k-ary responses: the permanent one, then the one of each wave.
 
-    `randomise` takes permanent answers, as `Device.permanent_answer` returns them.
+    `randomise` takes permanent answers, which `Device.permanent_answer` returns.
     """
 
     permanent: KAry
@@ -45,7 +47,7 @@ class PermanentResponse:
 
     @staticmethod
     def within(size: int, *, ever: Fraction, wave: Fraction) -> PermanentResponse:
-        """Build the randomiser that costs at most `ever` for all waves, and `wave` for each."""
+        """Build the randomiser with epsilon at most `ever` for all waves, and `wave` for each."""
         if not 0 < wave < ever:
             raise Refused(
                 "bad-budget",
@@ -68,7 +70,7 @@ class PermanentResponse:
 
     @property
     def size(self) -> int:
-        """Return the number of answers."""
+        """Return the number of possible answers."""
         return self.permanent.size
 
     @property
@@ -83,7 +85,7 @@ class PermanentResponse:
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its three numbers, as JSON."""
+        """Return the kind, `size` and the probabilities of both responses, as JSON values."""
         return {"kind": "waves", "size": self.size, "permanent": self.permanent.truth,
                 "momentary": self.momentary.truth}  # fmt: skip
 
@@ -95,10 +97,10 @@ class PermanentResponse:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of one wave's report.
+        """Return the largest likelihood ratio of the report in one wave.
 
-        The report is y with probability told * P(permanent = y) + drawn(y). Neither `told` nor the
-        draw depends on the true answer. The worst y is one with the fewest random words.
+        The report is y with probability told * P(permanent = y) + drawn(y). Neither `told` nor
+        `drawn` depends on the true answer. The worst y is one with the fewest random words.
         """
         told = Fraction(self.momentary.truth, PARTS)
         kept = Fraction(self.permanent.truth, PARTS)
@@ -108,22 +110,22 @@ class PermanentResponse:
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the local epsilon of a single wave."""
+        """Return the local epsilon of the report in one wave."""
         return epsilon_of(self.ratio)
 
     @property
     def epsilon_ever(self) -> Fraction:
-        """Return the local epsilon of all waves together, while the true answer stays the same."""
+        """Return the local epsilon of all waves together, if the true answer never changes."""
         return self.permanent.epsilon
 
     @property
     def p_minus_q(self) -> Fraction:
-        """Return P(report is v | v is true) - P(report is v | another answer is true)."""
+        """Return P(report v | true answer v) - P(report v | another true answer)."""
         return self.permanent.p_minus_q * self.momentary.p_minus_q
 
     @property
     def q(self) -> Floats:
-        """Return the probability that a report is each answer when another answer is true."""
+        """Return for each answer the probability of reporting it when another answer is true."""
         through = float(self.momentary.p_minus_q) * self.permanent.q
         return np.asarray(self.momentary.q + through)
 
@@ -132,7 +134,7 @@ class PermanentResponse:
         return self.momentary.randomise(values, words)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return which reports are one of the answers."""
+        """Return a boolean mask: a report is valid if it is the number of an answer."""
         return self.momentary.are_valid(reports)
 
     def counts(self, reports: Reports) -> Integers:
@@ -140,13 +142,13 @@ class PermanentResponse:
         return self.momentary.counts(reports)
 
     def supports(self, counts: Integers) -> Integers:
-        """Return the counts unchanged: they are the supports already."""
+        """Return the counts unchanged: count i is the number of reports that support answer i."""
         return counts
 
 
 @dataclass(frozen=True)
 class Device:
-    """A respondent's device: a permanent secret of 32 bytes that never leaves it."""
+    """A respondent's device, with a permanent secret of 32 bytes that never leaves the device."""
 
     secret: bytes
 
@@ -155,21 +157,21 @@ class Device:
             raise Bug("a device's secret has 32 bytes")
 
     def __repr__(self) -> str:
-        """Return a representation without the secret."""
+        """Return a representation that omits the secret."""
         return "Device(...)"
 
     def words(self, survey: str, question: str, value: int, count: int) -> list[int]:
-        """Derive the random words of a value's permanent answer; they never change.
+        """Derive the random words of the permanent answer for one true answer; they never change.
 
         Block b is HMAC-SHA256 of the JSON list [label, survey, question, value, b] without spaces.
-        Each block has eight words, in little-endian order.
+        Each block gives eight words, in little-endian order.
         """
         blocks = range(-(-count // _PER_BLOCK))
         bytes_ = b"".join(self._block(survey, question, value, block) for block in blocks)
         return [int(word) for word in np.frombuffer(bytes_, dtype="<u4")[:count]]
 
     def permanent_answer(self, response: KAry, survey: str, question: str, value: int) -> int:
-        """Return the permanent answer for this value to this question of the survey."""
+        """Return the permanent answer that the device gives for this true answer."""
         words = np.array(
             self.words(survey, question, value, response.words_per_report), dtype=np.uint32
         )
@@ -184,7 +186,7 @@ class Device:
 
 @dataclass(frozen=True)
 class PrivacyLoss:
-    """The privacy loss of one person for one question: values reported, and number of waves."""
+    """The privacy loss of one person for one question: true answers given, and number of waves."""
 
     response: PermanentResponse
     values: frozenset[int]
@@ -192,21 +194,25 @@ class PrivacyLoss:
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the lifetime epsilon of the answers: that of one permanent answer per value.
+        """Return the lifetime epsilon: the epsilon of one permanent answer for each true answer.
 
-        It is not the sum of the waves' own epsilons. That sum may be smaller and is no bound: waves
-        share their permanent answer, so a second wave can reveal more than the first.
+        It is not the sum of the epsilons of the single waves. That sum may be smaller, and is no
+        bound: all waves randomise the same permanent answer, so a second wave can reveal more than
+        the first.
         """
         return self.response.epsilon_ever * len(self.values)
 
     @property
     def epsilon_of_changes(self) -> Fraction:
-        """Return an epsilon that also protects when the answer changed: the sum over the waves."""
+        """Return an epsilon that also protects when the true answer changed: the sum over waves."""
         return self.response.momentary.epsilon * self.waves
 
 
 def lifetime(questions: Mapping[str, PrivacyLoss]) -> Fraction:
-    """Return a person's lifetime epsilon: the sum over all questions (soundness rule 32)."""
+    """Return a person's lifetime epsilon: the sum of the epsilons of all questions.
+
+    See soundness rule 32.
+    """
     return sum((kept.epsilon for kept in questions.values()), Fraction(0))
 
 

@@ -1,7 +1,8 @@
 """The piecewise mechanism for numbers: report a place in a window near the number, or any place.
 
-The window of step i is the places i to i + window - 1. The window of silence is the `window`
-places after all of those. Proof: piecewise_mechanism.proof.md (Wang et al. 2019, on a grid).
+The places are integers from 0. The window of grid step i holds the places i to i + window - 1. The
+window of silence (no number) holds the last `window` places. Proof: piecewise_mechanism.proof.md
+(Wang et al. 2019, on a grid).
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class Piecewise:
-    """Parameters: grid steps, window width, and probability of the window in parts of 2**32."""
+    """Parameters: the last grid step, places per window, and P(place in the window) over 2**32.
+
+    `truth` is the probability that the report is drawn in the window instead of among all places.
+    """
 
     steps: int
     window: int
@@ -55,7 +59,7 @@ class Piecewise:
 
     @staticmethod
     def within(steps: int, epsilon: Fraction) -> Piecewise:
-        """Build the randomiser with nearly the least error whose epsilon is at most this."""
+        """Build the randomiser with nearly the least error whose epsilon is at most `epsilon`."""
         window = max(1, round(steps / sqrt(odds_of(epsilon))))
         pairs = _pairs(steps, window)
         return Piecewise(
@@ -64,7 +68,7 @@ class Piecewise:
 
     @property
     def silent(self) -> int:
-        """Return the first place that means silence."""
+        """Return the first place of the window of silence."""
         return self.steps + self.window
 
     @property
@@ -74,12 +78,12 @@ class Piecewise:
 
     @property
     def width(self) -> int:
-        """Return the bytes per report, enough for the last place."""
+        """Return the bytes per report: enough for the number of the last place."""
         return bytes_for(self.places - 1)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its three numbers, as JSON."""
+        """Return the kind, `steps`, `window` and `truth`, as JSON values."""
         return {"kind": "piecewise", "steps": self.steps, "window": self.window,
                 "truth": self.truth}  # fmt: skip
 
@@ -90,7 +94,7 @@ class Piecewise:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio: a place inside a window over the same outside."""
+        """Return the largest likelihood ratio: a place inside the window over the same outside."""
         return _ratio(self.truth, _pairs(self.steps, self.window))
 
     @property
@@ -110,18 +114,21 @@ class Piecewise:
         return (Line(Fraction(1), told, middle, squares, rest, rest_squares, quiet, last),)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise numbers to places; every report uses both random words."""
+        """Randomise numbers to places.
+
+        Every report consumes two random words, whatever the outcome.
+        """
         starts = np.where(values > self.steps, self.silent, values).astype(np.uint64)
         told = starts + among(words[1], self.window)
         said = np.where(below(words[0], self.truth), told, among(words[1], self.places))
         return as_rows(said, self.width)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return which reports are valid places."""
+        """Return a boolean mask: a report is valid if it is the number of a place."""
         return np.asarray(numbers(reports) < self.places)
 
     def counts(self, reports: Reports) -> Integers:
-        """Return one row of sums; see `numeric_response.moments`."""
+        """Return one row: the counts and sums that `numeric_response.moments` describes."""
         places = numbers(reports).astype(np.int64)
         return moments(places, places >= self.silent)[np.newaxis]
 
@@ -136,9 +143,9 @@ class Piecewise:
 
 
 def _sums(outcomes: int, below_: int) -> tuple[Fraction, Fraction, Fraction]:
-    """Return the partial moments of a uniform draw j: sums of P(j), j P(j), j * j P(j) for small j.
+    """Return the sums of P(j), j P(j) and j * j P(j) over all j below `below_`.
 
-    The sums are over j below `below_`; j is drawn among `outcomes`.
+    Here j is a uniform draw among `outcomes`.
     """
     words = words_each(outcomes)[:below_].tolist()
     return (
@@ -155,7 +162,11 @@ def _ratio(truth: int, pairs: frozenset[tuple[int, int]]) -> Fraction:
 
 @lru_cache(maxsize=64)
 def _pairs(steps: int, window: int) -> frozenset[tuple[int, int]]:
-    """Return the pairs (most words to a place by a window draw, words by a draw over all)."""
+    """Return, for each place, two counts of random words that lead to it.
+
+    The first is the most words of a draw in any window, and the second the words of a draw among
+    all places.
+    """
     inside, anywhere = words_each(window), words_each(steps + 2 * window)
     most = int(inside.max())
     richest = np.concatenate([[0], np.cumsum(inside == most)])

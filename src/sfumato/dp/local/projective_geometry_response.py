@@ -1,10 +1,10 @@
 """Projective geometry response, a frequency oracle: the report is likely on the answer's plane.
 
 Answers and reports are points of a projective space over a prime field. The plane of an answer is
-the set of points that are perpendicular to it, and reports are on that plane more often. Every two
-planes meet in equally many points, so the error is that of subset selection, but a report is one
-short number. Proof: projective_geometry_response.proof.md (Feldman, Nelson, Nguyen and Talwar
-2022).
+the set of points that are perpendicular to the answer. A report is on its answer's plane more often
+than on others. Every two planes share equally many points, so the error is that of subset
+selection. A report is one short number. Proof: projective_geometry_response.proof.md (Feldman,
+Nelson, Nguyen and Talwar 2022).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sfumato.dp.local.random_words import (
 from sfumato.dp.local.subset_selection import is_prime
 from sfumato.dp.refusal import Bug, Refused
 
-LARGEST: Final = 1 << 14  # most points, because every answer is compared with every point
+LARGEST: Final = 1 << 14  # most points; `supports` compares every answer with every point
 MAX_DIMENSIONS: Final = 32
 _VECTORS: Final = 1 << 22
 _PRIMES: Final = tuple(number for number in range(2, 1 << 12) if is_prime(number))
@@ -47,9 +47,9 @@ _PRIMES: Final = tuple(number for number in range(2, 1 << 12) if is_prime(number
 
 @dataclass(frozen=True)
 class Projective:
-    """Parameters: number of answers, prime, dimension, and probability of the truth.
+    """Parameters: number of answers, prime, dimension, and probability of a truthful report.
 
-    `truth` is in parts of 2**32: with this probability the report is on the answer's plane.
+    `truth` is in parts of 2**32. A truthful report is drawn on the answer's plane.
     """
 
     size: int
@@ -73,7 +73,7 @@ class Projective:
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> Projective:
-        """Build the randomiser with the least error whose epsilon is at most this."""
+        """Build the randomiser with the least error whose epsilon is at most `epsilon`."""
         spaces = [space for prime in _PRIMES if (space := _space(prime, size))]
         if not spaces:
             raise Refused(
@@ -95,17 +95,17 @@ class Projective:
 
     @property
     def on_plane(self) -> int:
-        """Return the number of points on a plane."""
+        """Return the number of points on each plane."""
         return _points(self.prime, self.dimension - 1)
 
     @property
     def width(self) -> int:
-        """Return the bytes per report, enough for the last point."""
+        """Return the bytes per report: enough for the number of the last point."""
         return bytes_for(self.points - 1)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its four numbers, as JSON."""
+        """Return the kind, `size`, `prime`, `dimension` and `truth`, as JSON values."""
         return {"kind": "projective", "size": self.size, "prime": self.prime,
                 "dimension": self.dimension, "truth": self.truth}  # fmt: skip
 
@@ -116,7 +116,10 @@ class Projective:
 
     @property
     def ratio(self) -> Fraction:
-        """Return a bound of the likelihood ratio: most likely point of a plane over the rarest."""
+        """Return an upper bound of the likelihood ratio.
+
+        It compares the most likely point of a plane with the least likely point of the space.
+        """
         most, least = -(-(PARTS**2) // self.on_plane), PARTS**2 // self.points
         return 1 + Fraction(self.truth * most, (PARTS - self.truth) * least)
 
@@ -132,23 +135,24 @@ class Projective:
 
     @property
     def q(self) -> Floats:
-        """Return for each answer the probability that the report of another is on its plane."""
+        """Return for each answer the probability that another answer's report is on its plane."""
         told = Fraction(self.truth, PARTS)
         anywhere = Fraction(self.on_plane, self.points)
         return np.full(self.size, float(told * self._shared + (1 - told) * anywhere))
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise each answer to a point: of its plane with probability `truth`, else of all."""
+        """Randomise each answer to a point: on its plane with P = `truth`, else anywhere."""
         places = among_64(words[1], words[2], self.on_plane).astype(np.int64)
         anywhere = among_64(words[1], words[2], self.points).astype(np.int64)
         said = np.where(below(words[0], self.truth), self.plane_points(values, places), anywhere)
         return as_rows(said.astype(np.uint64), self.width)
 
     def plane_points(self, values: Integers, places: Integers) -> Integers:
-        """Return the point with this index on the plane of each answer.
+        """Return the point with the given index (`places`) on the plane of each answer.
 
-        Its coordinates are those of a point of the space with one dimension less. The remaining
-        coordinate, at the first non-zero one of the answer, makes both vectors perpendicular.
+        All coordinates but one are those of the point with this index in the space of one dimension
+        less. The last coordinate is placed where the answer has its first non-zero coordinate. It
+        makes both vectors perpendicular.
         """
         prime, dimension = self.prime, self.dimension
         answers = vectors(prime, dimension)[values]
@@ -162,7 +166,7 @@ class Projective:
         return _indices(prime, dimension)[_value(found, prime)]
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return which reports are points of the space."""
+        """Return a boolean mask: a report is valid if it is the number of a point."""
         return np.asarray(numbers(reports) < self.points)
 
     def counts(self, reports: Reports) -> Integers:
@@ -182,7 +186,7 @@ class Projective:
 
     @property
     def _shared(self) -> Fraction:
-        """Return the share of a plane's points that are also on another plane."""
+        """Return the share of a plane's points that also lie on another plane."""
         shared = _points(self.prime, self.dimension - 2)
         return Fraction(shared, self.on_plane)
 
@@ -201,14 +205,17 @@ def _points(prime: int, dimension: int) -> int:
 
 
 def _space(prime: int, size: int) -> tuple[int, int] | None:
-    """Return the smallest space over this prime with at least `size` points; None if too large."""
+    """Return the smallest space over this prime with at least `size` points, as (prime, dimension).
+
+    Return None if that space is too large.
+    """
     dimension = next(d for d in range(2, MAX_DIMENSIONS) if _points(prime, d) >= size)
     is_small = _points(prime, dimension) <= LARGEST and prime**dimension <= _VECTORS
     return (prime, dimension) if is_small else None
 
 
 def _error(prime: int, dimension: int, *, odds: Fraction) -> Fraction:
-    """Return the variance of a rare answer's share, times the number of people."""
+    """Return the variance of the estimated share of a rare answer, times the number of people."""
     points, plane = _points(prime, dimension), _points(prime, dimension - 1)
     shared = _points(prime, dimension - 2)
     whole = plane * odds + points - plane
@@ -243,7 +250,10 @@ def vectors(prime: int, dimension: int) -> Integers:
 
 @lru_cache(maxsize=8)
 def _indices(prime: int, dimension: int) -> Integers:
-    """Return the point index of each encoded vector; the zero vector is no point."""
+    """Return the index of the point that each encoded vector represents.
+
+    The zero vector represents no point; its entry is 0.
+    """
     points = vectors(prime, dimension)
     found = np.zeros(prime**dimension, dtype=np.int64)
     for times in range(1, prime):

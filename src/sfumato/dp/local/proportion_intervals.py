@@ -1,8 +1,8 @@
 """Confidence intervals for a proportion: Wilson for large counts, Clopper-Pearson for small ones.
 
-The coverage of Wilson's interval can be too low for rare events: 83 % instead of 95 %. So it is
-used only if both outcomes have large counts. Otherwise the exact interval of Clopper and Pearson
-is used. Its coverage is never too low, but it is wider than necessary. The test
+The coverage of Wilson's interval can be too low for rare events: 83 % instead of 95 %. So the code
+uses it only if both outcomes have large counts. Otherwise it uses the exact interval of Clopper and
+Pearson. That interval's coverage is never too low, but it is wider than necessary.
 tests/dp/local/test_frequency_estimation.py computes the coverage over all counts.
 """
 
@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-OFTEN: Final = 400  # least count of both outcomes for Wilson; its coverage error is then <= 0.3 %
+# least count of both outcomes for Wilson; then its coverage errs by at most 0.3 %
+OFTEN: Final = 400
 _HALVINGS: Final = 60
 
 
 def intervals(seen: Integers, people: int, confidence: float = 0.95) -> tuple[Floats, Floats]:
-    """Return the confidence interval of each proportion, from counts among `people`."""
+    """Return the ends (low, high) of the confidence interval of each proportion seen / people."""
     low, high = wilson(seen / people, people, confidence)
     rare = np.minimum(seen, people - seen) < OFTEN
     for place in np.flatnonzero(rare):
@@ -34,15 +35,15 @@ def intervals(seen: Integers, people: int, confidence: float = 0.95) -> tuple[Fl
 def into_shares(low: Floats, high: Floats) -> tuple[Floats, Floats]:
     """Limit intervals of shares to 0..1, but keep at least half of their width.
 
-    If the middle of an interval is below 0 or above 1, half its width is kept inside. An estimate
-    that is outside by chance is no more certain than one inside.
+    An interval whose middle is below 0 or above 1 keeps half its width inside. An estimate that is
+    outside by chance is no more certain than one inside.
     """
     half = (high - low) / 2
     return np.clip(np.minimum(low, 1 - half), 0, 1), np.clip(np.maximum(high, half), 0, 1)
 
 
 def wilson(shares: Floats, people: int, confidence: float) -> tuple[Floats, Floats]:
-    """Return Wilson's score interval (1927)."""
+    """Return the lower and upper ends of Wilson's score interval (1927) of each share."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     whole = 1 + z * z / people
     middle = (shares + z * z / (2 * people)) / whole
@@ -71,7 +72,7 @@ def at_most(seen: int, people: int, chance: float) -> float:
 
 
 def _log_ways(seen: int, people: int) -> Floats:
-    """Return the logarithms of the binomial coefficients for 0, 1, ..., `seen` of `people`."""
+    """Return the logarithms of the binomial coefficients (people over i) for i = 0 to `seen`."""
     times = np.arange(1, seen + 1)
     return np.concatenate([[0.0], np.cumsum(np.log((people - times + 1) / times))])
 
@@ -82,7 +83,7 @@ def _log_times(seen: int, people: int, chance: float) -> Floats:
 
 
 def _least(seen: int, people: int, limit: float) -> float:
-    """Find by bisection the smallest probability p with P(X <= seen) <= limit."""
+    """Return the smallest probability p with P(X <= seen) <= limit, found by bisection."""
     ways = _log_ways(seen, people)
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):

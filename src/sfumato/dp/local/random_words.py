@@ -1,9 +1,10 @@
 """Coins and uniform draws from random 32-bit words, bit for bit the same as in JavaScript.
 
 A probability is an integer T in units of 2**-32: the coin of word w is heads if w < T. A draw among
-m outcomes is floor(w * m / 2**32). m is at most 2**21, so that JavaScript numbers hold the product
-exactly. Such a draw is not exactly uniform: some outcomes have one word more than others. This
-module counts the words of each outcome, and every epsilon and estimate uses those exact counts.
+m outcomes is floor(w * m / 2**32). Here m is at most 2**21, so that JavaScript numbers hold the
+product exactly. Such a draw is not exactly uniform: some outcomes have one word more than others.
+This module counts the words of each outcome, and every epsilon and estimate uses those exact
+counts.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from sfumato.dp.local.likelihood_ratio import epsilon_of
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 
-Words = NDArray[np.uint32]  # one row for each word of a report, one column for each report
+Words = NDArray[np.uint32]  # row: one word of every report; column: all words of one report
 Integers = NDArray[np.int64]
-PARTS: Final = 1 << 32  # probabilities are integers over this
+PARTS: Final = 1 << 32  # the denominator of all probabilities
 MAX_OUTCOMES: Final = 1 << 21
 _SHIFT: Final = np.uint64(32)
 _EXACT: Final = Context(prec=60)
@@ -41,19 +42,19 @@ def below(words: Words, chance: int) -> NDArray[np.bool_]:
 
 
 def among(words: Words, outcomes: int) -> NDArray[np.uint64]:
-    """Draw from 0 to outcomes - 1 with one word each, nearly uniformly (see `words_each`)."""
+    """Draw an integer from 0 to outcomes - 1 per word, nearly uniformly (see `words_each`)."""
     return np.asarray(np.multiply(words, np.uint64(outcomes), dtype=np.uint64) >> _SHIFT)
 
 
 def among_64(high: Words, low: Words, outcomes: int) -> NDArray[np.uint64]:
-    """Draw from 0 to outcomes - 1 with two words each, uniformly up to 2**-64."""
+    """Draw an integer from 0 to outcomes - 1 per pair of words, uniformly up to 2**-64."""
     many = np.uint64(outcomes)
     carried = np.multiply(low, many, dtype=np.uint64) >> _SHIFT
     return np.asarray((np.multiply(high, many, dtype=np.uint64) + carried) >> _SHIFT)
 
 
 def words_each(outcomes: int) -> Integers:
-    """Return how many of the 2**32 words give each outcome of `among`."""
+    """Return for each outcome of `among` how many of the 2**32 words lead to it."""
     if not 1 <= outcomes <= MAX_OUTCOMES:
         raise Bug("a draw is among one to 2**21")
     first = -((-np.arange(outcomes + 1, dtype=np.int64) * PARTS) // outcomes)
@@ -63,10 +64,10 @@ def words_each(outcomes: int) -> Integers:
 def largest_probability_within(
     ratio: Callable[[int], Fraction], epsilon: Fraction, max_probability: int = PARTS - 1
 ) -> int:
-    """Return the largest probability T whose likelihood ratio costs at most epsilon.
+    """Return the largest probability T whose epsilon, the logarithm of `ratio(T)`, is in the limit.
 
-    T is from 1 to `max_probability`, and `ratio` must increase with T. The comparison uses the same
-    rounded epsilon that users see: the logarithm of the ratio, rounded up.
+    T is an integer from 1 to `max_probability`, in parts of 2**32, and `ratio` must increase with
+    T. The comparison uses the same epsilon that users see, which is rounded up to 1e-9.
     """
     if epsilon <= 0:
         raise Refused("bad-budget", "epsilon must be above zero.", "Write 1, for example.")
@@ -82,7 +83,10 @@ def largest_probability_within(
 
 
 def odds_of(epsilon: Fraction) -> Fraction:
-    """Return exp(epsilon) to 60 digits, for choosing parameters only; no epsilon depends on it."""
+    """Return exp(epsilon) to 60 digits, for the choice of parameters only.
+
+    No epsilon depends on the result.
+    """
     if epsilon <= 0:
         raise Refused("bad-budget", "epsilon must be above zero.", "Write 1, for example.")
     capped = min(epsilon, _HIGHEST)

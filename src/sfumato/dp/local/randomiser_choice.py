@@ -1,14 +1,16 @@
 """Choose the most accurate local randomiser for a question, given limits on size and work.
 
-With e = exp(epsilon), the variance of a rare answer's share, times the number of people, is about
+With e = exp(epsilon), the variance of a rare answer's estimated share, times the number of people,
+is about
 
     k-ary                 (k - 2 + e) / (e - 1)**2
     unary, hashing        4 e / (e - 1)**2
     Hadamard              ((e + 1) / (e - 1))**2
     subset, projective    below both of the first two: optimal (Ye and Barg 2018)
 
-So k-ary has the smaller error up to about k = 3 e + 2. The code does not compare these formulas,
-but the exact variance of each candidate with its integer parameters, for a rare answer.
+So k-ary response has the smaller error up to about k = 3 e + 2 answers. The code does not compare
+these formulas. It compares the exact variance of each candidate with its integer parameters, for a
+rare answer.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ from sfumato.dp.local.unary_encoding import Unary
 from sfumato.dp.refusal import Refused
 
 _Maker = Callable[[int, Fraction], Oracle]
-CLOSE: Final = 1.01  # errors up to this factor above the least count as equal; less work decides
+# errors up to this factor above the least count as equal; then the least work decides
+CLOSE: Final = 1.01
 # The server's operations per report. A client's work is proportional to its words.
 _WORK: Final[dict[str, Callable[[Oracle], float]]] = {
     "k-ary": lambda oracle: 1.0,
@@ -52,7 +55,10 @@ _WORK: Final[dict[str, Callable[[Oracle], float]]] = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate oracle: its error (variance of a rare share times people), size and work."""
+    """A candidate oracle, with its error, report size and work.
+
+    The error is the variance of the estimated share of a rare answer, times the number of people.
+    """
 
     oracle: Oracle
     error: float
@@ -66,7 +72,7 @@ class Candidate:
 
 
 def candidates(size: int, epsilon: Fraction) -> tuple[Candidate, ...]:
-    """Return every frequency oracle that supports `size` answers, the least error first."""
+    """Return every frequency oracle that supports `size` answers, in ascending order of error."""
     made = [_candidate(make(size, epsilon)) for make in _makers(size)]
     return tuple(sorted(made, key=lambda one: one.error))
 
@@ -78,7 +84,9 @@ def best_oracle(
     width: int | None = None,
     kinds: Sequence[str] | None = None,
 ) -> Oracle:
-    """Choose the frequency oracle with the least error; among nearly equal ones, the least work.
+    """Choose the frequency oracle with the least error.
+
+    Of nearly equal ones, the one with least work.
 
     `width` limits the bytes per report, and `kinds` limits the kinds to choose from.
     """
@@ -108,9 +116,9 @@ def best_ballot(
 ) -> Split | Sampled:
     """Choose the ballot with the least total error: ask all questions, or one random question.
 
-    With Q questions, asking one gives each question 1/Q of the reports at the whole epsilon. Asking
-    all divides epsilon by Q. That multiplies the variance by about Q * Q for a small epsilon, and
-    by less for a large one.
+    With Q questions, a ballot that asks one gives each question 1/Q of the reports, at the whole
+    epsilon. A ballot that asks all divides epsilon by Q. That multiplies the variance by about Q *
+    Q for a small epsilon, and by less for a large one.
     """
     split, sampled = Split.within(makers, epsilon), Sampled.within(makers, epsilon)
     all_asked = sum(map(_error_of, split.questions))
@@ -118,8 +126,12 @@ def best_ballot(
     return split if all_asked < one_drawn else sampled
 
 
-def _error_of(question: Any) -> float:  # Any: an oracle, or numbers
-    """Return the variance of a rare answer's share, or of a mean on a grid from 0 to 1."""
+def _error_of(question: Any) -> float:  # Any: a frequency oracle, or a randomiser of numbers
+    """Return the error of one question per report.
+
+    For an oracle it is the variance of a rare answer's share. For numbers it is the worst variance
+    of a mean on a grid from 0 to 1.
+    """
     if hasattr(question, "lines"):
         return float(worst_variance(question)) / int(question.steps) ** 2
     return float(variances(question, np.zeros(question.size), 1).max())

@@ -1,4 +1,4 @@
-"""The registry of local randomisers: build a randomiser from the JSON parameters of a report."""
+"""The registry of local randomisers: build a randomiser from the JSON parameters of its reports."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BALLOTS: Final[Mapping[str, Callable[[tuple[Randomiser, ...]], Randomiser]]] = {
     "sampled": Sampled,
     "split": Split,
 }
-DEEPEST: Final = 3  # most levels of nested ballots
+DEEPEST: Final = 3  # most levels of ballots inside ballots
 
 
 def oracle_of(parameters: Parameters) -> Oracle:
@@ -64,7 +64,7 @@ def numbers_of(parameters: Parameters) -> Numbers:
 
 
 def randomiser_of(parameters: Parameters, depth: int = 0) -> Randomiser:
-    """Build any randomiser from its parameters: a frequency oracle, one of numbers, or a ballot."""
+    """Build any randomiser from its parameters: for one answer, for numbers, or for a ballot."""
     kind, questions = parameters.get("kind"), parameters.get("questions")
     if not isinstance(kind, str) or kind not in BALLOTS:
         made: Randomiser = _read(parameters, {**KINDS, **NUMBERS})
@@ -94,7 +94,7 @@ def _read(parameters: Parameters, table: _Table) -> Any:
 def _made(maker: _Maker, numbers: list[object]) -> Any:
     try:
         return maker(*numbers)
-    except Bug:  # here the invalid numbers come from the caller, so it is no bug of ours
+    except Bug:  # the invalid numbers come from the caller, so they are not a bug of this program
         return None
 
 

@@ -1,7 +1,7 @@
-"""Sample size and error of a survey, and the influence of malicious respondents.
+"""Sample size and margin of error of a survey, and the influence of malicious respondents.
 
-Everything here depends on the question, the randomiser and the number of people only, never on an
-answer (soundness rule 35).
+All results depend only on the question, the randomiser and the number of people, never on an answer
+(soundness rule 35).
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from sfumato.dp.refusal import Refused
 def people_for(
     oracle: Oracle, margin: float, *, share: float | None = None, confidence: float = 0.95
 ) -> int:
-    """Return how many people are needed for this margin of error of every share (0.02: 2 points).
+    """Return how many people a survey needs so that every share has at most this margin of error.
 
-    `share` is the expected share; without it, the worst case is assumed.
+    A margin of 0.02 is two percentage points. `share` is the expected share; without it, the code
+    assumes the worst share.
     """
     return _people(_variance(oracle, share), margin, confidence)
 
@@ -31,12 +32,12 @@ def people_for(
 def margin_of(
     oracle: Oracle, people: int, *, share: float | None = None, confidence: float = 0.95
 ) -> float:
-    """Return the margin of error of a share with `people` respondents, at this confidence."""
+    """Return the margin of error of a share that is estimated from `people` reports."""
     return _z(confidence) * sqrt(_variance(oracle, share) / people)
 
 
 def people_for_mean(oracle: Numbers, margin: float, *, confidence: float = 0.95) -> int:
-    """Return how many people are needed for this margin of error of a mean, in steps.
+    """Return how many people a survey needs for this margin of error of a mean, in grid steps.
 
     The result assumes that everybody gives a number.
     """
@@ -44,24 +45,24 @@ def people_for_mean(oracle: Numbers, margin: float, *, confidence: float = 0.95)
 
 
 def margin_of_mean(oracle: Numbers, people: int, *, confidence: float = 0.95) -> float:
-    """Return the margin of error of a mean, in steps, with `people` who give a number."""
+    """Return the margin of error of a mean, in grid steps, if `people` give a number."""
     return _z(confidence) * sqrt(float(worst_variance(oracle)) / people)
 
 
 def influence_on_share(oracle: Oracle, liars: Fraction) -> Fraction:
     """Return how much malicious respondents can change the share of any answer: L / (p - q).
 
-    L is their share of all respondents. They may send any report, so all or none of their reports
-    may support an answer.
+    L is the share of respondents who are malicious. They may send any report, so all or none of
+    their reports may support an answer.
     """
     return _share(liars) / oracle.p_minus_q
 
 
 def influence_on_mean(oracle: Numbers, liars: Fraction) -> Fraction:
-    """Return how much malicious respondents can change the sum of numbers, per person, in steps.
+    """Return how much malicious respondents can change the sum per person, in grid steps.
 
-    It is their share L times the range of a report's estimate. If some people are silent, divide it
-    by the share of people who give a number.
+    It is the share of malicious respondents times the range of one report's estimate. If some
+    people are silent, divide the result by the share of people who give a number.
     """
     reaches = [line.reach for line in oracle.lines]
     widest = max(high for _, high in reaches) - min(low for low, _ in reaches)
@@ -69,13 +70,13 @@ def influence_on_mean(oracle: Numbers, liars: Fraction) -> Fraction:
 
 
 def _people(variance: float, margin: float, confidence: float) -> int:
-    if not margin > 0:  # refuses NaN too
+    if not margin > 0:  # not (margin > 0) also refuses NaN
         raise Refused("bad-request", "A margin must be above zero.", "Write 0.02 for two points.")
     return max(2, ceil(variance * (_z(confidence) / margin) ** 2))
 
 
 def _variance(oracle: Oracle, share: float | None) -> float:
-    """Return the variance of one report at this share, or at the worst share if None."""
+    """Return the variance of one report's estimate of a share, or of the worst share if None."""
     if share is not None and not 0 <= share <= 1:
         raise Refused("bad-request", "A share must be from 0 to 1.", "Write 0.7, for example.")
     contrast = float(oracle.p_minus_q)

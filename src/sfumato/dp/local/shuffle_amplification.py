@@ -3,14 +3,15 @@
 The bound is "Hiding among the clones" (Feldman, McMillan and Talwar 2021), for any randomiser of
 one report. Each other report is, with probability exp(-e), a clone of one of the two possible
 reports of the target. So an outsider learns at most the side of one biased coin among that many
-fair coins. delta is summed over the numbers of clones. Omitted probability is added to delta.
-Numbers of clones are grouped, and each group counts as its smallest number, which can only
-increase delta. The theorems of 2023 have an erratum, so none of them is used.
+fair coins.
 
-Use it only if reports are really shuffled in batches, with names, order and time removed. It
+The code sums delta over the possible numbers of clones, and adds omitted probability to delta. It
+groups the numbers of clones, and each group counts as its smallest number. That can only increase
+delta. The theorems of 2023 have an erratum, so none of them is used.
+
+Use the bound only if reports are really shuffled in batches, with names, order and time removed. It
 protects against outsiders, not against the server. Never show it on a respondent's page, and never
-charge by it. `people` are those with honest reports that arrived: n = (1 - share of liars) *
-received.
+charge by it. `people` are those whose honest reports arrived: n = (1 - share of liars) * received.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from sfumato.dp.refusal import Refused
 Floats = NDArray[np.float64]
 IntegerArray = NDArray[np.int64]
 _STEPS: Final = 30  # bisection steps
-_BUCKETS: Final = 300  # groups of numbers of clones
-_FEW_BUCKETS: Final = 40  # groups for more than ten million people, where each is slow
+_BUCKETS: Final = 300  # groups of numbers of clones that `_clones` makes
+_FEW_BUCKETS: Final = 40  # groups for more than ten million people, where each group is slow
 _SAFE: Final = 1e-6  # relative margin for float rounding
 _LEFT_OUT: Final = 1e-40  # upper bound of the omitted probability
 
 
 def amplified(local: float, people: int, delta: float) -> float:
-    """Return the epsilon of a shuffled batch at this delta, at most the local epsilon."""
+    """Return the epsilon of a shuffled batch at this delta; it is at most the local epsilon."""
     _check(local, people, delta)
     if delta_of(local, local, people) > delta:
         return local
@@ -93,7 +94,7 @@ def _tails(coins: int) -> Callable[[int], float]:
 
 @lru_cache(maxsize=2)
 def _binomial(times: int, chance: float) -> tuple[int, Floats]:
-    """Return the first outcome with a stored probability, and the probabilities of a binomial.
+    """Return the binomial distribution: the first outcome stored, and the probabilities from it on.
 
     The omitted probability on each side is below exp(-100).
     """
@@ -113,7 +114,7 @@ def _binomial(times: int, chance: float) -> tuple[int, Floats]:
 
 @lru_cache(maxsize=64)
 def _clones(people: int, chance: float) -> tuple[IntegerArray, Floats]:
-    """Return the smallest number of clones of each group, and the probability of the group."""
+    """Return the smallest number of clones in each group, and the probability of each group."""
     if people == 0:
         return np.zeros(1, dtype=np.int64), np.ones(1)
     first, chances = _binomial(people, chance)

@@ -1,8 +1,8 @@
 """Consistent shares that sum to one: simplex projection or maximum likelihood.
 
-Both are post-processing and cost nothing. An unbiased estimate of a share may be negative. The
-projection never increases the squared error, but its result is biased. So the intervals of
-`estimate` apply only to the estimate before projection.
+An unbiased estimate of a share may be negative. Both methods here are post-processing and cost
+nothing. The projection never increases the squared error, but its result is biased. So the
+intervals of `estimate` apply only to the estimate before projection.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from sfumato.dp.local.frequency_oracle import Floats, Oracle, Tally
 from sfumato.dp.refusal import Refused
 
 LIKELIEST: Final = ("binary", "hadamard", "k-ary", "projective", "waves")
-LARGEST: Final = 1 << 11  # most answers, because the full table of probabilities is needed
+LARGEST: Final = 1 << 11  # most answers, because EM needs the full table of probabilities
 _ROUNDS: Final = 20_000
 
 
 def nearest(shares: Floats) -> Floats:
-    """Project shares onto the simplex: non-negative, sum one, least Euclidean distance."""
+    """Return the projection of the shares onto the simplex.
+
+    The result is non-negative, has the sum one, and the least Euclidean distance to the shares.
+    """
     falling = np.sort(shares)[::-1]
     spare = (np.cumsum(falling) - 1) / np.arange(1, len(shares) + 1)
     kept = int(np.flatnonzero(falling > spare)[-1])
@@ -31,8 +34,8 @@ def nearest(shares: Floats) -> Floats:
 def likeliest(tally: Tally, *, close: float = 1e-7) -> Floats:
     """Return the maximum likelihood shares of a tally, by expectation maximisation (EM).
 
-    The oracle must count whole reports (LIKELIEST). EM stops when a step changes the shares by
-    less than `close` in total.
+    The tally must count whole reports: the kinds in LIKELIEST do. EM stops when a step changes the
+    shares by less than `close` in total.
     """
     chances = _table(tally.oracle)
     shares = np.full(tally.oracle.size, 1 / tally.oracle.size)
@@ -47,7 +50,7 @@ def likeliest(tally: Tally, *, close: float = 1e-7) -> Floats:
 
 
 def _table(oracle: Oracle) -> NDArray[np.float64]:
-    """Return the probability of each report for each answer; one row per answer."""
+    """Return the matrix of report probabilities: one row per answer, one column per report."""
     if oracle.parameters["kind"] not in LIKELIEST or oracle.size > LARGEST:
         raise Refused(
             "bad-request",

@@ -1,10 +1,10 @@
 """Subset selection, a frequency oracle: the report is a set that is likely to contain the answer.
 
-All sets have the same size, which minimises the variance. Instead of all such sets, only the sets
-{v : (a * v + b) mod field < chosen} are used, for a prime field. In this family, every two answers
-are together in equally many sets, so the variance is the same. A report is the two numbers a and
-b, not one bit for each answer, and takes four random words.
-Proof: subset_selection.proof.md (Ye and Barg 2018; the design is the affine one).
+All sets have the same size, which minimises the variance. Instead of all such sets, the code uses
+only the sets {v : (a * v + b) mod field < chosen}, for a prime field. In this family, every two
+answers are together in equally many sets, so the variance is the same. A report is the two numbers
+a and b, not one bit for each answer, and takes four random words. Proof: subset_selection.proof.md
+(Ye and Barg 2018; the design is the affine one).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from sfumato.dp.local.random_words import (
 from sfumato.dp.refusal import Bug
 
 LARGEST: Final = 65_521  # the largest prime of 16 bits
-TABLE: Final = 1 << 22  # most (a, b) pairs that `counts` tabulates
+TABLE: Final = 1 << 22  # most (a, b) pairs that `_by_table` counts in one table
 
 
 @dataclass(frozen=True)
 class Subset:
-    """Parameters: number of answers, a prime >= that number, set size, probability of the truth.
+    """Parameters: number of answers, a prime >= that number, set size, P(truthful report).
 
-    `truth` is in parts of 2**32: with this probability the set contains the true answer by design.
+    `truth` is in parts of 2**32. A truthful report is drawn among the sets that contain the answer.
     """
 
     size: int
@@ -58,7 +58,7 @@ class Subset:
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> Subset:
-        """Build the randomiser with the least error whose epsilon is at most this."""
+        """Build the randomiser with the least error whose epsilon is at most `epsilon`."""
         field = next_prime(size)
         chosen = max(1, min(field - 1, round(field / (odds_of(epsilon) + 1))))
         truth = largest_probability_within(
@@ -68,15 +68,16 @@ class Subset:
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its four numbers, as JSON."""
+        """Return the kind, `size`, `field`, `chosen` and `truth`, as JSON values."""
         return {"kind": "subset", "size": self.size, "field": self.field,
                 "chosen": self.chosen, "truth": self.truth}  # fmt: skip
 
     @property
     def places(self) -> tuple[Fraction, ...]:
-        """Return the probability of each place of the true answer; `chosen` places are in the set.
+        """Return the probability of each place that the true answer can get.
 
-        The place of an answer v is (a * v + b) mod field.
+        The place of an answer v is (a * v + b) mod field. The set contains the answers with the
+        first `chosen` places.
         """
         field, inside = words_each(self.field).tolist(), words_each(self.chosen).tolist()
         inside += [0] * (self.field - self.chosen)
@@ -91,7 +92,7 @@ class Subset:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio: the most likely place over the least likely."""
+        """Return the largest likelihood ratio: P(most likely place) / P(least likely place)."""
         weights = [self._weight(*pair) for pair in _pairs(self.field, self.chosen)]
         return Fraction(max(weights), min(weights))
 
@@ -102,7 +103,7 @@ class Subset:
 
     @property
     def p_minus_q(self) -> Fraction:
-        """Return P(true answer in the set) - P(another answer in the set)."""
+        """Return P(set contains the true answer) - P(set contains another answer)."""
         return self._own - self._another
 
     @property
@@ -111,7 +112,7 @@ class Subset:
         return np.full(self.size, float(self._another))
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise answers: draw `a` and the place of the true answer, and solve for `b`."""
+        """Randomise answers: draw `a` and the place of the true answer, then solve for `b`."""
         field = np.uint64(self.field)
         times = among_64(words[0], words[1], self.field - 1) + np.uint64(1)
         inside, anywhere = among(words[3], self.chosen), among(words[3], self.field)
@@ -121,7 +122,7 @@ class Subset:
         return both.astype("<u4").view(np.uint8).reshape(-1, 4)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return which reports have a and b inside the field, with a > 0."""
+        """Return a boolean mask: a report is valid if 0 < a < field and 0 <= b < field."""
         times, shifts = _read(reports)
         return np.asarray((times > 0) & (times < self.field) & (shifts < self.field))
 
@@ -133,11 +134,11 @@ class Subset:
         return count(times, shifts)
 
     def supports(self, counts: Integers) -> Integers:
-        """Return the counts unchanged: they are the supports already."""
+        """Return the counts unchanged: count i is the number of reports that support answer i."""
         return counts
 
     def _by_table(self, times: Integers, shifts: Integers) -> Integers:
-        """Tabulate the (a, b) pairs, then sum for each answer the pairs whose set contains it."""
+        """Count the reports of each (a, b); sum for each answer the pairs whose set has it."""
         field = self.field
         cells = np.bincount((times - 1) * field + shifts, minlength=(field - 1) * field)
         rows = cells.reshape(field - 1, field)
@@ -170,7 +171,7 @@ class Subset:
 
     @property
     def _another(self) -> Fraction:
-        """Return the probability that another answer is in the set."""
+        """Return the probability that the set contains a given answer other than the true one."""
         return (self.chosen - self._own) / (self.field - 1)
 
     def _says(self, value: int, places: tuple[Fraction, ...]) -> ReportProbabilities:
@@ -183,7 +184,10 @@ class Subset:
 
 @lru_cache(maxsize=64)
 def _pairs(field: int, chosen: int) -> frozenset[tuple[int, int]]:
-    """Return the pairs (words to a place by a draw in the set, by a draw over the field)."""
+    """Return, for each place, two counts of random words that lead to it.
+
+    The first is for a draw among the places in the set, and the second for a draw in the field.
+    """
     whole, inside = words_each(field), words_each(chosen)
     within = zip(inside.tolist(), whole[:chosen].tolist(), strict=True)
     return frozenset(within) | {(0, words) for words in whole[chosen:].tolist()}

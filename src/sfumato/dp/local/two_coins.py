@@ -1,7 +1,7 @@
 """Randomised response with two coins: every yes is plausibly deniable (Warner 1965).
 
-If the first coin is heads, the report is the truth; otherwise the report is the second coin. Both
-probabilities are multiples of 2**-32, and both coins are always flipped. So the code draws from
+If the first coin is heads, the report is the truth. Otherwise the report is the second coin. Both
+probabilities are multiples of 2**-32, and the code always flips both coins. So the code draws from
 exactly the distribution of the proof (two_coins.proof.md).
 """
 
@@ -35,16 +35,16 @@ class Estimate:
 
     @property
     def std(self) -> float:
-        """Return the standard deviation of the share."""
+        """Return the standard deviation of the estimated share."""
         return sqrt(self.variance)
 
 
 @dataclass(frozen=True)
 class TwoCoins:
-    """Parameters: the probability of heads of the two coins, in parts of 2**32."""
+    """Parameters: the probability of heads of each of the two coins, in parts of 2**32."""
 
-    truth: int  # first coin; heads: report the truth
-    yes: int  # second coin; heads: report yes instead of the truth
+    truth: int  # first coin; heads: report the true answer
+    yes: int  # second coin, used if the first is tails; heads: report yes
 
     def __post_init__(self) -> None:
         if not (0 < self.truth < PARTS and 0 < self.yes < PARTS):
@@ -52,11 +52,11 @@ class TwoCoins:
 
     @staticmethod
     def within(epsilon: Fraction) -> TwoCoins:
-        """Build the most accurate coins with a fair second coin whose epsilon is at most this.
+        """Build the most accurate coins with a fair second coin and epsilon at most `epsilon`.
 
         With probability t of the truth, the likelihood ratio is (1 + t) / (1 - t). So t is
-        tanh(epsilon / 2), rounded down. Bisection finds it, because that needs no exponential,
-        however large epsilon is.
+        tanh(epsilon / 2), rounded down. Bisection finds t without computing an exponential, however
+        large epsilon is.
         """
         truth = largest_probability_within(
             lambda part: Fraction(PARTS + part, PARTS - part), epsilon
@@ -64,7 +64,7 @@ class TwoCoins:
         return TwoCoins(truth, PARTS // 2)
 
     def chance(self, truth: bool) -> Fraction:
-        """Return P(report yes) for a true yes or a true no."""
+        """Return P(report yes), given whether the true answer is yes."""
         told, coin = Fraction(self.truth, PARTS), Fraction(self.yes, PARTS)
         return told * truth + (1 - told) * coin
 
@@ -82,7 +82,7 @@ class TwoCoins:
         return epsilon_of(ratio)
 
     def randomise(self, truths: Booleans, dice: RandomSource) -> Booleans:
-        """Randomise true answers; both coins are flipped for everybody, whatever the answer."""
+        """Randomise true answers; the code flips both coins for everybody, whatever the answer."""
         words = np.frombuffer(dice.draw(8 * truths.size), dtype="<u4").reshape(2, *truths.shape)
         is_told = words[0].astype(np.int64) < self.truth
         says_yes = words[1].astype(np.int64) < self.yes
@@ -96,11 +96,11 @@ class TwoCoins:
         return share * self.chance(True) + (1 - share) * self.chance(False)
 
     def behind(self, observed: Fraction) -> Fraction:
-        """Return the share of true yes answers that gives this share of yes reports."""
+        """Return the share of true yes answers that leads to this expected share of yes reports."""
         return (observed - self.chance(False)) / self._contrast
 
     def variance(self, share: Fraction, people: int) -> Fraction:
-        """Return the variance of the estimate, for a random sample of `people`."""
+        """Return the variance of the estimated share, for a random sample of `people`."""
         seen = self.observed(share)
         return seen * (1 - seen) / (people * self._contrast**2)
 

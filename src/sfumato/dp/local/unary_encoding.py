@@ -1,9 +1,9 @@
 """Optimised unary encoding (OUE): one random bit per answer, set more often for the true answer.
 
-The bit of the true answer is a fair coin; each other bit is set with a smaller probability. The
-random words are bit-sliced: 32 answers form a group, and word i of the group has bit i of the
-random number of each answer. Comparing all 32 numbers with a probability then takes one `and` or
-`or` per word. Proof: unary_encoding.proof.md (Wang et al. 2017).
+The bit of the true answer is a fair coin. Each other bit is set with a smaller probability. The
+random words are bit-sliced: 32 answers form a group, and word i of the group holds bit i of the
+random number of each answer. So one `and` or `or` per word compares all 32 numbers with a
+probability. Proof: unary_encoding.proof.md (Wang et al. 2017).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Bits = NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class Unary:
-    """Parameters: number of answers, and P(bit of another answer is set) in parts of 2**32."""
+    """Parameters: number of answers, and P(bit of any other answer is set) in parts of 2**32."""
 
     size: int
     other: int
@@ -39,7 +39,7 @@ class Unary:
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> Unary:
-        """Build the most accurate randomiser whose epsilon is at most this."""
+        """Build the most accurate randomiser whose epsilon is at most `epsilon`."""
         return Unary(
             size,
             HALF - largest_probability_within(lambda less: _ratio(HALF - less), epsilon, HALF - 1),
@@ -52,7 +52,7 @@ class Unary:
 
     @property
     def words_per_report(self) -> int:
-        """Return the random words per report: 32 bit planes for each group."""
+        """Return the random words per report: 32 words (bit planes) for each group."""
         return PLANES * self.groups
 
     @property
@@ -62,17 +62,20 @@ class Unary:
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind, the number of answers and the probability of another bit, as JSON."""
+        """Return the kind, `size` and `other`, as JSON values."""
         return {"kind": "unary", "size": self.size, "other": self.other}
 
     @property
     def law(self) -> Law:
-        """Return the exact probability of each bit pattern for each answer; for few answers."""
+        """Return the exact probability of each bit pattern for each answer.
+
+        Use it for few answers only.
+        """
         return {value: dict(self._says(value)) for value in range(self.size)}
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio: one answer's bit is set, the other's is not."""
+        """Return the largest likelihood ratio: one answer's bit is set, another's is not."""
         return _ratio(self.other)
 
     @property
@@ -91,7 +94,7 @@ class Unary:
         return np.full(self.size, self.other / PARTS)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise answers to bit patterns; compare with the probability from the lowest plane."""
+        """Randomise answers to bit patterns; compare random numbers from the lowest bit up."""
         planes = words.reshape(PLANES, self.groups, len(values))
         bits = np.zeros(planes.shape[1:], dtype=np.uint32)
         for place, plane in enumerate(planes):
@@ -103,27 +106,27 @@ class Unary:
         return np.ascontiguousarray(bits.T).astype("<u4", copy=False).view(np.uint8)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return which reports have no bit set after the last answer."""
+        """Return a boolean mask: a report is valid if no bit after the last answer is set."""
         return np.asarray((reports.view("<u4")[:, -1] & ~self._last) == 0)
 
     def counts(self, reports: Reports) -> Integers:
-        """Count for each answer how often its bit is set."""
+        """Count for each answer the reports in which its bit is set."""
         return set_bits(reports.view("<u4"))[: self.size]
 
     def supports(self, counts: Integers) -> Integers:
-        """Return the counts unchanged: they are the supports already."""
+        """Return the counts unchanged: count i is the number of reports that support answer i."""
         return counts
 
     @property
     def _last(self) -> np.uint32:
-        """Return the mask of the bits in the last group that belong to answers."""
+        """Return the mask of the bits in the last group that belong to an answer."""
         return np.uint32((1 << (self.size - 32 * (self.groups - 1))) - 1)
 
     def _says(self, value: int) -> list[tuple[int, Fraction]]:
         return [(said, self._chance(value, said)) for said in range(1 << self.size)]
 
     def _chance(self, value: int, said: int) -> Fraction:
-        chance = Fraction(1, 2)  # for the true answer's bit, whether set or not
+        chance = Fraction(1, 2)  # P(bit of the true answer), whether it is set or not
         other = Fraction(self.other, PARTS)
         for place in range(self.size):
             if place != value:
@@ -136,10 +139,12 @@ def _ratio(other: int) -> Fraction:
 
 
 def set_bits(rows: Bits) -> Integers:
-    """Count how often each bit is set over all rows; the first bit of the first word comes first.
+    """Count for each bit position the rows in which it is set.
 
-    Like a full adder, it adds three rows at a time into a sum and a carry. A row costs about ten
-    word operations, and no bit is processed alone.
+    The lowest bit of a word comes first.
+
+    The code works like a full adder: it adds three rows at a time into a sum and a carry. A row
+    costs about ten word operations, and no bit is processed alone.
     """
     counts = np.zeros(32 * rows.shape[1], dtype=np.int64)
     weight = 1
@@ -152,7 +157,10 @@ def set_bits(rows: Bits) -> Integers:
 
 
 def _added(rows: Bits) -> tuple[Bits, Bits]:
-    """Add rows bitwise; return one or two sum rows, and carry rows with twice the weight."""
+    """Add rows bitwise.
+
+    Return one or two rows of sums, and rows of carries, which have twice the weight.
+    """
     carried = []
     while len(rows) > 2:
         third = len(rows) // 3

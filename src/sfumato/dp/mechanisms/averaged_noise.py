@@ -1,8 +1,9 @@
-"""The noise of a topped-up answer: the inverse-variance mean of independent draws.
+"""The noise of a topped-up answer: the noise of the inverse-variance mean of independent draws.
 
-All draws have the same mechanism, Laplace or Gaussian. Weights proportional to the inverse
-variances make the variance of the mean minimal. The 95 % margin comes from the distribution of the
-weighted sum (dp/confidence/weighted_sum_of_draws.py, averaged_noise.proof.md).
+A topped-up answer averages several releases of the same number. All draws have the same mechanism,
+Laplace or Gaussian. Weights proportional to the inverse variances minimise the variance of the
+mean. The 95 % margin comes from the distribution of the weighted sum
+(dp/confidence/weighted_sum_of_draws.py, averaged_noise.proof.md).
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from sfumato.dp.refusal import Bug
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-MIN_VARIANCE: Final = 1e-300  # smallest variance, to avoid division by zero in the weights
+MIN_VARIANCE: Final = 1e-300  # smallest variance; avoids division by zero in the weights
 
 
 @dataclass(frozen=True)
 class AveragedNoise(Noise):
-    """The noise of the inverse-variance mean of several draws; usable wherever a Noise is.
+    """The noise of the inverse-variance mean of several draws; code can use it like any Noise.
 
-    It is a subclass so that every aggregate treats it like the noise of one draw. It is never
-    sampled itself, because its draws already exist.
+    It is a subclass of Noise, so that every aggregate treats it like the noise of one draw. Nothing
+    ever samples it, because its draws already exist.
     """
 
     draws: tuple[Noise, ...] = ()
@@ -55,7 +56,10 @@ class AveragedNoise(Noise):
         return _within(self, confidence)
 
     def width(self) -> float:
-        """Return the scale or sigma of a single draw with the same spread, ignoring the grid."""
+        """Return the Laplace scale or Gaussian sigma of one draw with the same spread.
+
+        It ignores that the noise is on a grid.
+        """
         pairs = zip(self.weights(), self.draws, strict=True)
         return math.hypot(*(weight * draw.width() for weight, draw in pairs))
 
@@ -73,7 +77,10 @@ class AveragedNoise(Noise):
 
 
 def average_noise(draws: Sequence[Noise]) -> Noise:
-    """Return the noise of the inverse-variance mean of these draws; of one draw, that noise."""
+    """Return the noise of the inverse-variance mean of these draws.
+
+    One draw is returned unchanged.
+    """
     if len({draw.kind for draw in draws}) != 1:
         raise Bug("a mean is of draws of one kind")
     if len(draws) == 1:
@@ -82,9 +89,9 @@ def average_noise(draws: Sequence[Noise]) -> Noise:
 
 
 def mean_of(draws: Sequence[Noise], parts: Sequence[Integers]) -> Floats:
-    """Return the weighted mean of several releases of one number, one for each draw of noise.
+    """Return the inverse-variance mean of several releases of one number, one release per draw.
 
-    The releases differ by their noise only, so their differences are small exact integers.
+    The releases differ only by their noise, so their differences are small exact integers.
     """
     first, *rest = parts
     moved = np.zeros(first.shape, dtype=np.float64)

@@ -1,11 +1,13 @@
-"""The tree mechanism for running counts (continual counting): noise on blocks of periods.
+"""The tree mechanism for running counts (continual counting): add noise to blocks of periods.
 
 Each running count (prefix) is the sum of a few blocks, and each period is in a few blocks. Periods
 are numbered from 1. The block that ends at n covers the w(n) periods up to n, where w(n) is the
 largest power of the branching that divides n. The prefix up to n is that block plus the prefix up
-to n - w(n), so there are as many blocks as prefixes. Noise is added to the blocks, and prefixes
-are sums of noisy blocks (binary_tree.proof.md; Dwork, Naor, Pitassi, Rothblum 2010; Chan, Shi,
-Song 2011). tests/dp/mechanisms/test_binary_tree.py checks it by brute force.
+to n - w(n), so there are as many blocks as prefixes.
+
+The mechanism adds noise to the blocks, and sums noisy blocks to prefixes (binary_tree.proof.md;
+Dwork, Naor, Pitassi, Rothblum 2010; Chan, Shi, Song 2011). tests/dp/mechanisms/test_binary_tree.py
+checks it by brute force.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class Tree:
         )
 
     def before(self) -> Integers:
-        """Return n - w(n) for each end n: the length of the prefix before its block."""
+        """Return n - w(n) for each n: the number of periods before the block that ends at n."""
         ends = np.arange(1, self.periods + 1, dtype=np.int64)
         widths = np.ones_like(ends)
         for level in range(1, self.levels):
@@ -68,11 +70,11 @@ class Tree:
         return ends - widths
 
     def blocks_of_prefixes(self) -> Integers:
-        """Return the number of blocks in each prefix: the digit sum of its end n."""
+        """Return the number of blocks in each prefix: the digit sum of n in base `branching`."""
         return self.prefixes(np.ones((1, self.periods, 1), dtype=np.int64)).ravel()
 
     def blocks(self, counts: Integers) -> Integers:
-        """Return the sum of each block, from counts of shape [above, periods, below]."""
+        """Return the sum of each block, from counts per period of shape [above, periods, below]."""
         above, _, below = counts.shape
         nothing = np.zeros((above, 1, below), dtype=np.int64)
         prefixes = np.concatenate([nothing, np.cumsum(counts, axis=1)], axis=1)
@@ -89,20 +91,20 @@ class Tree:
 
 @lru_cache(maxsize=1024)
 def tree_for_laplace(periods: int) -> Tree:
-    """Return the tree that minimises the largest variance of a prefix with Laplace noise."""
+    """Return the tree that minimises the variance of the noisiest prefix with Laplace noise."""
     return _best(periods, lambda tree: tree.levels**2)
 
 
 @lru_cache(maxsize=1024)
 def tree_for_gaussian(periods: int, cells: int) -> Tree:
-    """Return the tree that minimises the largest variance of a prefix with Gaussian noise."""
+    """Return the tree that minimises the variance of the noisiest prefix with Gaussian noise."""
     return _best(periods, lambda tree: tree.l2_squared(cells, 1))
 
 
 def _best(periods: int, spread: Callable[[Tree], int]) -> Tree:
-    """Return the tree with the least worst-case variance, from public numbers only.
+    """Return the tree whose noisiest prefix has the least variance.
 
-    Soundness rule 4 demands that such a choice depends on public numbers only.
+    The choice depends on public numbers only, as soundness rule 4 demands.
     """
     trees = (Tree(periods, branching) for branching in range(2, periods + 2))
     return min(trees, key=lambda tree: spread(tree) * tree.most_blocks)

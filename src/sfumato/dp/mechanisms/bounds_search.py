@@ -1,8 +1,8 @@
 """Private bounds search: find powers of two between which most values are.
 
-Rows are counted in public bins: zero, and [2**j, 2**(j+1)) for both signs. The counts get discrete
-Laplace noise. The outermost bins whose noisy count exceeds a public threshold give the bounds, so
-the result depends on the noisy counts only (bounds_search.proof.md).
+The mechanism counts rows in public bins: zero, and [2**j, 2**(j+1)) for both signs. It adds
+discrete Laplace noise to the counts. The outermost bins whose noisy count exceeds a public
+threshold give the bounds. So the result depends on the noisy counts only (bounds_search.proof.md).
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ def edges(place: int, exponents: int) -> tuple[int, int]:
 
 
 def threshold(epsilon: Fraction, rows: int, bins: int, false_positive: Fraction) -> int:
-    """Return the smallest threshold that any empty bin exceeds with at most this probability."""
+    """Return the smallest threshold that keeps false positives rare enough.
+
+    `false_positive` bounds the probability that the noisy count of any empty bin exceeds it.
+    """
     if not 0 < false_positive < 1:
         raise Bug("a chance of false positives lies between 0 and 1")
     scale = laplace.scale_for(rows, epsilon)
@@ -67,8 +70,8 @@ def search_bounds(
 ) -> tuple[int, int] | None:
     """Return the lower and upper edge of the bins above the threshold, or None if there is none.
 
-    `counts` has one number for each bin of `bins_of`. A person has at most `rows` rows in all bins
-    together. The search costs epsilon, and rho = epsilon**2 / 2.
+    `counts` has one number for each bin of `bins_of`. One person has at most `rows` rows over all
+    bins. The search costs epsilon, or rho = epsilon**2 / 2 under zCDP.
     """
     exponents = counts.size // 2
     if counts.shape != (bin_count(exponents),):

@@ -1,9 +1,9 @@
 """The exponential mechanism over integer utilities, exact: P(i) proportional to w_i exp(rate u_i).
 
-Each choice is drawn by inversion: a 256-bit uniform number falls between two partial sums of the
-weights w_i exp(rate u_i). The sums have lower and upper bounds in 64-bit integers. If the bounds
-cannot decide a choice, it is repeated with intervals of higher precision until it is certain
-(exponential.proof.md).
+Inversion draws each choice: a 256-bit uniform number falls between two partial sums of the weights
+w_i exp(rate u_i). The sums have lower and upper bounds in 64-bit integers. If the bounds cannot
+decide a choice, the code repeats it with narrower intervals of higher precision, until it is
+certain (exponential.proof.md).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from sfumato.dp.sampling.threshold_table import Integers
 UNIFORM_BITS: Final = 256  # random bits drawn for every choice
 BLOCK: Final = 1 << 19  # candidates (rows times columns) per block, so that memory stays small
 MAX_WEIGHT: Final = 1 << 40  # upper limit for the sum of the weights of all candidates
-_OFF: Final = 2  # largest rounding error of a weight, in units; weights are rounded down
+_OFF: Final = 2  # largest error of a weight, in units; weights are rounded down
 _WORDS: Final = UNIFORM_BITS // 64
 
 
 def rate_for(epsilon: Fraction, sensitivity: int, monotone: bool) -> Fraction:
-    """Return the exact rate at which a choice is epsilon-DP.
+    """Return the exact rate (factor of the utilities) at which one choice is epsilon-DP.
 
     The rate is epsilon / sensitivity for monotone utilities, and half of that otherwise. Utilities
     are monotone if adding a person never raises one utility while it lowers another.
@@ -79,7 +79,10 @@ def exponential_mechanism_rows(
 
 
 def _weighed(candidates: int, weights: Integers | None) -> Integers:
-    """Check the weights, or return ones; weights are public, so an error may mention them."""
+    """Check the public weights and return them, or return ones if there are none.
+
+    The weights are public, so an error message may mention them.
+    """
     if weights is None:
         weights = np.ones(candidates, dtype=np.int64)
     if weights.shape != (candidates,) or candidates == 0 or int(weights.min()) < 0:
@@ -95,7 +98,7 @@ class _Scale:
 
     rate: Fraction
     weights: UintArray
-    slack: UintArray  # largest rounding error of each partial sum; sums are rounded down
+    slack: UintArray  # largest error of each partial sum; sums are rounded down
     bits: int
 
 
@@ -107,7 +110,7 @@ def _scale(weights: Integers, rate: Fraction) -> _Scale:
 
 
 def _choose_block(utilities: Integers, scale: _Scale, dice: RandomSource) -> Integers:
-    """Choose for each row of a block: 32 random bytes a row, and more if those cannot decide."""
+    """Choose for each row of a block with 32 random bytes, and more if those cannot decide."""
     size = 8 * _WORDS * utilities.shape[0]
     uniforms = np.frombuffer(dice.draw(size), dtype="<u8").reshape(-1, _WORDS)
     gaps = gaps_to_best(utilities)
@@ -118,7 +121,7 @@ def _choose_block(utilities: Integers, scale: _Scale, dice: RandomSource) -> Int
 
 
 def _bracket(gaps: UintArray, scale: _Scale, heads: UintArray) -> tuple[Integers, Integers]:
-    """Return the first and last candidate that each row's first 64 random bits can choose."""
+    """Return the first and last candidate that each row's first 64 random bits still allow."""
     powers = lower_powers(scale.rate, gaps) >> np.uint64(UNIT_BITS - scale.bits)
     lows = np.cumsum(powers * scale.weights, axis=1, dtype=np.uint64)
     highs = lows + scale.slack
@@ -135,7 +138,7 @@ def _uniform(words: UintArray) -> Uniform:
 
 
 def _choose_finely(gaps: UintArray, scale: _Scale, uniform: Uniform, dice: RandomSource) -> int:
-    """Choose one candidate with more random bits and finer sums, until a single one is left."""
+    """Choose one candidate: draw more random bits and compute finer sums until one is left."""
     first, last = _bracket_finely(gaps, scale, uniform)
     while first != last:
         uniform = uniform.longer(dice)
@@ -144,7 +147,7 @@ def _choose_finely(gaps: UintArray, scale: _Scale, uniform: Uniform, dice: Rando
 
 
 def _bracket_finely(gaps: UintArray, scale: _Scale, uniform: Uniform) -> tuple[int, int]:
-    """Return the first and last candidate that all drawn bits of the uniform can choose."""
+    """Return the first and last candidate that all bits drawn so far still allow."""
     powers = list(fine_powers(scale.rate, gaps.tolist(), uniform.fine_bits))
     lows, highs = _partial_sums(powers, scale.weights.tolist())
     mark_low = uniform.prefix * lows[-1] >> uniform.bits

@@ -1,10 +1,10 @@
 """The discrete Gaussian mechanism, exact: P(k) proportional to exp(-k**2 / (2 variance)).
 
-For small sigma, one table of certified thresholds gives the draw. For large sigma, the sampler
-chooses a block of m = 2**low_bits consecutive numbers, then a number in it. The table covers the
-weight that all numbers of a block share. The weight above that is covered by rejection sampling,
-whose acceptance probability is compared exactly (gaussian.proof.md). The variance for rho-zCDP
-is D2**2 / (2 rho), an exact fraction (Canonne, Kamath, Steinke 2020).
+For small sigma, the sampler draws from one table of certified thresholds. For large sigma, the
+sampler chooses a block of m = 2**low_bits consecutive numbers, then a number in it. The table
+covers the weight that all numbers of a block share. Rejection sampling covers the weight above
+that, and compares its acceptance probability exactly (gaussian.proof.md). The variance for rho-zCDP
+is D2**2 / (2 rho), an exact fraction; D2 is the L2 sensitivity (Canonne, Kamath, Steinke 2020).
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ COIN_MARGIN: Final = 2.0**-6  # bound of the error of the float estimate, in uni
 
 
 def variance_for(sensitivity_squared: int, rho: Fraction) -> Fraction:
-    """Return the exact variance at which the noise is rho-zCDP: sensitivity_squared / (2 rho)."""
+    """Return the exact variance at which the mechanism is rho-zCDP: sensitivity_squared / (2 rho).
+
+    `sensitivity_squared` is the squared L2 sensitivity.
+    """
     return Fraction(sensitivity_squared) / (2 * rho)
 
 
@@ -85,7 +88,7 @@ def _draw_narrow(variance: Fraction, count: int, dice: RandomSource) -> Integers
 
 
 def _draw_wide(variance: Fraction, low_bits: int, count: int, dice: RandomSource) -> Whole:
-    """Draw at a large sigma: make some more attempts than needed, and repeat if too few pass."""
+    """Draw at a large sigma: make a few spare attempts, and repeat if too few are accepted."""
     # blocks in one sigma; about one attempt in 2.5 * blocks fails
     blocks = math.isqrt(int(variance)) >> low_bits
     drawn, failed = _attempts(variance, low_bits, count + count // blocks // 2 + 8, dice)
@@ -96,7 +99,10 @@ def _draw_wide(variance: Fraction, low_bits: int, count: int, dice: RandomSource
 
 
 def _filled(drawn: Whole, failed: Integers, count: int) -> Integers:
-    """Replace failures among the first `count` by spare draws; return those still unfilled."""
+    """Replace failed draws among the first `count` by spare draws.
+
+    Return the indices still failed.
+    """
     split = int(np.searchsorted(failed, count))
     holes, spare = failed[:split], np.delete(drawn[count:], failed[split:] - count)
     filled = min(holes.size, spare.size)
@@ -110,7 +116,7 @@ def _attempts(
     """Attempt `count` draws; return the numbers, and the sorted indices of failed attempts.
 
     At most 1 attempt in 20 fails. Table outcome k > 0 means block k - 1, in which all m numbers are
-    equally likely. Outcome 0 means the weight between the blocks and the Gaussian curve; there
+    equally likely. Outcome 0 means the weight between the blocks and the Gaussian curve. There,
     `_above` draws the number.
     """
     tops = draw_from_int16(_half_table(variance / (1 << 2 * low_bits)), count, dice)
@@ -127,7 +133,10 @@ def _attempts(
 def _above(
     variance: Fraction, low_bits: int, count: int, dice: RandomSource
 ) -> tuple[Integers, NDArray[np.bool_]]:
-    """Draw numbers from the weight above the blocks; return them and which ones are accepted."""
+    """Draw numbers from the weight above the blocks.
+
+    Return them, and a mask of the accepted ones.
+    """
     blocks = draw_from(_above_table(variance / (1 << 2 * low_bits)), count, dice)
     words: Integers = _words(low_bits, count, dice).astype(np.int64)
     rest, minus = words & ((1 << low_bits) - 1), words >> 63
@@ -153,17 +162,17 @@ def _words(low_bits: int, count: int, dice: RandomSource) -> Whole:
 
 @dataclass(frozen=True)
 class _Odds:
-    """The acceptance probability above a block: (exp(-a) - exp(-b)) / (1 - exp(-b)).
+    """The acceptance probability of a number above a block: (exp(-a) - exp(-b)) / (1 - exp(-b)).
 
-    exp(-a) is the weight of the number, exp(-b) that of the block's end. Both are divided by the
-    weight of the block's start.
+    exp(-a) is the weight of the number, and exp(-b) that of the end of the block. Both are divided
+    by the weight of the start of the block.
     """
 
     variance: Fraction
     low_bits: int
 
     def power(self, block: Integers, rest: Integers | float) -> NDArray[np.float64]:
-        """Return a, in four float operations; for rest = m (the block's end) it is b."""
+        """Return a (see the class) in four float operations; with rest = m, the result is b."""
         part = rest * 2.0**-self.low_bits  # exact: at most 47 bits
         power = block * 2.0
         power += part
@@ -172,14 +181,14 @@ class _Odds:
         return np.asarray(power)
 
     def estimate(self, block: Integers, rest: Integers) -> NDArray[np.float64]:
-        """Estimate 2**32 times the probability, with an error below half of COIN_MARGIN."""
+        """Estimate 2**32 times the acceptance probability; it errs by less than COIN_MARGIN / 2."""
         ends = -self.power(np.arange(block.max(initial=0) + 1), 2.0**self.low_bits)
         fallen = np.expm1(-self.power(block, rest))
         fallen /= np.expm1(ends)[block]
         return np.asarray((1.0 - fallen) * 2.0**COIN_BITS)
 
     def bounds(self, block: int, rest: int, bits: int) -> Interval:
-        """Return certified bounds of the probability."""
+        """Return certified bounds of the acceptance probability, in units of 2**-bits."""
         one, m = 1 << bits, 1 << self.low_bits
         if rest in {0, m}:
             return (one, one) if rest == 0 else (0, 0)
@@ -224,7 +233,7 @@ def _above_table(variance: Fraction) -> Table:
 
 
 def magnitude_law(variance: Fraction) -> Distribution:
-    """Return the thresholds P(|X| <= k); the weight of every k > 0 counts twice."""
+    """Return the thresholds P(|X| <= k) of a draw X; each k > 0 has the weight of k and -k."""
     return lambda bits: _thresholds(variance, 2, bits)
 
 
@@ -234,7 +243,7 @@ def half_law(variance: Fraction) -> Distribution:
 
 
 def above_law(variance: Fraction) -> Distribution:
-    """Return the thresholds 1 - w(k + 1): the fall of the curve over the blocks 0 to k."""
+    """Return the thresholds 1 - w(k + 1), where w(k) is the weight at the start of block k."""
     return lambda bits: _falls(variance, bits)
 
 
@@ -293,7 +302,7 @@ def std(variance: Fraction) -> float:
 
 
 def interval(variance: Fraction, confidence: Fraction) -> int:
-    """Return the half-width of the confidence interval: least t with P(|X| <= t) >= confidence.
+    """Return the least t with P(|X| <= t) >= confidence: the half-width of the confidence interval.
 
     From sigma 64 on, the result is in rare cases one larger.
     """

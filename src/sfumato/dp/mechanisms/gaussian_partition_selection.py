@@ -1,10 +1,12 @@
 """Partition selection by Gaussian thresholding, for people in many groups.
 
-A key with n people is released if n plus discrete Gaussian noise is at least the threshold. For a
-person with L0 keys the noise costs rho = L0 / (2 variance). The threshold bounds the probability
-that a key which only one person has is released. For L0 such keys together, that probability is at
-most their share of delta (soundness rule 16; gaussian_partition_selection.proof.md). Optimal
-selection (partition_selection.py) is better for few groups, this mechanism for many.
+The mechanism releases a key with n people if n plus discrete Gaussian noise is at least the
+threshold. For a person in L0 groups, the noise costs rho = L0 / (2 variance). The threshold bounds
+the probability of releasing a key that only one person has. For L0 such keys together, that
+probability is at most their share of delta (soundness rule 16;
+gaussian_partition_selection.proof.md).
+
+Optimal selection (partition_selection.py) is better for few groups, and this mechanism for many.
 """
 
 from __future__ import annotations
@@ -33,20 +35,20 @@ _BITS: Final = 320
 
 @dataclass(frozen=True)
 class GaussianThreshold:
-    """Gaussian thresholding: the noise variance of each count of people, and the threshold."""
+    """Gaussian thresholding: the variance of the noise on each count, and the threshold."""
 
     variance: Fraction
     threshold: int
-    rho: Fraction  # for all groups of a person together
-    tail: Fraction  # bound of the probability that any key with one person only is released
+    rho: Fraction  # cost of all groups of one person together
+    tail: Fraction  # bound of the probability that a key of one person only is released
 
     def keep(self, counts: NDArray[np.int64], dice: RandomSource) -> NDArray[np.bool_]:
-        """Select the keys to release; a key without people is never released."""
+        """Return a mask of the keys to release; a key without people is never released."""
         noise = gaussian.sample(self.variance, counts.size, dice).reshape(counts.shape)
         return np.asarray((counts > 0) & (counts + noise >= self.threshold))
 
     def people_for_odds(self, odds: Fraction) -> int:
-        """Return how many people a key needs to be released with probability `odds` or more.
+        """Return how many people a key needs so that its release probability is at least `odds`.
 
         In rare cases the result is one too large.
         """
@@ -57,9 +59,9 @@ class GaussianThreshold:
 
 @lru_cache(maxsize=1024)
 def threshold_for(epsilon: Fraction, delta: Fraction, groups: int) -> GaussianThreshold | None:
-    """Return the smallest threshold at (epsilon, delta) for `groups` keys of a person.
+    """Return the mechanism with the smallest threshold at (epsilon, delta), or None.
 
-    The result is None if no key would be released.
+    `groups` is the number of groups of one person. None means that no key would be released.
     """
     rho = rho_within(epsilon, delta * CONVERSION)
     if rho == 0:

@@ -1,7 +1,7 @@
 """The discrete Laplace mechanism, sampled exactly: P(k) = (1-a)/(1+a) a**|k|, a = exp(-1/scale).
 
-The scale is sensitivity/epsilon, an exact fraction. Adding this noise to an integer with that
-sensitivity is epsilon-DP (laplace.proof.md).
+The scale is sensitivity / epsilon, an exact fraction. An integer with that sensitivity plus this
+noise is an epsilon-DP release (laplace.proof.md).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sfumato.dp.sampling.threshold_table import (
 
 
 def scale_for(sensitivity: int, epsilon: Fraction) -> Fraction:
-    """Return the exact scale, sensitivity / epsilon, at which the noise is epsilon-DP."""
+    """Return the exact scale at which the mechanism is epsilon-DP: sensitivity / epsilon."""
     return Fraction(sensitivity) / epsilon
 
 
@@ -51,7 +51,7 @@ def _draw_narrow(scale: Fraction, count: int, dice: RandomSource) -> Integers:
 
 
 def _draw_wide(scale: Fraction, count: int, dice: RandomSource) -> Integers:
-    """Draw at a large scale: first whether it is zero, then 1 + geometric, then a random sign."""
+    """Draw at a large scale: decide whether it is zero; if not, draw 1 + geometric and a sign."""
     is_other = draw_from(_zero_table(scale), count, dice)
     magnitudes = (draw_geometric(scale, count, dice) + 1) * is_other
     return signed(magnitudes, signs(count, dice))
@@ -95,7 +95,10 @@ def _tail_bounds(scale: Fraction, t: int, bits: int) -> Interval:
 
 
 def tail(scale: Fraction, t: int) -> Fraction:
-    """Return P(|X| > t), rounded up by less than one part in 2**64 (more for extreme t)."""
+    """Return P(|X| > t) of a draw X, rounded up by less than one part in 2**64.
+
+    For extreme t, the error is larger.
+    """
     if t < 0:
         return Fraction(1)
     magnitude = min(1 << 12, 2 * math.ceil((t + 1) / scale))  # exp(-x) > 2**(-2x)
@@ -112,7 +115,7 @@ def std(scale: Fraction) -> float:
 
 
 def interval(scale: Fraction, confidence: Fraction) -> int:
-    """Return the half-width of the confidence interval: least t with P(|X| <= t) >= confidence."""
+    """Return the least t with P(|X| <= t) >= confidence: half the width of the interval."""
     miss = 1 - confidence
     a = math.exp(-float(1 / scale))
     guess = float(scale) * math.log(2 / (float(miss) * (1 + a)))

@@ -1,9 +1,10 @@
 """Private median of block results on a fixed public grid, by the exponential mechanism.
 
-The number of values is public, and one person changes at most one value. The grid may have
-billions of points. All points between two neighbouring values have the same utility, so the
-mechanism first chooses such a stretch, weighted by its length. Then it picks a uniform point in
-the stretch. The distribution is that of the whole grid (median_of_blocks.proof.md).
+There is one value per block. The number of values is public, and one person changes at most one
+value. The grid may have billions of points. All points between two neighbouring values have the
+same utility, so the mechanism first chooses such a stretch, weighted by its length. Then it picks a
+uniform point in the stretch. The resulting distribution is that of the mechanism over all grid
+points (median_of_blocks.proof.md).
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from sfumato.dp.mechanisms.quantile import rank_error
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.sampling.threshold_table import Integers
 
-SENSITIVITY: Final = 2  # of a utility, in half ranks, to replacing one value by another
+SENSITIVITY: Final = 2  # change of a utility, in half ranks, when one value is replaced
 MAX_STEPS: Final = MAX_WEIGHT - 2  # largest grid
 
 
 def choose_median(values: Integers, steps: int, epsilon: Fraction, dice: RandomSource) -> int:
-    """Choose a private median on the grid 0..steps, which contains all values; costs epsilon."""
+    """Choose a private median on the grid 0..steps, which contains all values.
+
+    The choice costs epsilon.
+    """
     starts, lengths, utilities = _stretches(np.sort(values), steps)
     place = exponential_mechanism(
         utilities, lengths, rate_for(epsilon, SENSITIVITY, monotone=False), dice
@@ -54,5 +58,8 @@ def _stretches(ordered: Integers, steps: int) -> tuple[Integers, Integers, Integ
 
 
 def ranks_off(epsilon: Fraction, steps: int, confidence: Fraction) -> int:
-    """Return the largest rank error of the chosen point at this confidence; it is public."""
+    """Return the largest rank error of the chosen point at this confidence.
+
+    The result depends on public numbers only.
+    """
     return rank_error(epsilon, Fraction(SENSITIVITY, 2), steps + 1, confidence)

@@ -42,11 +42,11 @@ class Noise:
         return _within(self, confidence)
 
     def miss(self) -> Fraction:
-        """Return the probability that an interval from `margin` misses the exact value."""
+        """Return the probability that an interval of half-width `margin` misses the exact value."""
         return 1 - CONFIDENCE
 
     def width(self) -> float:
-        """Return the scale of the Laplace or the sigma of the Gaussian."""
+        """Return the Laplace scale, or the sigma of the Gaussian, in steps."""
         if self.kind == "laplace":
             return float(self.parameter)
         return math.sqrt(self.parameter)

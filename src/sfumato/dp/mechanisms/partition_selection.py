@@ -1,9 +1,9 @@
 """Optimal partition selection: decide which private keys to release (Desfontaines et al. 2020).
 
-A key with n people is kept with probability p(n): the largest that (epsilon, delta)-DP allows when
-one person changes n by one. The probabilities are integers over 2**64. Each is rounded down before
-the next is computed, so the rounded values satisfy both DP inequalities
-(partition_selection.proof.md).
+The mechanism keeps a key with n people with probability p(n). This is the largest probability that
+(epsilon, delta)-DP allows when one person changes n by one. The probabilities are integers over
+2**64. The code rounds each down before it computes the next, so the rounded values satisfy both DP
+inequalities (partition_selection.proof.md).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.sampling.certified_arithmetic import exp_minus
 
 ONE: Final = 1 << 64  # probability one
-MAX_LENGTH: Final = 1 << 18  # largest allowed number of people from which a key is always kept
+MAX_LENGTH: Final = 1 << 18  # most people from which a key is always kept
 _BITS: Final = 192
 
 
 def per_key(epsilon: Fraction, delta: Fraction, groups: int) -> tuple[Fraction, Fraction]:
-    """Return epsilon and delta for each key, if one person is in at most `groups` groups."""
+    """Return the epsilon and delta of each key, if one person is in at most `groups` groups."""
     return epsilon / groups, delta / groups
 
 
@@ -47,10 +47,10 @@ def keep_probabilities(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
 
 
 def people_for_even_odds(epsilon: Fraction, delta: Fraction) -> float:
-    """Return how many people a key needs to be kept with probability one half.
+    """Return how many people a key needs so that it is kept with probability one half.
 
-    Up to one half, p(n) is a geometric sum. The result only compares mechanisms, so a float is
-    enough; no sampling uses it.
+    Up to one half, p(n) is a geometric sum. The result only serves to compare mechanisms, so a
+    float is enough. Sampling never uses it.
     """
     grown = math.expm1(min(float(epsilon), 700.0))
     if delta == 0:
@@ -77,7 +77,7 @@ def _too_small() -> Refused:
 def keep_partitions(
     counts: NDArray[np.int64], epsilon: Fraction, delta: Fraction, dice: RandomSource
 ) -> NDArray[np.bool_]:
-    """Select the keys to keep; every key takes the same number of random bits."""
+    """Return a mask of the keys to keep; every key consumes the same number of random bits."""
     certain, odds = _odds(epsilon, delta)
     uniforms = np.frombuffer(dice.draw(8 * counts.size), dtype="<u8").reshape(counts.shape)
     places = np.clip(counts, 0, certain - 1)
@@ -86,6 +86,6 @@ def keep_partitions(
 
 @lru_cache(maxsize=64)
 def _odds(epsilon: Fraction, delta: Fraction) -> tuple[int, NDArray[np.uint64]]:
-    """Return the count from which a key is always kept, and the probabilities below it."""
+    """Return the count from which a key is always kept, and the keep probabilities below it."""
     kept = keep_probabilities(epsilon, delta)
     return len(kept) - 1, np.array(kept[:-1], dtype=np.uint64)

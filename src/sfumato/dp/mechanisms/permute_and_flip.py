@@ -1,9 +1,9 @@
 """The permute-and-flip mechanism over integer utilities (McKenna, Sheldon 2020), sampled exactly.
 
-Permute-and-flip visits the candidates in random order. It accepts each with probability
-exp(-rate * gap), where the gap is the difference to the best utility. This code flips the coins
-of all candidates, and picks one of the heads uniformly. The distribution is the same
-(permute_and_flip.proof.md), and every candidate takes eight random bytes.
+Permute-and-flip visits the candidates in random order. It accepts each with probability exp(-rate *
+gap), where the gap is the difference to the best utility. This code flips the coins of all
+candidates, and picks one of the heads uniformly. The distribution is the same
+(permute_and_flip.proof.md), and every candidate consumes eight random bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def rho_of(epsilon: Fraction) -> Fraction:
 
 
 def permute_and_flip(utilities: Integers, rate: Fraction, dice: RandomSource) -> int:
-    """Choose one index by permute-and-flip; take the rate from `exponential.rate_for`."""
+    """Choose one index by permute-and-flip; `exponential.rate_for` computes the rate."""
     if utilities.ndim != 1 or utilities.size == 0:
         raise Bug("permute-and-flip needs at least one candidate")
     heads = np.flatnonzero(_coins(rate, gaps_to_best(utilities), dice))

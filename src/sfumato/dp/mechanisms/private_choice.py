@@ -1,6 +1,6 @@
 """Private choices from a public list: quantile, top k, bounds search, above threshold.
 
-An aggregate of this kind gets a PrivateChoice instead of additive noise.
+An aggregate that releases a choice has a PrivateChoice instead of additive noise.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ FALSE_POSITIVE: Final = Fraction(1, 1000)  # false-positive probability of bound
 class PrivateChoice:
     """A selection mechanism over one histogram for each cell (group) of the answer.
 
-    `epsilon` is the cost for each cell. A person has at most `rows` rows in a cell, and `points`
-    is the length of the public list.
+    `epsilon` is the cost for each cell. A person has at most `rows` rows in a cell. `points` is the
+    length of the public list.
     """
 
     kind: Literal["quantile", "top", "bounds", "above"]
@@ -47,9 +47,10 @@ class PrivateChoice:
         return True
 
     def choose(self, histograms: Integers, dice: RandomSource) -> Integers:
-        """Choose for each cell; return one row of integers for each cell.
+        """Choose privately for each cell; return one row of integers for each cell.
 
-        - quantile, above: one index in the public list (above: -1 for none).
+        - quantile: one index into the public list.
+        - above: one index into the public list, or -1 for none.
         - top: as many indices as `names`.
         - bounds: 1, lower, upper; or 0, 0, 0 if no bounds were found.
         """

@@ -1,8 +1,8 @@
 """Private quantiles on a fixed public grid, by the exponential mechanism.
 
-The utility of a grid point is minus the distance from the wanted rank to the ranks of the rows at
-that point. It is an integer in units of 1/b rows, for p = a/b. MIN and MAX are p = 0 and p = 1.
-The result is a point of the grid, never a value of a record (quantile.proof.md).
+The quantile p = a/b wants rank p*n. The utility of a grid point is minus the distance from that
+rank to the ranks of the rows at the point. It is an integer in units of 1/b rows. MIN and MAX are p
+= 0 and p = 1. The result is a point of the grid, never a value of a record (quantile.proof.md).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _parts(p: Fraction) -> tuple[int, int]:
 
 
 def sensitivity(p: Fraction, rows: int) -> int:
-    """Return the sensitivity of a utility, in units of 1/b rows, to a person with `rows` rows."""
+    """Return the sensitivity of a utility, in units of 1/b rows, if one person has `rows` rows."""
     a, b = _parts(p)
     if rows < 1:
         raise Bug("a person has at least one row")
@@ -52,7 +52,7 @@ def sensitivity(p: Fraction, rows: int) -> int:
 
 
 def rank_sensitivity(p: Fraction, rows: int) -> Fraction:
-    """Return the sensitivity of a utility in ranks (rows): rows * max(p, 1 - p)."""
+    """Return the sensitivity of a utility in rows (ranks): rows * max(p, 1 - p)."""
     return Fraction(sensitivity(p, rows), p.denominator)
 
 
@@ -64,7 +64,10 @@ def is_monotone(p: Fraction) -> bool:
 def choose_quantiles(
     histograms: Integers, p: Fraction, *, epsilon: Fraction, rows: int, dice: RandomSource
 ) -> Integers:
-    """Choose one grid index for each histogram [cells, grid]; each cell costs epsilon."""
+    """Choose one grid index for each histogram; `histograms` has the shape [cells, grid].
+
+    Each cell costs epsilon.
+    """
     rate = rate_for(epsilon, sensitivity(p, rows), monotone=is_monotone(p))
     blocks = max(1, min(histograms.shape[0], histograms.size // exponential.BLOCK))
     chosen = [
@@ -88,10 +91,10 @@ def rho_of(epsilon_cell: Fraction, groups: int, quantiles: int) -> Fraction:
 
 
 def rank_error(epsilon: Fraction, sensitivity: Fraction, grid: int, confidence: Fraction) -> int:
-    """Return the largest rank error of the chosen point at this confidence; it is public.
+    """Return the largest rank error of the chosen point at this confidence, in rows.
 
-    It is the smallest integer t with grid * exp(-epsilon t / (2 sensitivity)) <= 1 - confidence,
-    and holds for all data. `sensitivity` is in ranks (`rank_sensitivity`).
+    It is the smallest integer t with grid * exp(-epsilon t / (2 sensitivity)) <= 1 - confidence. It
+    is public, and holds for all data. `sensitivity` is in rows (`rank_sensitivity`).
     """
     rate = Fraction(epsilon) / (2 * Fraction(sensitivity))
     miss = (1 - confidence) / grid

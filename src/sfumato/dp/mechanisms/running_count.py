@@ -20,7 +20,10 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True)
 class Axis:
-    """The position of the time axis among the cells of an answer: [above, periods, below]."""
+    """The position of the time axis among the cells of an answer, as a shape.
+
+    The shape is [above, periods, below].
+    """
 
     above: int
     periods: int
@@ -35,14 +38,14 @@ class Axis:
 
 @dataclass(frozen=True)
 class TreeMechanism:
-    """The tree mechanism of one aggregate: noise of each block, and the error of each prefix."""
+    """The tree mechanism of one aggregate: the noise of each block, the error of each prefix."""
 
     noise: Noise  # of each block
     tree: Tree
     axis: Axis
 
     def blocks(self, counts: Integers) -> Integers:
-        """Return the exact sum of each block, to which one draw of noise must be added."""
+        """Return the exact sum of each block; the caller must add one draw of noise to each."""
         return self.tree.blocks(self._along(counts)).ravel()
 
     def prefixes(self, noisy: Integers) -> Integers:
@@ -71,7 +74,7 @@ class TreeMechanism:
         return self.axis.for_each_cell([margin_95_of_sum(self.noise, n) for n in counts])
 
     def is_drawable(self) -> bool:
-        """Return whether the noise can be sampled exactly and a prefix's sum fits in 64 bits."""
+        """Return whether the noise can be drawn exactly and a prefix's sum fits in 64 bits."""
         widest = self.noise.width() * math.sqrt(self.tree.most_blocks)
         return self.noise.is_drawable() and widest <= MAX_WIDTH
 

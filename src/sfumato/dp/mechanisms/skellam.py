@@ -1,9 +1,9 @@
 """Skellam noise, the difference of two Poisson draws: exact sampling and Rényi accounting.
 
-A sum of independent Skellam draws is again Skellam. So several parties can each draw a share in
-secret. Their sum has the same distribution and privacy cost as one draw of the total variance
-(skellam.proof.md; Agarwal, Kairouz, Liu 2021). Poisson numbers are sampled from certified
-threshold tables. A Poisson draw of large mean is a sum of draws of smaller means.
+A sum of independent Skellam draws is again Skellam. So several parties can each draw a share of the
+noise in secret. The sum of the shares has the same distribution and privacy cost as one draw of the
+total variance (skellam.proof.md; Agarwal, Kairouz, Liu 2021). Certified threshold tables give the
+Poisson draws. A Poisson draw of large mean is a sum of draws of smaller means.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ def poisson_distribution(mean: Fraction) -> Distribution:
 def _thresholds(mean: Fraction, bits: int) -> Iterator[Interval]:
     """Yield bounds of P(X <= k) for k = 0, 1, ..., for ever.
 
-    Weights are relative to that of the most likely k, so that they fit at any precision. Weights
-    that vanish are bounded: for small k by their number, for large k by a geometric series.
+    Weights are relative to the weight of the most likely k, so that they fit at any precision.
+    Weights that vanish at this precision still have bounds: by their number for small k, and by a
+    geometric series for large k.
     """
     below, rest_below, above, rest_above = _weights(mean, bits)
     weights = [*reversed(below), *above]
@@ -135,10 +136,10 @@ def _below_one(bounds: Interval, bits: int) -> Interval:
 
 @lru_cache(maxsize=4096)
 def renyi(order: int, l1: int, l2_squared: int, variance: Fraction) -> Fraction:
-    """Bound the Rényi divergence of integer vectors with Skellam noise, as an exact fraction.
+    """Return a bound of the Rényi divergence of integer vectors with Skellam noise, exactly.
 
-    Neighbouring data sets give vectors that differ by at most the norms `l1` and `l2_squared`.
-    Each coordinate has noise of at least `variance`.
+    Neighbouring data sets give vectors that differ by at most the norms `l1` and `l2_squared`. Each
+    coordinate has noise of at least `variance`.
     """
     if order < MIN_ORDER or l1 < 0 or l2_squared < 0 or variance <= 0:
         raise Bug("the bound holds for whole orders from 2 on")
@@ -179,7 +180,8 @@ def variance_for(  # noqa: PLR0913, PLR0917  # as above
 ) -> Fraction:
     """Return the smallest integer variance at which `rounds` releases cost at most epsilon.
 
-    A variance above `max_variance` is refused. So is one above MAX_VARIANCE, which cannot be drawn.
+    A variance above `max_variance` is refused. A variance above MAX_VARIANCE is refused too,
+    because it cannot be drawn.
     """
     low, high = 0, int(min(max_variance, MAX_VARIANCE))
     if epsilon_of(l1, l2_squared, Fraction(high), delta, rounds, chance) > epsilon:
@@ -192,10 +194,10 @@ def variance_for(  # noqa: PLR0913, PLR0917  # as above
 
 
 def share_of(variance: Fraction, floor: int, colluders: int) -> Fraction:
-    """Return the noise variance of each site's share.
+    """Return the noise variance of the share that each site draws.
 
-    At least `floor` sites contribute, of which `colluders` may be dishonest. The shares of the
-    others sum to at least the full variance.
+    At least `floor` sites contribute, and at most `colluders` of them are dishonest. The shares of
+    the others sum to at least the full variance.
     """
     if not 0 <= colluders < floor:
         raise Bug("somebody honest must be left to draw noise")
@@ -206,7 +208,8 @@ def share_of(variance: Fraction, floor: int, colluders: int) -> Fraction:
 def noise_bound(variance: Fraction, failure: Fraction) -> int:
     """Return a tail bound of the noise: an x with P(|noise| >= x) <= `failure`.
 
-    Chernoff: P(X >= x) <= exp(v (cosh s - 1) - s x) for every s; the best s is asinh(x / v).
+    The Chernoff bound is P(X >= x) <= exp(v (cosh s - 1) - s x) for every s, where v is the
+    variance. The best s is asinh(x / v).
     """
     low, high = 0, 1
     while _tail(variance, high) > failure:

@@ -1,8 +1,8 @@
 """Private choice of a spanning tree, or of the worst candidate, by the exponential mechanism.
 
-The tree is built as in Kruskal's algorithm. Each round chooses one pair among those that join two
-separate components, by the same utilities and with fresh randomness. Only earlier choices decide
-which pairs are left, so the rounds compose (spanning_tree.proof.md).
+The code builds the tree as in Kruskal's algorithm. Each round chooses one pair among those that
+join two separate components. All rounds use the same utilities, and each uses fresh randomness.
+Only earlier choices decide which pairs are left, so the rounds compose (spanning_tree.proof.md).
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ def choose_highest_utility(utilities: Integers, rate: Fraction, dice: RandomSour
 def choose_tree(
     utilities: Integers, pairs: Sequence[tuple[int, ...]], rate: Fraction, dice: RandomSource
 ) -> tuple[int, ...]:
-    """Choose a spanning tree; return the indices of its pairs. Each round uses `rate`."""
+    """Choose a spanning tree; return the indices of its pairs.
+
+    Each round is one exponential mechanism with this rate.
+    """
     group = {end: end for pair in pairs for end in pair}
     chosen: list[int] = []
     while len(set(group.values())) > 1:

@@ -1,8 +1,8 @@
 """The sparse vector technique: which answers are above a threshold, up to the first few.
 
-Noise is added to the threshold once. Each answer gets noise that grows with the allowed number of
-positives, and the mechanism stops after that many. It is algorithm 7 of Lyu, Su, Li (2017),
-without values; sparse_vector.proof.md names the broken variants. Only yes or no is released, never
+The mechanism adds noise to the threshold once. It adds noise to each answer that grows with the
+allowed number of positives, and stops after that many. It is algorithm 7 of Lyu, Su, Li (2017),
+without values; sparse_vector.proof.md names the broken variants. It releases only yes or no, never
 a noisy answer.
 
 With counts of disjoint rows, one person changes all answers by at most a bound in total. The noise
@@ -28,7 +28,10 @@ _THOUSAND: Final = 1000
 
 @dataclass(frozen=True)
 class SparseVector:
-    """Settings of a sparse vector run, fixed before any data is read: noise scales and epsilons."""
+    """Settings of one sparse vector run: noise scales and epsilons.
+
+    They are fixed before any data is read.
+    """
 
     positives: int  # the mechanism stops after this many
     threshold_epsilon: Fraction
@@ -40,9 +43,9 @@ class SparseVector:
 def sparse_vector_for(
     epsilon: Fraction, positives: int, sensitivity: int, *, monotone: bool
 ) -> SparseVector:
-    """Split epsilon between threshold and answers so that comparisons are most accurate.
+    """Split epsilon between threshold and answers so that the comparisons are most accurate.
 
-    `monotone` means: when a person is added, no answer rises while another falls.
+    `monotone` means that adding a person never raises one answer while another answer falls.
     """
     if epsilon <= 0 or positives < 1 or sensitivity < 1:
         raise Bug("watching needs an epsilon, a number of positives and a sensitivity")
@@ -59,7 +62,7 @@ def sparse_vector_for(
 
 
 def sparse_vector_for_rows(epsilon: Fraction, positives: int, rows: int) -> SparseVector:
-    """Return the settings for row counts, if one person has at most `rows` rows in all of them."""
+    """Return the settings for row counts, if one person has at most `rows` rows in all counts."""
     if epsilon <= 0 or positives < 1 or rows < 1:
         raise Bug("watching needs an epsilon, a number of positives and a number of rows")
     return SparseVector(
@@ -85,7 +88,7 @@ def first_above(
 ) -> NDArray[np.bool_]:
     """Return for each answer whether it is above the noisy threshold, up to the last allowed yes.
 
-    Noise is drawn for every answer, also after the end, so that the number of random bytes does
+    The code draws noise for every answer, also after it stopped. So the number of random bytes does
     not reveal where the mechanism stopped.
     """
     limit = threshold + _of_threshold(watch, dice)

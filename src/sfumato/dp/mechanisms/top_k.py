@@ -1,8 +1,8 @@
 """Private top-k: the indices of the k most frequent candidates, without their counts.
 
-Peeling: the exponential mechanism at epsilon / k chooses one candidate, removes it, and repeats.
+Peeling applies the exponential mechanism at epsilon / k, removes the chosen candidate, and repeats.
 A single candidate may also be found as the largest noisy count (report noisy max). The candidates
-are public, or partition selection chose them before at its own price (soundness rule 19).
+are public, or partition selection chose them earlier at its own price (soundness rule 19).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def most_frequent(
 ) -> tuple[int, ...]:
     """Return the indices of k candidates, in the order in which peeling chose them.
 
-    `values` is the sensitivity of each count: one person adds at most that much to any count.
-    Adding a person must not lower a count.
+    `values` is the sensitivity of each count: one person adds at most `values` to any count. Adding
+    a person must not lower a count.
     """
     if not 1 <= k <= counts.size:
         raise Bug("there must be at least as many candidates as are to be found")
@@ -46,8 +46,8 @@ def rho_of(epsilon: Fraction, k: int) -> Fraction:
 def noisy_max(counts: Integers, *, epsilon: Fraction, values: int, dice: RandomSource) -> int:
     """Report noisy max: return the index of the largest count plus discrete Laplace noise.
 
-    The first index wins a tie. The cost is epsilon, and rho = epsilon**2 / 2. The noisy counts
-    must never be released.
+    The first index wins a tie. The cost is epsilon, or rho = epsilon**2 / 2 under zCDP. The caller
+    must never release the noisy counts.
     """
     if counts.size == 0:
         raise Bug("there must be a candidate to be found")

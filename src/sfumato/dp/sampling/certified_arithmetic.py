@@ -1,7 +1,7 @@
 """Interval arithmetic on integers: certified bounds of exp(-x), products, ratios, comparisons.
 
-A number is kept as an interval (low, high) of integers that encloses 2**bits times its value.
-All rounding is outwards, so the bounds hold at every precision; more bits only narrow them.
+An interval (low, high) of integers represents a number: it encloses 2**bits times the value. All
+rounding is outwards, so the bounds hold at every precision, and more bits only narrow them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SLACK_BITS: Final = 64  # bounds have this many more bits than the uniform compa
 
 
 def exp_minus(x: Fraction, bits: int) -> Interval:
-    """Return bounds of exp(-x), for x >= 0, in units of 2**-bits; exact at zero."""
+    """Return bounds of exp(-x) for x >= 0, in units of 2**-bits; at x = 0 they are exact."""
     if x == 0:
         return 1 << bits, 1 << bits
     if x > bits:  # exp(-x) < 2**-x < 2**-bits
@@ -79,9 +79,9 @@ def one_minus(a: Interval, bits: int) -> Interval:
 
 
 def is_at_most(bounds: Bounds, limit: Fraction) -> bool:
-    """Return whether a number is at most the limit, with as many bits as needed.
+    """Return whether a number is at most the limit; use as many bits as that needs.
 
-    The number must not equal the limit: the loop could then run for ever.
+    The number must not equal the limit, because the loop could then run for ever.
     """
     bits = 96
     while True:
@@ -96,7 +96,7 @@ def is_at_most(bounds: Bounds, limit: Fraction) -> bool:
 
 @dataclass(frozen=True)
 class Uniform:
-    """A uniform random number in [0, 1): the first bits are drawn, the rest are drawn on demand."""
+    """A uniform random number in [0, 1): its first bits exist, and the rest are drawn on demand."""
 
     prefix: int
     bits: int
@@ -107,7 +107,10 @@ class Uniform:
         return Uniform(self.prefix << self.bits | fresh, 2 * self.bits)
 
     def is_below(self, number: Interval) -> bool | None:
-        """Compare with a number bounded at `fine_bits`; None if more bits must decide."""
+        """Compare this number with a number bounded at `fine_bits`.
+
+        Return None if only more bits can decide.
+        """
         if self.prefix + 1 << SLACK_BITS <= number[0]:
             return True
         if self.prefix << SLACK_BITS >= number[1]:
@@ -116,7 +119,7 @@ class Uniform:
 
     @property
     def fine_bits(self) -> int:
-        """The number of bits for the bounds of a number that is compared with this one."""
+        """Return the precision in bits of bounds that are compared with this number."""
         return self.bits + SLACK_BITS
 
 

@@ -1,9 +1,10 @@
 """Vectorised, certified exp(-rate * gap) for integer gaps, in integer arithmetic.
 
-A gap is split into digits of eight bits, and exp(-rate * gap) is the product of one table entry
-per digit. The table entries are certified lower bounds and every product is rounded down. So the
-result is a lower bound, less than `MAX_ERROR` units too low (dp/mechanisms/exponential.proof.md).
-Where a draw needs more precision, the same digits are multiplied as intervals of any precision.
+The code splits a gap into digits of eight bits, and computes exp(-rate * gap) as the product of one
+table entry per digit. The table entries are certified lower bounds, and every product is rounded
+down. So the result is a lower bound, less than `MAX_ERROR` units too low
+(dp/mechanisms/exponential.proof.md). If a draw needs more precision, the code multiplies the same
+digits as intervals of any precision.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _WORD: Final = 1 << 64
 
 @dataclass(frozen=True, eq=False)
 class Powers:
-    """The tables of one rate: entry d of table j is exp(-rate * d * 256**j).
+    """The tables of one rate: entry d of table j is a lower bound of exp(-rate * d * 256**j).
 
-    For gaps above `last` the result is zero.
+    For gaps above `last`, the result is zero.
     """
 
     last: int
@@ -71,7 +72,10 @@ def _fine_table(rate: Fraction, place: int, bits: int) -> list[Interval]:
 
 
 def gaps_to_best(utilities: IntegerArray) -> UintArray:
-    """Return how far each utility is below the best of its row; unsigned, so no overflow."""
+    """Return the gap of each utility: how far it is below the best of its row.
+
+    The gaps are unsigned, so the subtraction cannot overflow.
+    """
     best: UintArray = utilities.max(axis=-1, keepdims=True).view(np.uint64)
     return np.asarray(best - utilities.view(np.uint64))
 

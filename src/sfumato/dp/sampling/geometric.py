@@ -1,9 +1,8 @@
 """Exact sampling of the geometric distribution P(k) = (1-a) a**k, k >= 0, with a = exp(-1/scale).
 
-A draw at a large scale is assembled from independent groups of binary digits
-(geometric.proof.md). The high digits are a geometric draw of small scale, and the lower digits
-are truncated geometric draws of at most seven bits each. So a new scale needs only hundreds of
-thresholds, not thousands.
+At a large scale, a draw consists of independent groups of binary digits (geometric.proof.md). The
+high digits are a geometric draw of small scale. The lower digits are truncated geometric draws of
+at most seven bits each. So a new scale needs only hundreds of thresholds, not thousands.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from sfumato.dp.sampling.threshold_table import (
 
 MAX_SCALE: Final = Fraction(1 << 50)
 TOP_SCALE: Final = 8  # from this scale on, the low digits are drawn separately
-DIGIT_BITS: Final = 7  # at most
+DIGIT_BITS: Final = 7  # most bits in one group of low digits
 
 
 def sample(scale: Fraction, count: int, dice: RandomSource) -> Integers:
@@ -37,7 +36,7 @@ def sample(scale: Fraction, count: int, dice: RandomSource) -> Integers:
 
 
 def draw_geometric(scale: Fraction, count: int, dice: RandomSource) -> Integers:
-    """Draw one chunk of geometric numbers: the high digits first, then each group of low digits."""
+    """Draw `count` geometric numbers: the high digits first, then each group of low digits."""
     low_bits = bits_below(scale)
     numbers = draw_from(_top_table(scale / (1 << low_bits)), count, dice)
     for width in digit_widths(low_bits):

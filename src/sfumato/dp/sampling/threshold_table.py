@@ -60,7 +60,10 @@ def table_of(distribution: Distribution) -> Table:
 
 
 def certified_floors(distribution: Distribution) -> list[int]:
-    """Return the certain floor(2**64 P(X <= k)) for k = 0, 1, ..., up to the first 2**64 - 1."""
+    """Return floor(2**64 P(X <= k)) for k = 0, 1, ..., up to the first that is 2**64 - 1.
+
+    The floors are certain: the code raises the precision until each is decided.
+    """
     bits = _FIRST_BITS
     while (floors := _floors_at(distribution, bits)) is None:
         bits *= 2
@@ -73,7 +76,8 @@ def _floors_at(distribution: Distribution, bits: int) -> list[int] | None:
     floors: list[int] = []
     for low, high in distribution(bits):
         floor = low >> shift
-        if floor != min(high >> shift, _TOP):  # a threshold is below 1, so its floor is <= _TOP
+        # a threshold is below 1, so its floor is at most _TOP
+        if floor != min(high >> shift, _TOP):
             return None
         floors.append(floor)
         if floor == _TOP:
@@ -106,7 +110,7 @@ def draw_from_int16(table: Table, count: int, dice: RandomSource) -> NDArray[np.
 
 
 def _search(table: Table, cells: NDArray[np.uint16], dice: RandomSource) -> Integers:
-    """Decide the draws whose first 16 bits were not enough, by 48 more bits or, on a tie, more."""
+    """Decide the draws whose first 16 bits were not enough: use 48 more, or more on a tie."""
     uniforms = (cells.astype(np.uint64) << np.uint64(REST_BITS)) | _rests(cells.size, dice)
     places: Integers = np.searchsorted(table.floors, uniforms, side="left").astype(np.int64)
     nearest = table.floors[np.minimum(places, table.floors.size - 1)]
@@ -126,7 +130,10 @@ def _rests(count: int, dice: RandomSource) -> NDArray[np.uint64]:
 def resolve_tie(
     distribution: Distribution, outcome: int, uniform: Uniform, dice: RandomSource
 ) -> int:
-    """Decide a tie: draw more bits of the uniform until the outcome, at least this, is certain."""
+    """Decide a tie: draw more bits of the uniform until the outcome is certain.
+
+    The result is at least `outcome`.
+    """
     decided = False
     while not decided:
         uniform = uniform.longer(dice)

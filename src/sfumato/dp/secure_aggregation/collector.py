@@ -1,8 +1,8 @@
 """The server side of secure aggregation: sum masked updates, then remove the remaining masks.
 
-The server is not trusted: the checks of the sites limit what it can learn (participant.py). Its
-own checks keep a round running if some sites send invalid messages. It refuses such a message and
-stores nothing of it.
+The sites do not trust the server: their own checks limit what it can learn (participant.py). The
+server's checks keep a round running if some sites send invalid messages. The server refuses an
+invalid message and stores nothing of it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from sfumato.dp.secure_aggregation.round_terms import Terms, invitation, opened
 
 STAGES: Final = ("keys", "shares", "update", "agreement", "revealed", "over")
 _PLACE: Final = 8
-MAX_TRIES: Final = 1000  # most subsets of shares to try, if some shares are wrong
+MAX_TRIES: Final = 1000  # most subsets of shares that the server tries if some shares are wrong
 
 
 class Collector:
@@ -52,13 +52,13 @@ class Collector:
         self.terms = terms
         self.stage = "keys"
         self._convener = convener
-        self._said: dict[int, bytes] = {}  # place -> message of this stage
+        self._said: dict[int, bytes] = {}  # place of the site -> its message of this stage
         self._asked = frozenset(range(len(terms.members)))
         self._keys: dict[int, bytes] = {}
         self._promises: dict[int, bytes] = {}
         self._sealed: dict[int, dict[int, bytes]] = {}  # receiver -> sender -> shares
         self._sharers = self._left = frozenset[int]()
-        self._told = self._listed = b""  # hashes of the sent lists of sharers and of survivors
+        self._told = self._listed = b""  # hashes of the lists that were sent: sharers, survivors
         self._revealed: dict[int, dict[int, bytes]] = {}  # owner -> revealer -> share
         self._is_whole = False
         self._wrong: set[tuple[int, int]] = set()  # wrong shares: (revealer, owner)
@@ -76,7 +76,7 @@ class Collector:
         return self.terms.members[place].name
 
     def close(self) -> Mapping[str, bytes]:
-        """End the stage; return the next message for each remaining site (none after the last)."""
+        """End the current stage; return the next message for each remaining site, if any."""
         if self.stage == "over":
             raise Bug("the round is over")
         if len(self._said) < self.terms.floor:
@@ -137,7 +137,8 @@ class Collector:
     def _read_update(self, message: bytes) -> int:
         claim, masked = decode_fields(message, "masked", 2)
         place, (told, digest) = self._open(claim, 2)
-        if told != self._told:  # the other sites would refuse a list with such an update
+        # the other sites would refuse a list of survivors with such an update
+        if told != self._told:
             raise refused("The site was told of other sharers.")
         exactly(masked, self._sum.nbytes, "masked")
         if sha256(masked).digest() != digest:
@@ -207,8 +208,8 @@ class Collector:
     def _note_wrong(self, of: int, shares: Mapping[int, bytes], chosen: tuple[int, ...]) -> None:
         """Record the shares that are inconsistent with the recovered secret.
 
-        Either the site that revealed the share cheats, or the one that dealt it. Nobody can decide
-        which, so both are recorded.
+        Either the site that revealed the share cheats, or the site that dealt it. Nobody can decide
+        which of the two, so the code records both.
         """
         right = {one: shares[one] for one in chosen}
         for other in shares.keys() - set(chosen):
@@ -263,7 +264,8 @@ class Collector:
 def _choices(places: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
     """Yield every subset of `count` places once, in an order that soon excludes each place.
 
-    In lexicographic order, a wrong share at an early place would be in all subsets that are tried.
+    In lexicographic order, a wrong share at an early place would be in every subset that the server
+    tries.
     """
     for left_out in range(len(places) - count + 1):
         *earlier, last = places[: count + left_out]

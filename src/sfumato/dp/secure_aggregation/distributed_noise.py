@@ -22,7 +22,7 @@ from sfumato.dp.secure_aggregation.round_terms import MAX_BITS, MIN_BITS
 from sfumato.dp.secure_aggregation.stochastic_rounding import Grid, Numbers, PeopleGrid
 
 AnyGrid = Grid | PeopleGrid | DitheredGrid
-FAILS: Final = 100  # 1/FAILS of delta pays for the probability that numbers exceed the width
+FAILS: Final = 100  # 1/FAILS of delta covers the probability that numbers exceed the modulus width
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class NoisySum:
     """The public parameters of one round of a private sum.
 
     The guarantee holds against the server together with `colluders` sites. Removing one privacy
-    unit changes a single update, by at most `moves` times the clip:
+    unit changes a single site's update, by at most `moves` times the clipping norm:
 
     - `moves` = 1: the update becomes zero, or loses one clipped part of a sum.
-    - `moves` = 2: it becomes any other update within the clip, for a person in an update that is
-      clipped as a whole.
+    - `moves` = 2: the update becomes any other update within the clipping norm. This holds for a
+      person in an update that is clipped as a whole.
 
     The members of the cohort are public.
     """
@@ -43,8 +43,8 @@ class NoisySum:
     sites: int
     floor: int
     colluders: int
-    variance: Fraction  # of the total noise of a floor's honest sites, in steps squared
-    failure: Fraction  # probability that some site's noisy numbers exceed the width
+    variance: Fraction  # of the noise of `floor` - `colluders` sites, in steps squared
+    failure: Fraction  # probability that any site's noisy numbers exceed the width
     moves: int = 2
     chance: Fraction = skellam.NO_SUBSAMPLING  # sampling probability of a person in each round
 
@@ -59,16 +59,17 @@ class NoisySum:
 
     @property
     def share(self) -> Fraction:
-        """Return the variance of the noise share that each site adds."""
+        """Return the variance of the share of the noise that each site adds, in steps squared."""
         return skellam.share_of(self.variance, self.floor, self.colluders)
 
     @property
     def bits(self) -> int:
-        """Return the modulus width in bits for which all numbers fit, except with `failure`.
+        """Return the modulus width in bits; all numbers fit except with probability `failure`.
 
         A site sends numbers of at most (half the modulus / number of sites), or nothing
-        (participant.py). So no sum wraps around. `failure` is the probability that a site's silence
-        depends on its data; delta includes it, for the data and for its neighbour.
+        (participant.py). So no sum wraps around. Whether a site sends nothing may depend on its
+        data, with probability `failure`. Delta includes that probability, for the data and for its
+        neighbour.
         """
         far = skellam.noise_bound(self.share, self.failure / (self.sites * self.grid.size))
         need = self.sites * (self.grid.most_each + far) + 1
@@ -127,5 +128,5 @@ def noisy_sum_for(  # noqa: PLR0913  # what a card says of a federation
 
 
 def _sensitivity(grid: AnyGrid, moves: int) -> tuple[int, int]:
-    """Return the L1 sensitivity and the squared L2 sensitivity of the sum to one privacy unit."""
+    """Return the L1 and the squared L2 sensitivity of the sum to one privacy unit."""
     return moves * grid.most_absolute, moves**2 * grid.most_squared

@@ -1,9 +1,9 @@
 """Dithered rounding of exact sums of clipped parts; the dither is independent of the data.
 
-Rounding a sum to the nearest step can increase a person's effect on each number by a whole step.
-In the worst case that adds the square root of the size to the norm, as much as the clip itself.
-With a uniform dither, the rounding errors are independent and unbiased. The squared norm is then
-close to that before rounding, except with a probability that delta includes
+Rounding a sum to the nearest step can increase a person's effect on each number by a whole step. In
+the worst case that adds the square root of the number of numbers to the norm, as much as the
+clipping norm itself. With a uniform dither, the rounding errors are independent and unbiased. The
+squared norm is then close to that before rounding, except with a probability that delta includes
 (dp/learning/exact_arithmetic.proof.md).
 """
 
@@ -30,12 +30,15 @@ _WORD: Final = 8
 
 @dataclass(frozen=True)
 class DitheredGrid:
-    """The integer grid of exact sums: a person's clipping norm, and steps of 2**shift units."""
+    """The integer grid of exact sums: a person's clipping norm, and steps of 2**shift units.
+
+    One unit is 2**-30.
+    """
 
     clip: Fraction
     shift: int
     size: int
-    people: int  # the most parts of that norm in a site's sum, from its card
+    people: int  # most clipped parts in one site's sum, from its data card
     chance: Fraction  # probability that a person's effect exceeds `most_squared`
 
     def __post_init__(self) -> None:
@@ -86,5 +89,5 @@ class DitheredGrid:
         return np.asarray((update + dither) >> self.shift)
 
     def numbers(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Convert a sum in steps back to real numbers."""
+        """Convert a sum in steps back to real numbers, in the unit of the update."""
         return np.asarray(total * 2.0 ** (self.shift - UNIT_BITS))

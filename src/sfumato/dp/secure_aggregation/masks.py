@@ -40,16 +40,17 @@ def from_signed(values: NDArray[np.int64], bits: int) -> Words:
 
 
 def to_signed(words: Words, bits: int) -> NDArray[np.int64]:
-    """Convert words modulo 2**bits to signed integers, those closest to zero."""
+    """Convert words modulo 2**bits to signed integers: of all candidates, the closest to zero."""
     wide = words.astype(np.uint64) << np.uint64(64 - bits)
     return wide.view(np.int64) >> np.int64(64 - bits)
 
 
 def agreed_key(own: X25519PrivateKey, other: bytes, digest: bytes, use: bytes) -> bytes:
-    """Derive the secret 256-bit key that two sites share for this round and this use."""
+    """Derive the secret 256-bit key that two sites share for this round and purpose (`use`)."""
     try:
         shared = own.exchange(X25519PublicKey.from_public_bytes(other))
-    except ValueError as wrong:  # a low-order point: the shared secret would be public
+    # low order: the shared secret would be public
+    except ValueError as wrong:
         raise refused("A site's key cannot be used for a key agreement.") from wrong
     return HKDF(SHA256(), KEY_BYTES, salt=digest, info=b"sfumato sum " + use).derive(shared)
 
@@ -68,7 +69,7 @@ def own_key(seed: bytes, digest: bytes) -> bytes:
 
 
 def commitment(seed: bytes, digest: bytes) -> bytes:
-    """Return the commitment of a site to its seed: a hash that does not reveal it."""
+    """Return a site's commitment to its seed: a hash that does not reveal the seed."""
     return sha256(b"sfumato sum seed" + digest + seed).digest()
 
 
@@ -85,7 +86,7 @@ def take_mask(words: Words, key: bytes) -> None:
 def _apply(words: Words, key: bytes, act: np.ufunc) -> None:
     if len(key) != KEY_BYTES:
         raise Bug("a mask is stretched from a key of 256 bits")
-    # each key is used for one mask only, so counter and nonce may start at zero
+    # each key makes one mask only, so counter and nonce may start at zero
     stream = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
     zeros = bytes(_CHUNK * words.itemsize)
     drawn = np.empty(_CHUNK, dtype=words.dtype)

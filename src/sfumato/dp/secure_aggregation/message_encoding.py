@@ -1,4 +1,7 @@
-"""Canonical message encoding: a kind, then length-prefixed fields; each value has one encoding."""
+"""Canonical message encoding: a kind, then length-prefixed fields.
+
+Each message has exactly one encoding.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ def encode_fields(kind: str, *fields: bytes) -> bytes:
 
 
 def decode_fields(message: bytes, kind: str, count: int | None = None) -> list[bytes]:
-    """Decode the fields of a message; refuse another kind, or another number than `count`."""
+    """Decode the fields of a message.
+
+    Refuse another kind, or a number of fields other than `count`.
+    """
     name = kind.encode("ascii")
     head = MAGIC + bytes([len(name)]) + name
     start = len(head) + _COUNT
@@ -60,7 +66,7 @@ def malformed(kind: str) -> Refused:
 
 
 def refused(cause: str) -> Refused:
-    """Build the refusal of a message; the receiver has kept nothing of it."""
+    """Build the refusal of a message; the receiver has stored nothing of the message."""
     return Refused(
         "sum-message-refused",
         cause,

@@ -1,9 +1,9 @@
 """The client side of secure aggregation: one site in one round, as a state machine over bytes.
 
 The protocol is that of Bonawitz et al. (2017) against a malicious server. Every message is signed.
-The sites agree on the list of survivors before anything is revealed. For each site, either the
-shares of its self mask or those of its pairwise masks are revealed, never both. Each stage runs
-once, in order. A site that refuses a message leaves the round.
+The sites agree on the list of survivors before they reveal anything. For each site, the others
+reveal either the shares of its self mask or those of its pairwise masks, never both. Each stage
+runs once, in order. A site that refuses a message leaves the round.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ from sfumato.dp.secure_aggregation.round_terms import (
     signed,
 )
 
-SEALED_BYTES: Final = 2 * secret_sharing.SHARE_BYTES + 16  # two shares and the cipher's tag
+# two shares and the authentication tag of the cipher
+SEALED_BYTES: Final = 2 * secret_sharing.SHARE_BYTES + 16
 HASH_BYTES: Final = 32
 _PLACE: Final = 8
 _KEPT_BYTES: Final = ("_mask_secret", "_seed", "_heard", "_agreed")
@@ -71,7 +72,10 @@ class Participant:
         dice: RandomSource,
         used: set[bytes],
     ) -> None:
-        """Create the participant; `used` has the nonces of all rounds that the site ever joined."""
+        """Create the participant.
+
+        `used` holds the nonces of all rounds that the site ever joined.
+        """
         self.name = name
         self._identity = identity
         self._trust = trust
@@ -80,10 +84,10 @@ class Participant:
         self._stage = "invited"
 
     def serialise(self) -> bytes:
-        """Serialise the state, secrets included, for a process that ends between two stages.
+        """Serialise the state, including the secrets, for a process that ends between two stages.
 
-        The caller must use it at most once. Running a stage twice from one state could reveal both
-        secrets of a neighbour.
+        The caller must use the state at most once. Running a stage twice from one state could
+        reveal both secrets of a neighbour.
         """
         held = self.__dict__
         fields = [
@@ -168,12 +172,15 @@ class Participant:
         return self.masked(values)
 
     def receive_shares(self, delivery: bytes) -> None:
-        """Process the list of sharers and the neighbours' shares, before this site has its data."""
+        """Process the list of sharers and the neighbours' shares, before the site has its data."""
         with self._step("shared", "heard"):
             self._take_shares(delivery)
 
     def masked(self, values: NDArray[np.int64]) -> bytes:
-        """Mask this site's integers and return them, signed; masked words look uniform."""
+        """Add the masks to this site's integers, and return the signed result.
+
+        The masked words look uniformly random.
+        """
         with self._step("heard", "masked"):
             words = from_signed(self._checked(values), self.terms.bits)
             add_mask(words, own_key(self._seed, self.terms.digest))
@@ -214,14 +221,14 @@ class Participant:
     def _checked(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         if values.dtype != np.int64 or values.shape != (self.terms.size,):
             raise bad_update("It does not have the shape or type of the round.")
-        # so that the sum over all sites cannot exceed half of 2**bits
+        # so that the sum over all sites stays below half of 2**bits
         most = ((1 << (self.terms.bits - 1)) - 1) // len(self.terms.members)
         if values.min() < -most or values.max() > most:
             raise bad_update("It has a number that is too large for the round's width.")
         return values
 
     def agree(self, survivors: bytes) -> bytes:
-        """Sign the list of survivors; a site signs one list only."""
+        """Sign the list of survivors; a site signs only one list per round."""
         with self._step("masked", "agreed"):
             self._left = survivors_in(survivors, self.terms, self._heard)
             self._check_left(self._left)
@@ -251,9 +258,10 @@ class Participant:
         return self.terms.near_of(self._place)
 
     def _check_left(self, left: frozenset[int]) -> None:
-        """Refuse too few sites, or a ring that colluders could split into two separate sums.
+        """Refuse if too few sites are left, or if colluders could split the ring into two sums.
 
-        It runs at each stage, so that a round that cannot finish is refused before it is charged.
+        The check runs at each stage, so that a round that cannot finish is refused before it is
+        charged.
         """
         self._check_floor(len(left))
         if not self.terms.holds_together(left):
@@ -275,7 +283,7 @@ class Participant:
 
     @contextmanager
     def _step(self, now: str, then: str) -> Iterator[None]:
-        """Run one stage: advance to the next stage, or on any error end the round for this site."""
+        """Run one stage, then advance to the next; on any error, end the round for this site."""
         if self._stage != now:
             raise refused(f"The site is at another stage of the round: {self._stage!r}.")
         self._stage = "over"
@@ -304,7 +312,7 @@ def keys_in(announced: bytes, terms: Terms) -> dict[int, tuple[bytes, bytes]]:
 
 
 def survivors_in(survivors: bytes, terms: Terms, heard: bytes) -> frozenset[int]:
-    """Return the sites that sent an update; refuse if they had different lists of sharers."""
+    """Return the sites that sent an update; refuse if the sites saw different lists of sharers."""
     found = set()
     for message in decode_fields(survivors, "survivors"):
         place, (theirs, _) = opened(message, "update", terms, 2)
@@ -335,7 +343,7 @@ def too_few(count: int, floor: int, what: str) -> Refused:
 
 
 def parted(count: int, colluders: int) -> Refused:
-    """Build the refusal of a round whose ring of neighbours has two gaps and could be split."""
+    """Build the refusal of a round whose ring of neighbours could be split at two gaps."""
     return Refused(
         "sum-too-few",
         f"{count} sites are left, but too many neighbours are missing. The server and "

@@ -1,7 +1,7 @@
 """The terms of a secure aggregation round: fixed and signed in advance, checked by every site.
 
-The terms are safe against any `colluders` sites that work with the server. docs/how-to/federated.md
-has the argument; each condition of `_faults` is one of its steps.
+The terms protect the sites against any `colluders` sites that work with the server.
+docs/how-to/federated.md has the argument; each condition of `_faults` is one of its steps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NONCE_BYTES: Final = 32
 IDENTITY_BYTES: Final = 32
 MAX_SITES: Final = 4096
 MAX_SIZE: Final = 1 << 28
-MAX_ABOUT: Final = 1000  # bytes
+MAX_ABOUT: Final = 1000  # bytes of the description `about`
 MIN_BITS: Final = 8
 MAX_BITS: Final = 64
 _INVITATION: Final = "invitation"
@@ -47,14 +47,14 @@ class Member:
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of one round: cohort, minimum of remaining sites, and shape of the sum."""
+    """The terms of one round: cohort, fewest remaining sites, and shape of the sum."""
 
     nonce: bytes
     members: tuple[Member, ...]  # sorted by name
-    floor: int  # minimum of remaining sites at every stage; below it there is no sum
+    floor: int  # fewest remaining sites at every stage; with fewer there is no sum
     colluders: int  # number of sites that may collude with the server
     neighbours: int  # number of other sites with which each site shares masks
-    threshold: int  # number of neighbours' shares that recover a secret
+    threshold: int  # how many of a site's shares recover its secret
     size: int  # integers in each update
     bits: int  # the sum is modulo 2**bits
     about: str = ""  # purpose of the sum: the model's digest, the number of the round
@@ -121,8 +121,8 @@ class Terms:
     def holds_together(self, left: frozenset[int]) -> bool:
         """Return whether no set of colluders can split the honest sites of `left` into two parts.
 
-        Each site is linked to neighbours / 2 sites on each side of the ring. So a split needs two
-        runs of that length without an honest site.
+        Each site shares masks with `neighbours` / 2 sites on each side of the ring. So a split
+        needs two runs of that length without an honest site.
         """
         count, reach = len(self.members), self.neighbours // 2
         if self.neighbours == count - 1:
@@ -181,20 +181,20 @@ def least_floor(count: int, colluders: int) -> int:
 def shares_needed(count: int, floor: int, colluders: int, neighbours: int) -> int:
     """Return the default threshold: how many neighbours' shares recover a secret.
 
-    It is the number of neighbours that surely remain if the round drops to its floor. If colluders
-    could reach that number, it is half of the neighbours, or colluders + 1 if that is more. A
-    round may then fail above its floor.
+    It is the number of neighbours that surely remain if the round drops to its floor. If the
+    colluders could reach that number, the threshold is half of the neighbours, or colluders + 1 if
+    that is more. A round may then fail although more sites than its floor remain.
     """
     left = neighbours - (count - floor)
     return max(1, left) if left > colluders else max(colluders + 1, neighbours // 2)
 
 
 def fewest_neighbours(count: int, floor: int, colluders: int) -> int:
-    """Return the fewest neighbours for which no dropout down to the floor fails a round.
+    """Return the fewest neighbours for which no dropout down to the floor makes a round fail.
 
-    That many places are two runs of the ring, or the neighbours of one site. After all possible
-    dropouts and colluders, at least one honest site is left among them. The result is all other
-    sites if no ring is large enough.
+    The result is the size of two runs of the ring, or of the neighbours of one site. After all
+    possible dropouts and colluders, at least one honest site is left among them. The result is all
+    other sites if no ring is large enough.
     """
     fewest = count - floor + colluders + 1
     even = max(2, fewest + fewest % 2)
@@ -219,7 +219,7 @@ def _faults(terms: Terms) -> Sequence[str]:
             "at least two honest sites must be left",
         ),
         (terms.floor <= count, "the floor is larger than the cohort"),
-        # then two lists of survivors cannot both have `floor` signatures: honest sites sign once
+        # honest sites sign once, so two lists cannot both have `floor` signatures
         (
             2 * terms.floor > count + terms.colluders,
             "the sites could agree on two different lists of survivors",
@@ -228,7 +228,7 @@ def _faults(terms: Terms) -> Sequence[str]:
             terms.neighbours == count - 1 or _is_ring(terms.neighbours, count),
             "no ring of sites has this number of neighbours",
         ),
-        # colluders have shares of both secrets of a site, whatever honest sites reveal
+        # colluders hold shares of both secrets of a site, whatever honest sites reveal
         (terms.colluders < terms.threshold <= terms.neighbours, "colluders could unmask a site"),
         (1 <= terms.size <= MAX_SIZE, "an update has too few or too many numbers"),
         (MIN_BITS <= terms.bits <= MAX_BITS, "sums must be modulo 2**8 to 2**64"),
@@ -243,13 +243,13 @@ def _is_ring(neighbours: int, count: int) -> bool:
 
 @dataclass(frozen=True)
 class Trust:
-    """A site's own requirements before any round: convener's key, known sites, minimum terms."""
+    """A site's own requirements of any round: the convener's key, known sites and minimum terms."""
 
     convener: bytes
     members: Mapping[str, bytes]
     floor: int
     colluders: int = 0
-    neighbours: int = 0  # the minimum; a smaller cohort needs all others at most
+    neighbours: int = 0  # the minimum; a smaller cohort needs at most all others
 
 
 def invitation(terms: Terms, convener: Ed25519PrivateKey) -> bytes:
@@ -316,7 +316,7 @@ def signed(
 def opened(message: bytes, kind: str, terms: Terms, count: int) -> tuple[int, list[bytes]]:
     """Verify a signed message; return the sender's place and its `count` fields.
 
-    A message of another round, or without a valid signature, is refused.
+    A message of another round, or one without a valid signature, is refused.
     """
     body, signature = decode_fields(message, "signed", 2)
     digest, at, *said = decode_fields(body, kind, count + 2)

@@ -1,4 +1,4 @@
-"""Shamir sharing of a 256-bit secret: `threshold` shares recover it, fewer reveal nothing."""
+"""Shamir sharing of a 256-bit secret: `threshold` shares recover it, and fewer reveal nothing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def join(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
 
 
 def is_consistent_share(shares: Mapping[int, bytes], place: int, share: bytes) -> bool:
-    """Return whether a share is consistent with `threshold` correct shares of the same secret."""
+    """Return whether a share fits the polynomial through `threshold` correct shares."""
     values = {one: int.from_bytes(held, "little") for one, held in shares.items()}
     return _value_through(values, place) == int.from_bytes(share, "little")
 
@@ -72,7 +72,7 @@ def _value_through(values: Mapping[int, int], at: int) -> int:
 
 @lru_cache(maxsize=64)
 def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the Lagrange weights: for each place, 1 / product of its distances to the others."""
+    """Return the Lagrange weight of each place: 1 / product of its distances to the others."""
     products = (prod(one - other for other in places if other != one) for one in places)
     return tuple(pow(product, -1, PRIME) for product in products)
 

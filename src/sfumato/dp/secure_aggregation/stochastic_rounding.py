@@ -1,8 +1,9 @@
 """Clip updates and round them to integers for a secure sum, with stochastic rounding.
 
-The sensitivity of the sum is a bound on *integer* vectors, so the norm is checked after rounding.
-An update whose norm is too large is rounded again. After 16 attempts it is truncated towards
-zero, which never increases the norm. Apart from these two corrections, the rounding is unbiased.
+The sensitivity of the sum is a bound on *integer* vectors, so the code checks the norm after
+rounding. It rounds an update again if its norm is too large. After 16 attempts it truncates the
+update towards zero, which never increases the norm. Apart from these two corrections, the rounding
+is unbiased.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ class Grid:
 
     @property
     def most_squared(self) -> int:
-        """Return the largest allowed squared L2 norm of a rounded update, in steps.
+        """Return the largest allowed squared L2 norm of a rounded update, in squared steps.
 
         Rounding adds a variance of at most 1/4 to each number. With this margin, an update of the
         full norm passes in more than a third of attempts (Kairouz, Liu, Steinke 2021, at beta =
-        exp(-1/2)). The limit is checked, so privacy does not depend on that probability.
+        exp(-1/2)). The code checks the limit, so privacy does not depend on that probability.
         """
         root = math.isqrt(self.size - 1) + 1
         return self.steps**2 + -(-self.size // 4) + self.steps + -(-root // 2)
 
     @property
     def most_absolute(self) -> int:
-        """Return the largest L1 norm of a rounded update.
+        """Return the largest L1 norm of a rounded update, in steps.
 
         For integers, the L1 norm is at most the squared L2 norm.
         """
@@ -60,7 +61,7 @@ class Grid:
 
     @property
     def most_each(self) -> int:
-        """Return the largest absolute value of one integer."""
+        """Return the largest absolute value of one integer of the update, in steps."""
         return math.isqrt(self.most_squared)
 
     def rounded(self, update: Numbers, dice: RandomSource) -> NDArray[np.int64]:
@@ -117,16 +118,16 @@ def squared_norm(values: NDArray[np.int64]) -> int:
 
 @dataclass(frozen=True)
 class PeopleGrid:
-    """The integer grid of sums over people: each person's part is clipped, then the sum is rounded.
+    """The integer grid of sums over people: the code clips each person's part, then rounds the sum.
 
-    The sum is rounded to the nearest step. So a person changes each number by their own part plus
-    less than one step. One more step is added for the float error of the sum.
+    It rounds the sum to the nearest step. So a person changes each number by their own part plus
+    less than one step. The sensitivity includes one more step for the float error of the sum.
     """
 
     clip: Fraction
     steps: int
     size: int
-    people: int  # the most people of one site, from its card
+    people: int  # most people of one site, from its data card
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.size < 1 or self.people < 1:
@@ -154,7 +155,7 @@ class PeopleGrid:
     def person(self, gradient: Numbers) -> NDArray[np.int64]:
         """Clip one person's gradient and round it to steps; a non-finite gradient becomes zero.
 
-        Integers add exactly, so a person's part does not depend on other people.
+        Sums of integers are exact, so a person's part does not depend on other people.
         """
         nothing = np.zeros(self.size, dtype=np.int64)
         if gradient.shape != (self.size,) or not np.isfinite(gradient).all():

@@ -1,7 +1,7 @@
 """Split a BIDS data set into blocks of persons, and into one folder per person; in a worker.
 
-A block is a BIDS folder with all its people. A turn is the slot of one person's own
-(participant-level) run, which precedes the runs of the blocks.
+A block is a BIDS folder with all the people of the block. A turn is the slot of one person's own
+(participant-level) run, which comes before the runs of the blocks.
 
 The content and the name of a person's folder depend on no other person. Neither does the stored
 result of the person's own run (soundness rule 29). There are as many turns as the card allows
@@ -37,7 +37,8 @@ ROWS: Final = "participants.tsv"
 _ROOM: Final = ".room"
 _PAGE: Final = 4096
 _MAX_ON_DISK: Final = MAX_KEPT + 2 * _PAGE
-_WHOLE: Final = b"K"  # first byte of a stored result; a power failure leaves a file without it
+# first byte of a complete stored result; after a power failure the byte is missing
+_WHOLE: Final = b"K"
 Body = dict[str, Any]  # Any: a message of the parent process
 
 
@@ -78,7 +79,7 @@ def split_study(room: Room, salt: str, request: Header) -> None:
 
 
 def _tables(body: Body) -> list[Body]:
-    """Return all tables of a folder: path in it, index on the card, person column, columns."""
+    """Return all tables of a folder: path, index on the card, person column and columns."""
     own = {"path": ROWS, "place": 0, "person": body["person"], "columns": body["columns"]}
     return [own] + [
         {
@@ -124,7 +125,10 @@ def _sql(table: Body) -> str:
 
 
 def _name(who: str, salt: str) -> str:
-    """Return a person's pseudonym, the same in every study; it does not reveal the identity."""
+    """Return a person's pseudonym, the same in every study.
+
+    It does not reveal who the person is.
+    """
     return "sub-" + _hashed(salt, b"name", who.encode()).hexdigest()[:16]
 
 
@@ -167,7 +171,10 @@ def _folder(
 
 
 def _kept(person: _Person, salt: str, body: Body) -> Path:
-    """Return the path of a person's stored result, a hash of the person's folder, per program."""
+    """Return the path of a person's stored result; the path holds a hash of the person's folder.
+
+    There is one result per program.
+    """
     digest = _hashed(salt, b"kept", b"")
     for piece in _alone(person, body):
         digest.update(piece)
@@ -191,7 +198,8 @@ def _said(people: list[_Person], salt: str, body: Body) -> dict[str, bytes]:
         if _is_whole(held) or _is_held(kept, held):
             found[person.who] = held.read_bytes().removeprefix(_WHOLE)
     _take_room(body)
-    for done in Path(body["target"]).glob("turn-*"):  # here, where the duration is not observable
+    # read here, where nobody can observe how long it takes
+    for done in Path(body["target"]).glob("turn-*"):
         done.unlink()
     return found
 
@@ -222,7 +230,7 @@ def _take_room(body: Body, about_to_come: int = 0) -> None:
 
 
 def _sizes(target: str, turns: int) -> int:
-    """Return the disk space that the new results of this run would take."""
+    """Return the disk space, in bytes, that the new results of this run would take."""
     said = (Path(output_path(path_of_turn(target, turn))) for turn in range(turns))
     return sum(_on_disk(one) for one in said if one.exists())
 
@@ -236,12 +244,12 @@ def _last_run(room: Path) -> int:
 
 
 def _held(body: Body, turn: int) -> Path:
-    """Return the path of a turn's hard link to its stored result, which survives a clean-up."""
+    """Return the path of a turn's hard link to its stored result; the link survives a clean-up."""
     return Path(path_of_turn(body["target"], turn) + ".held")
 
 
 def _is_held(kept: Path, held: Path) -> bool:
-    """Hard-link a stored result for this run; say whether it exists and is complete."""
+    """Hard-link a stored result for this run; return whether it exists and is complete."""
     held.unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):
         os.link(kept, held)

@@ -1,7 +1,7 @@
 """Split a table into one file per block of persons, for sample and aggregate; in a worker.
 
-A keyed hash of the person decides the block and the order of its persons. So a person's block and
-rows depend on no other person (soundness rules 26 and 29).
+A keyed hash of the person decides the block of the person and the order within the block. So a
+person's block and rows depend on no other person (soundness rules 26 and 29).
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def split_copy(room: Room, request: Header) -> None:
     """Write one file per block from a table that was exported for another engine.
 
     Such a table identifies persons only by a 64-bit keyed number. Two persons with the same number
-    are in the same block under one name. This does not depend on other persons.
+    are in the same block under one name. Whether this happens to a person does not depend on third
+    persons.
     """
     body: dict[str, Any] = request  # Any: a message of the parent process
     room = replace(room, spill=body["spill"], paths=(body["table"],))
@@ -73,7 +74,7 @@ Show = Callable[[Any], str]  # Any: a cell as DuckDB returns it
 
 
 def shows(body: dict[str, Any]) -> list[Show]:  # Any: a message of the parent process
-    """Return one formatting function per column."""
+    """Return one function per column, which formats a value of the column as text."""
     return [_shown(kind, Fraction(step)) for _, _, kind, step in body["columns"]]
 
 
@@ -92,7 +93,7 @@ def line_of(person: str, shown: Sequence[Show], values: Sequence[object]) -> str
 
 
 def _sql(places: Sequence[int]) -> str:
-    """Return the SELECT of all rows, sorted by block and keyed hash, with person numbers."""
+    """Return the SELECT of all rows, sorted by block and keyed hash, with a number per person."""
     values = "".join(f", v{place}" for place in places)
     block = f"CAST({secret_number('block', 'hex(who)')} % ? AS INTEGER)"
     order = secret_number("in block", "hex(who)")

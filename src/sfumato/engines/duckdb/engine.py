@@ -1,6 +1,7 @@
 """The DuckDB engine, embedded in a worker process that is killed at its deadline.
 
-DuckDB's interrupt does not enforce a deadline: it stopped hostile queries up to 90 seconds late.
+DuckDB's own interrupt does not enforce a deadline: it stopped hostile queries up to 90 seconds
+late.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ _LONG: Final = LONGEST // 64  # longest condition that is batched: 64 fit in one
 
 @dataclass(frozen=True)
 class CountRequest:
-    """One COUNT query over a prepared table with at most `most_rows` rows."""
+    """One COUNT query over a prepared table that has at most `most_rows` rows."""
 
     table: str
     scan: CountScan
@@ -103,7 +104,7 @@ class CountBatcher:
         )
 
     def count(self, wanted: CountRequest) -> Sealed[Cells]:
-        """Run one count, batched with all that wait; raise `EngineStopped` if it fails."""
+        """Run one count, batched with all counts that wait; raise `EngineStopped` if it fails."""
         if len(wanted.scan.condition.sql) > _LONG:
             return self._count_one(wanted)
         return self._queue.run(wanted)
@@ -174,7 +175,7 @@ def _batches(wanted: Sequence[CountRequest]) -> Iterator[Sequence[CountRequest]]
         yield some
 
 
-# --- Limits of a worker: a function of card and machine alone
+# --- Limits of a worker: a function of the card and the machine, never of the rows
 
 
 _DEADLINE_S: Final = 60.0
@@ -189,9 +190,9 @@ _MACHINE: Final = 0.75  # largest share of the machine's memory for a worker
 class Limits:
     """Limits of a worker: memory, threads, and time for a query or a preparation.
 
-    By default a query gets ten times what the slowest query takes on the most rows that the card
-    allows (soundness rule 13). It gets at least a minute and 4 GB. Above 4 GB, it gets at most
-    three quarters of the machine's memory.
+    By default, the time limit of a query is ten times what the slowest query takes on the most rows
+    that the card allows (soundness rule 13). It is at least a minute. The memory limit is at least
+    4 GB. Above 4 GB, it is at most three quarters of the machine's memory.
     """
 
     memory_mb: int | None = None
@@ -201,9 +202,10 @@ class Limits:
     idle_s: float = 300.0  # idle time after which a worker is stopped
 
     def deadline_of(self, rows: int, row_s: float = _ROW_S) -> float:
-        """Return the deadline of a query over at most `rows` rows; a function of the card alone.
+        """Return the deadline, in seconds, of a query over at most `rows` rows.
 
-        A training round has its own, larger `row_s`. This extends its deadline up to one day.
+        It depends only on the card. A training round has its own, larger `row_s`, which extends the
+        deadline up to one day.
         """
         if self.deadline_s is not None:
             return self.deadline_s
@@ -211,7 +213,10 @@ class Limits:
         return max(usual, min(10 * row_s * rows, _DAY_S))
 
     def memory_of(self, rows: int) -> int:
-        """Return the memory limit of a worker in MB; a function of card and machine alone."""
+        """Return the memory limit of a worker in MB.
+
+        It depends only on the card and the machine.
+        """
         if self.memory_mb is not None:
             return self.memory_mb
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
@@ -229,8 +234,9 @@ class Limits:
 class IdleTimeout:
     """Timer that calls `end` after a period without use; has state.
 
-    The user and `end` must hold the same lock, so that nothing ends in the middle of a query. The
-    timer has only a weak reference to the owner of `end`. A forked process has its own timer.
+    The user of the worker and `end` must hold the same lock, so that nothing ends in the middle of
+    a query. The timer has only a weak reference to the owner of `end`. A forked process has its own
+    timer.
     """
 
     def __init__(self, after_s: float, end: Callable[[], None]) -> None:
@@ -247,7 +253,7 @@ class IdleTimeout:
             self._wait(self._after_s)
 
     def is_over(self) -> bool:
-        """Say whether the idle period has passed; if not, wait for the rest of it."""
+        """Return whether the idle period has passed; if not, wait for the rest of it."""
         left_s = self._used + self._after_s - time.monotonic()
         if left_s > 0:
             self._wait(left_s)
@@ -283,8 +289,8 @@ _START_S: Final = 60.0
 class DuckDBEngine:
     """The embedded engine of one vault, with one worker process that starts on first use.
 
-    A lock serialises requests of several threads. A forked process starts its own worker. The
-    worker ends when this process ends in any way, or after `idle_s` without a request.
+    A lock serialises the requests of several threads. A forked process starts its own worker. The
+    worker ends when this process ends in any way, or after `idle_s` seconds without a request.
     """
 
     def __init__(  # noqa: PLR0913  # limits, each by its name
@@ -298,9 +304,10 @@ class DuckDBEngine:
         idle_s: float = Limits.idle_s,
         shelter: MemoryScratch | None = None,
     ) -> None:
-        """Keep the salt, which orders each person's rows and cells; the worker starts later.
+        """Store the salt, which orders each person's rows and cells; the worker starts later.
 
-        With a shelter, files on disk are encrypted, and rows are in plain text only in memory.
+        With a `shelter` (encryption at rest), files on disk are encrypted, and rows are in plain
+        text only in memory.
         """
         self._salt = _secret(salt)
         self._limits = Limits(memory_mb, threads, deadline_s, prepare_deadline_s, idle_s)
@@ -375,7 +382,8 @@ class DuckDBEngine:
 
     def _write_blocks(self, order: SplitOrder, do: str) -> None:
         if self._encryption is not None and order.study is not None:
-            raise EngineStopped  # people's folders are never encrypted: a sealed vault has none
+            # people's folders are never encrypted, so an encrypted vault has none
+            raise EngineStopped
         spill = Path(order.target, "spill")
         spill.mkdir(mode=0o700)
         rows = order.most_rows
@@ -571,7 +579,8 @@ class DuckDBEngine:
         child = Child()
         child.begin(
             {
-                "salt": salt or self._salt,  # by message: argv and environment are readable
+                # sent as a message, because other processes can read argv and environment
+                "salt": salt or self._salt,
                 "memory_mb": memory_mb,
                 "threads": self._limits.threads,
                 "spill": spill,
@@ -608,9 +617,9 @@ def _measure_header(table: str, layout: Layout, way: Header) -> Header:
 
 
 def _quick_way(measure: Measure, tables: tuple[PreparedTable, ...]) -> Header | None:
-    """Choose a fast query path: stored sums and ranks, else the kernel; None if neither serves.
+    """Choose a fast query path: stored sums and ranks, else the kernel; None if neither applies.
 
-    The choice depends on the measure and the card alone, never on rows.
+    The choice depends only on the measure and the card, never on rows.
     """
     if not tables:
         return None

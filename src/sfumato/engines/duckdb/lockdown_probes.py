@@ -1,8 +1,8 @@
 """Self-test of the DuckDB lockdown: statements that must fail, tried before any query is served.
 
-No text from a user ever reaches DuckDB; the lockdown is a second line of defence. Each probe is one
-statement on a locked connection over an empty table. A probe succeeds if it runs, and, for a
-SELECT, if it also returns a row.
+No text from a user ever reaches DuckDB, so the lockdown is a second line of defence. Each probe is
+one statement on a locked connection over an empty table. A probe succeeds if its statement runs
+and, for a SELECT, also returns a row.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Decrypt tables of a vault that is encrypted at rest, in memory only; the worker's side.
+"""Decrypt tables of a vault that is encrypted at rest, only in memory; the worker's side.
 
 A prepared table is decrypted to an anonymous memory file (memfd), which ends with this process.
-DuckDB's other files go to a private folder on a memory file system. The parent creates and deletes
-it (`engines/shared/memory_scratch.py`).
+DuckDB's other files go to a private folder on a memory file system. The parent process creates and
+deletes that folder (`engines/shared/memory_scratch.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sfumato.engines.shared.message_frames import Header
 from sfumato.query.measure import Cells
 from sfumato.vault.encryption_at_rest import PIECE, AtRest, DecryptionError
 
-SEALED: Final = ".sealed"  # suffix of a source that was encrypted at upload
+SEALED: Final = ".sealed"  # suffix of a source file that was encrypted at upload
 USED: Final = "used.duckdb"
 
 
@@ -49,7 +49,10 @@ def _drawn_from(seed: bytes) -> Callable[[int], bytes]:
 
 
 def in_memory(rest: AtRest, path: str) -> int:
-    """Decrypt a file to an anonymous memory file; return its descriptor once all is verified."""
+    """Decrypt a file to an anonymous memory file; return its descriptor.
+
+    The whole content is verified before this returns.
+    """
     descriptor = os.memfd_create("rows", os.MFD_CLOEXEC)
     is_whole = False
     try:
@@ -78,7 +81,7 @@ def _open_into(rest: AtRest, path: str, file: BinaryIO) -> None:
 
 def write_sealed(rest: AtRest, made: Path, target: Path, name: str) -> None:
     """Encrypt a file from memory to `target` on disk; the encryption is bound to `name`."""
-    if not is_whole(made):  # a write-ahead log would be lost
+    if not is_whole(made):  # not complete: a write-ahead log would be lost
         raise OSError(errno.ENOSPC, "a part of it waits in a log")
     with made.open("rb") as file, target.open("wb") as sealed:
         parts = iter(lambda: file.read(PIECE), b"")
@@ -144,7 +147,10 @@ def _reachable(rest: AtRest, source: str, work: Path, place: int) -> str:
 
 
 def _known(rest: AtRest, path: str, target: Path) -> str:
-    """Decrypt a sketch and return its path; a damaged one leaves no file, so it matches anyone."""
+    """Decrypt a sketch and return its path.
+
+    A damaged sketch leaves no file, so that it counts as matching every data set.
+    """
     try:
         open_in_memory(rest, path, target)
     except (OSError, DecryptionError) as error:

@@ -1,8 +1,8 @@
 """Count one period of a stream, within each person's remaining rows; in a worker.
 
-Each person has a total of rows that may count over the whole stream. What a person adds depends
-only on the person's rows in the period and on the rows used so far. It does not depend on other
-persons (continual_counting.proof.md).
+A limit says how many rows of each person may count in the whole stream. What a person adds depends
+only on the person's rows in the period, and on how many of the person's rows were counted before.
+It does not depend on other persons (continual_counting.proof.md).
 
 The rows are in a table that this process can open. Otherwise another engine counts them, one range
 of persons at a time, and this module maps its persons to their stable pseudonyms.
@@ -56,7 +56,7 @@ _COUNTED: Final = "CREATE TEMP TABLE counted (person BIGINT, rows BIGINT)"
 _MORE: Final = "INSERT INTO counted SELECT unnest(CAST(? AS BIGINT[])), unnest(CAST(? AS BIGINT[]))"
 _AT_ONCE: Final = 1 << 16  # counted persons per INSERT, which binds lists
 PERSONS: Final = 1 << 20  # persons per range that another engine counts
-_BEYOND: Final = 1 << 62  # upper bound of person numbers
+_BEYOND: Final = 1 << 62  # larger than every person number
 
 # A range of persons [low, high) -> columns `person` and `n`, the row counts above zero.
 Ask = Callable[[int, int], Columns]
@@ -106,7 +106,7 @@ def _add(connection: duckdb.DuckDBPyConnection, some: Columns) -> None:
 
 
 def _written(room: Room, body: dict[str, Any], paths: tuple[str, ...], count: _Count) -> Cells:
-    """Count the rows per person, write the rows used so far, and return the block count."""
+    """Count the rows per person, write how many rows each person has used, and return the count."""
     before = body["before"]
     kept = () if before is None else paths_of(before)
     room = replace(room, spill=body["spill"], paths=(*paths, *kept))

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 1 << 16  # most rows per slice
 _CELLS: Final = MAX_CELLS  # most numbers per slice: memory depends on the order, not on the rows
-_HELD: Final = 1 << 24  # most numbers, by the card, that are cached for later steps and rounds
+# most numbers that are cached for later steps and rounds, by the card's limits
+_HELD: Final = 1 << 24
 _OWN: Final = 1 << 20  # most numbers of per-person models (and their activations) at once
-_LONG: Final = 1 << 28  # rows times parameters for which a further thread pays off
+_LONG: Final = 1 << 28  # a further thread pays off from this product of rows and parameters
 _MOST: Final = 1 << 20  # bound of an update's numbers before they are rounded
 Slice = tuple[Inputs, Numbers]  # features and targets of some rows
 Columns = dict[str, NDArray[Any]]  # Any: integers of some width
@@ -134,7 +135,7 @@ def _chosen(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Chosen:
 
 
 def _rows_of(chosen: Chosen, inputs: Inputs, target: Numbers, whose: Whose) -> Slice:
-    """Keep the rows of sampled persons: all rows of a person or none."""
+    """Keep the rows of sampled persons: either all rows of a person or none."""
     if chosen is None:
         return inputs, target
     places = np.flatnonzero(chosen[whose])
@@ -174,7 +175,7 @@ def _of_people(
 
 
 def _alike(people: People, network: Network) -> Iterator[People]:
-    """Yield batches of persons with equally many rows, as large as the memory limit allows.
+    """Yield batches of persons with the same number of rows, as large as the memory limit allows.
 
     So a person with many rows does not lengthen other persons' arrays.
     """

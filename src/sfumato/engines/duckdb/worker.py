@@ -1,4 +1,4 @@
-"""The DuckDB worker process, which is the only process that reads rows of the embedded engine.
+"""The DuckDB worker process: the only process that reads rows of the embedded engine.
 
 `worker_process.py` starts and kills it. It runs SQL that our own code prints, such as
 `query/printing/statements.py`. It answers with integers and keys, or with `{"ok": false}`. DuckDB's
@@ -54,7 +54,7 @@ class Worker:
     in_memory: int = -1  # descriptor of the open table's decrypted memory file, or -1
 
     def open(self, path: str) -> duckdb.DuckDBPyConnection:
-        """Return a read-only connection to the prepared table; the last one stays open."""
+        """Return a read-only connection to the prepared table; the last table stays open."""
         found = Path(path).stat()
         table = (path, found.st_dev, found.st_ino, found.st_mtime_ns)
         if self.connection is None or self.table != table:
@@ -64,7 +64,10 @@ class Worker:
         return self.connection
 
     def readable(self, path: str) -> str:
-        """Return a path by which DuckDB can read the table until `close`; decrypts if needed."""
+        """Return a path from which DuckDB can read the table until `close`.
+
+        Decrypt the table if needed.
+        """
         if self.rest is None:
             return path
         self.in_memory = in_memory(self.rest, path)
@@ -91,7 +94,7 @@ def main() -> None:
 
 
 def _keep_pages() -> None:
-    """Make malloc keep freed memory; otherwise the kernel spends half its time on page faults."""
+    """Make malloc keep freed memory; otherwise page faults in the kernel take half of the time."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # glibc
         for what, value in ((_TRIM, 1 << 30), (_MMAP, 1 << 30), (_ARENAS, 1)):
@@ -137,7 +140,10 @@ def _prepare(worker: Worker, request: Header) -> bytes:
 
 
 def _report_full_disk(work: Callable[[], Header]) -> bytes:
-    """Run an owner's request; answer a full disk with a refusal that does not blame the source."""
+    """Run an owner's request; if the disk is full, answer with a refusal that says so.
+
+    Otherwise the owner would blame the source.
+    """
     answer = NO_SPACE
     try:
         answer = work()

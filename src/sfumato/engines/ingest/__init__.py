@@ -1,1 +1,1 @@
-"""Ingest: read an owner's files into prepared tables."""
+"""Ingest: read an owner's source files, and write prepared tables."""

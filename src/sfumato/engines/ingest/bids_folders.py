@@ -1,7 +1,7 @@
-"""Import each person's files from a BIDS folder, as selected by the card's patterns; in a worker.
+"""Import each person's files from a BIDS folder, as the card's patterns select; in a worker.
 
-All files of a person go into one archive file, named by the person's keyed hash. A record of the
-archive is a path and the file's bytes. In the path, a placeholder replaces the person's name.
+All files of a person go into one archive file, whose name is the person's keyed hash. A record of
+the archive is a path and the file's bytes. In the path, a placeholder replaces the person's name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _AT_ONCE: Final = 1 << 20
 def take_folders(connection: duckdb.DuckDBPyConnection, order: FolderOrder, target: Path) -> None:
     """Import the files of every person who has rows; refuse too many persons or too large files.
 
-    Only the owner sees the refusal.
+    Only the owner sees that refusal.
     """
     people = connection.execute(
         "SELECT id, lower(hex(who)) FROM persons JOIN people USING (person)"
@@ -63,7 +63,7 @@ def _take(root: Path, name: str, order: FolderOrder, target: Path) -> None:
 
 
 def _own(root: Path, name: str, place: str) -> Path | None:
-    """Return the resolved path of a person's file, or None if it is missing or not the person's.
+    """Return the resolved path of a person's file; None if it is missing or not the person's own.
 
     A symbolic link may lead to a hidden folder, where git-annex stores contents. Any other target
     outside the person's folder belongs to another person, whose file would then be in two blocks.
@@ -76,7 +76,10 @@ def _own(root: Path, name: str, place: str) -> Path | None:
 
 
 def files_of(kept: Path, name: str) -> Iterator[bytes]:
-    """Yield a person's archived files as records under the given name; none if none are kept."""
+    """Yield a person's archived files as records under the given name.
+
+    Yield nothing if none are stored.
+    """
     if not kept.exists():
         return
     with kept.open("rb") as file:

@@ -1,6 +1,7 @@
 """Suggest number and date formats for the card, for columns whose cells cannot be parsed.
 
-A hint consists of constant words. It reveals only which known format fits nearly all cells.
+A hint consists of constant words. It reveals only which known format fits nearly all cells of a
+column.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SHORT_YEAR: Final = re.compile(r"\d{1,2}[-./]\d{1,2}[-./]\d{2}")
 
 
 def hint_of(column: Column, texts: Sequence[str]) -> str:
-    """Return a hint which card setting would parse the texts of a column; "" if none is known."""
+    """Return a hint that names the card setting for the texts of a column; "" if none is known."""
     filled = [text for text in texts if text.casefold() not in MISSING_MARKERS]
     words = []
     if column.is_numeric:
@@ -57,7 +58,7 @@ def _number_hint(column: Column, texts: Sequence[str]) -> str:
         return f"Cells of {name!r} have a unit beside the number: remove the unit."
     has_comma = any("," in text for text in texts)
     if spelled == PLAIN and has_comma and _fit(_WITH_COMMA, texts) and _fit(_WITH_POINT, texts):
-        return (  # 12,500 and 850
+        return (  # numbers such as 12,500 and 850
             f'{name!r} can be read with decimal = "," or with thousands = "," (only you know '
             "which is right)."
         )

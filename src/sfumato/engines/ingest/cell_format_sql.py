@@ -1,4 +1,4 @@
-"""Generate SQL that normalises formatted cells: `1.234,5` to 1234.5, a date to ISO.
+"""Generate SQL that normalises formatted cells: `1.234,5` to 1234.5, a date to ISO 8601.
 
 A cell that does not match the format becomes NULL, so that no cell can be read in two ways.
 """
@@ -17,7 +17,7 @@ _DIGITS: Final = {"%Y": "[0-9]{4}", "%f": "[0-9]{1,6}"}
 
 
 def plain_spelling(column: Column, text: str, kind: str = TEXT) -> str:
-    """Return SQL of the cell's text in the default spelling; NULL if it violates the format."""
+    """Return SQL of the cell's text in the default format; NULL if the text violates its format."""
     if kind != TEXT:
         return text
     if column.date_format:
@@ -47,7 +47,10 @@ def _class(letters: str) -> str:
 
 
 def _iso(column: Column, text: str) -> str:
-    """Return SQL of the date or timestamp in ISO; a date keeps a time other than midnight."""
+    """Return SQL of the date or timestamp in ISO 8601.
+
+    If a date has a time other than midnight, the result keeps that time.
+    """
     written = column.date_format
     moment = f"try_strptime({text}, {quoted(written)})"
     second = "'%Y-%m-%d %H:%M:%S.%f'" if "%f" in written else "'%Y-%m-%d %H:%M:%S'"
@@ -60,7 +63,10 @@ def _iso(column: Column, text: str) -> str:
 
 
 def date_pattern(written: str) -> str:
-    """Return the regular expression that a date format accepts: 1.2.2024, but not 1122024."""
+    """Return the regular expression of the texts that a date format accepts.
+
+    It accepts 1.2.2024, but not 1122024.
+    """
     tokens = TOKEN.findall(written)
     return "".join(_part(tokens, place) for place in range(len(tokens)))
 

@@ -1,7 +1,7 @@
 """Count how the cells of a source were parsed, and refuse columns that were mostly unreadable.
 
 Exact counts stay in the worker. It reports them only as bands (vault/add_report.py). A refusal
-names only the columns that could not be parsed as their type.
+names only the columns whose cells could not be parsed as the column's type.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from sfumato.vault.add_report import BANDS, MAX_UNREADABLE, ColumnReport, TableR
 from sfumato.vault.card.columns import Column
 
 _AT_ONCE: Final = 64  # columns in one statement
-_NAMED: Final = 10  # columns in one refusal
-_LOOKED_AT: Final = 1000  # cells of a column that are read to find a hint
+_NAMED: Final = 10  # most columns that one refusal names
+_LOOKED_AT: Final = 1000  # how many cells of a column are read to find a hint
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class _Counts:
-    """Cell counts of one column: not empty, parsed, outside the bounds, without a declared key."""
+    """Cell counts of one column: non-empty, parsed, outside the bounds, and not a declared key."""
 
     given: int
     read: int
@@ -48,12 +48,12 @@ class _Counts:
 
     @property
     def is_unreadable(self) -> bool:
-        """Say whether the share of unparsed cells exceeds MAX_UNREADABLE."""
+        """Return whether the share of unparsed cells exceeds MAX_UNREADABLE."""
         return self.given - self.read > MAX_UNREADABLE * self.given
 
 
 def staged(order: TableOrder) -> str:
-    """Return the name of the staging table, which has values but no row numbers yet."""
+    """Return the name of the staging table, which holds values but no row numbers yet."""
     return stored_name("staged", order.place)
 
 
@@ -180,7 +180,7 @@ def _hint(connection: duckdb.DuckDBPyConnection, order: TableOrder, cell: Cell) 
 def with_cuts(
     connection: duckdb.DuckDBPyConnection, order: TableOrder, found: tuple[TableReport, int]
 ) -> TableReport:
-    """Add to a table's report how many persons and rows the contribution bounds truncate."""
+    """Add to a table's report how many persons and rows the contribution bounds cut."""
     (report, staged_rows), (groups, most) = found, order.bounds
     table = table_name("duckdb", order.place)
     rows, people, over, cut = _numbers(
@@ -205,7 +205,7 @@ def with_cuts(
 def _with_cut(
     connection: duckdb.DuckDBPyConnection, column: ColumnReport, of: tuple[str, int, int, int]
 ) -> ColumnReport:
-    """Add to a column's report how many persons and rows a grouping by it truncates."""
+    """Add to a column's report how many persons and rows a grouping by the column cuts."""
     table, place, groups, most = of
     is_cut = f"gr{place} > {groups} OR rr{place} > {most}"
     rows, cut, people, over = _numbers(

@@ -1,7 +1,7 @@
 """Generate SQL that parses a cell's text into a stored value, without errors and without floats.
 
-Every source is read as text, whatever its types. So a double is the decimal that people see (0.285,
-not 0.284999...), and CSV and Parquet follow the same rules for numbers.
+Every source is read as text, whatever the types of its columns. So a double is the decimal that
+people see (0.285, not 0.284999...), and CSV and Parquet follow the same rules for numbers.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from sfumato.vault.card.columns import MAX_STEPS, Column
 
 # The white space of str.strip(), so that a card's constants and cells are trimmed in the same way.
 SPACES: Final = "".join(c for c in map(chr, range(0x3001)) if c.isspace()) + "\ufeff"
-NUMBER: Final = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"  # .5 and 5. too
-_PLAIN: Final = r"[+-]?[0-9]{1,18}(\.[0-9]+)?"  # most numbers; no exponent, digits that fit
+NUMBER: Final = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"  # also matches .5 and 5.
+# fits most numbers: no exponent, and digits that fit in 64 bits
+_PLAIN: Final = r"[+-]?[0-9]{1,18}(\.[0-9]+)?"
 _YEAR: Final = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"  # 1 to 9999
 _DATE: Final = _YEAR + r"-[0-9]{2}-[0-9]{2}([ T]00:00:00(\.0{1,9})?)?"
 _TIME: Final = _YEAR + r"-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?)?"
@@ -72,21 +73,21 @@ def _guarded(pattern: str, text: str, value: str) -> str:
 def steps(column: Column, floor: str) -> str:
     """Return SQL that converts a number to steps: clamped first, then rounded half up, exactly.
 
-    Let d be the number of decimals that half a step needs. Then x becomes the integer
-    a = floor(x * 10**d). It is on the same side of every rounding edge as x, because edges are
-    integer multiples of half a step. `floor` is the SQL of a, at most a HUGEINT. Values outside the
-    bounds may be clamped in it already.
+    Let d be the number of decimals that half a step needs. Then x becomes the integer a = floor(x *
+    10**d). It is on the same side of every rounding edge as x, because edges are integer multiples
+    of half a step. `floor` is the SQL of a, at most a HUGEINT. It may already clamp values outside
+    the bounds.
     """
     if column.is_bounded:  # LEAST and GREATEST ignore NULL, so CASE keeps NULL as NULL
         value = f"CASE WHEN {floor} IS NOT NULL THEN {_clamped(column, floor)} END"
-    else:  # a column without bounds is only compared; values beyond MAX_STEPS become NULL
+    else:  # columns without bounds are only compared; values beyond MAX_STEPS become NULL
         low, high = _edges(column)
         value = f"CASE WHEN {floor} BETWEEN {low} AND {high} THEN {floor} END"
     return _counted(column, value)
 
 
 def _steps_of_text(column: Column, text: str) -> str:
-    """Return SQL that converts the number in a text to steps, parsing the text only once."""
+    """Return SQL that converts the number in a text to steps, and parses the text only once."""
     decimals, _ = half_step(column.step)
     plain, scientific = _plain(text, decimals), _scientific(text, decimals)
     if not column.is_bounded:
@@ -101,7 +102,7 @@ def _clamped(column: Column, floor: str) -> str:
 
 
 def _counted(column: Column, value: str) -> str:
-    """Return SQL that converts a value to steps, after it is clamped to the edges."""
+    """Return SQL that converts a value to steps, after the value is clamped to the edges."""
     _, half = half_step(column.step)
     low, _ = _bounds(column)
     # The dividend is never negative, so that // is the floor.
@@ -171,7 +172,7 @@ def _scientific(text: str, decimals: int) -> str:
 
 
 def _signed(text: str, size: str, rest: str) -> str:
-    """Return SQL of a signed number's floor; `rest` is the condition that digits were truncated."""
+    """Return SQL of a signed number's floor; `rest` is the condition that digits were cut off."""
     sign = f"CASE WHEN starts_with({text}, '-') THEN -1 ELSE 1 END"
     below = f"CASE WHEN starts_with({text}, '-') THEN CASE WHEN {rest} THEN 1 ELSE 0 END ELSE 0 END"
     return f"({sign} * {size} - {below})"
@@ -181,20 +182,20 @@ def _signed(text: str, size: str, rest: str) -> str:
 
 
 def secret_number(tag: str, *texts: str) -> str:
-    """Return SQL of the keyed 64-bit PRF of the texts; the salt is the one bound parameter.
+    """Return SQL of a keyed 64-bit PRF of the texts; the one bound parameter is the salt.
 
-    It equals DuckDB's md5_number_lower but is three times as fast, because that one goes through a
-    bit string.
+    It equals DuckDB's md5_number_lower but is three times as fast, because md5_number_lower goes
+    through a bit string.
 
     The input is unambiguous: the salt has a fixed length, and the tag contains no colon. Only the
-    last text may contain a colon, or it is an injective encoding itself (`canonical_json`).
+    last text may contain a colon, unless it is itself an injective encoding (`canonical_json`).
     """
     whole = f"? || ':{tag}:' || " + " || ':' || ".join(texts)
     return f"CAST(md5_number({whole}) >> 64 AS UBIGINT)"
 
 
 def secret_name(tag: str, text: str) -> str:
-    """Return SQL of the keyed SHA-256 of the text (32 bytes); the salt is the one bound parameter.
+    """Return SQL of the keyed SHA-256 (32 bytes) of the text; the one bound parameter is the salt.
 
     A 64-bit number is enough to order persons. It is too short to identify a billion persons
     without collisions.
@@ -203,7 +204,7 @@ def secret_name(tag: str, text: str) -> str:
 
 
 def spelled(values: Sequence[str]) -> str:
-    """Return SQL that encodes several values injectively as one text, each with its length."""
+    """Return SQL that encodes several values as one text, injectively: each with its length."""
     each = [
         f"coalesce(strlen(CAST({v} AS VARCHAR)) || '=' || CAST({v} AS VARCHAR), '-') || ','"
         for v in values
@@ -233,7 +234,7 @@ def group_key(place: int, code: str) -> str:
 
 
 def ranks(place: int, code: str, kind: str) -> tuple[str, str]:
-    """Return SQL of two ranks: the row's group among the person's, and the row in its group.
+    """Return SQL of two ranks: of the row's group among the person's, and of the row in its group.
 
     Groups are ordered by the PRF of their key, ties by code, which is in value order. Rows without
     a group come last, so they change no rank, and have no rank themselves.

@@ -1,4 +1,4 @@
-"""Guess the names and types of a source's columns, for a proposed card; no value, no bounds."""
+"""Guess the names and types of a source's columns for a proposed card; no value and no bounds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PATTERNS: Final = (  # a column's type is the first pattern that all its values
     (
         "integer",
         re.compile("[+-]?(0|[1-9][0-9]{0,17})"),
-    ),  # 02100 is a text: its leading zero is significant
+    ),  # 02100 is a text, because its leading zero is significant
     ("number", re.compile("[+-]?((0|[1-9][0-9]*)([.][0-9]*)?|[.][0-9]+)(e[+-]?[0-9]{1,3})?")),
     ("date", re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")),
     ("timestamp", re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}[ t][0-9]{2}:[0-9]{2}(:[0-9.]+)?")),
@@ -41,10 +41,11 @@ _PATTERNS: Final = (  # a column's type is the first pattern that all its values
 # commas. Otherwise the proposed card names the point as the decimal mark.
 _COMMAS: Final = re.compile(r"[+-]?((0|[1-9][0-9]*)|[1-9][0-9]{0,2}([.][0-9]{3})+)(,[0-9]+)?")
 _THOUSANDS: Final = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")
-_POINT: Final = {"decimal": "."}  # written on the card, because only the owner can tell
-_COMMA_AND_POINT: Final = {"decimal": ",", "thousands": "."}  # in a file with decimal commas
+# the proposed card names the decimal mark, because only the owner can be sure of it
+_POINT: Final = {"decimal": "."}
+_COMMA_AND_POINT: Final = {"decimal": ",", "thousands": "."}  # for a file with decimal commas
 _WHOLE: Final = r"[+-]?(0|[1-9][0-9]*|[1-9][0-9]{0,2}"
-_SPACED: Final = (  # thousands separators of France and of Switzerland
+_SPACED: Final = (  # thousands separators as in France and Switzerland
     (" ", re.compile(_WHOLE + r"([ \u00a0\u202f][0-9]{3})+)([.,][0-9]+)?")),
     ("'", re.compile(_WHOLE + r"(['\u2019][0-9]{3})+)([.,][0-9]+)?")),
 )

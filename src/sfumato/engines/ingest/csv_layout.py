@@ -1,4 +1,4 @@
-"""Find a CSV or TSV file's encoding, separator and header, before DuckDB reads it.
+"""Find a CSV or TSV file's encoding, separator and header, before DuckDB reads the file.
 
 Column names are public. So a first line that looks like a data row is refused, because it would
 publish a person's row.
@@ -23,7 +23,7 @@ SUFFIXES: Final = (".csv", ".tsv")
 _PIECE: Final = 1 << 20
 _LINES: Final = 1000  # lines of the first megabyte that are inspected
 _SEPARATORS: Final = (",", ";", "\t", "|")
-_HINT: Final = re.compile('"?sep=(.)"?')  # the first line of CSV files from some spreadsheets
+_HINT: Final = re.compile('"?sep=(.)"?')  # first line of CSV files that some spreadsheets write
 _NUMBER: Final = re.compile(
     r"[+-]?(\d+([.,]\d*)?|[.,]\d+|\d{1,3}([., '\u2019\u00a0\u202f]\d{3})+([.,]\d+)?)([eE][+-]?\d+)?"
 )
@@ -46,7 +46,7 @@ class TextLayout:
 
     names: tuple[str, ...]
     separator: str
-    skipped: int  # lines before the header or the first row
+    skipped: int  # number of lines before the header or the first row
     has_header: bool
     rows: tuple[tuple[str, ...], ...]  # the first rows, untrimmed
 
@@ -59,7 +59,8 @@ def is_text_file(source: str) -> bool:
 def in_utf8(source: str, file: FileFormat, copy: Path) -> str:
     """Return the path of the text in UTF-8: the source itself or a converted copy; or refuse.
 
-    A UTF-8 file whose card names another encoding is refused. It would be misread without an error.
+    A UTF-8 file whose card names another encoding is refused. Otherwise it would be misread without
+    an error.
     """
     if file.encoding == "utf-8":
         check_utf8(source)
@@ -83,10 +84,10 @@ def check_utf8(source: str) -> None:
 
 
 def guessed_encoding(source: str) -> str:
-    """Guess an encoding that decodes the file, if no card names one."""
+    """Guess an encoding that decodes the file; used if the card names none."""
     start = _start(source)
     is_wide = start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) or b"\0" in start
-    if is_wide:  # UTF-16 without a byte order mark can be valid UTF-8 too, with NUL characters
+    if is_wide:  # UTF-16 without a byte order mark can also be valid UTF-8, with NUL characters
         return "utf-16" if _decodes(source, "utf-16") else "utf-8"
     known = ("utf-8", "cp1252", "iso8859-1")
     return next((name for name in known if _decodes(source, name)), "utf-8")
@@ -140,7 +141,7 @@ def _start(source: str) -> bytes:
 
 
 def _codec(source: str, encoding: str) -> str:
-    """Return the codec's name; for UTF-16 without a byte order mark, with the byte order."""
+    """Return the codec's name; for UTF-16 without a byte order mark, add the byte order."""
     start = _start(source)
     if encoding != "utf-16" or b"\0" not in start:
         return encoding
@@ -195,7 +196,8 @@ def _beginning(source: str, encoding: str) -> str:
 def _separator(text: str) -> str:
     """Guess the separator: the one that splits all lines into the same, largest number of cells.
 
-    If no separator does, take the one that splits the first line into the most cells.
+    If no separator splits all lines equally, return the one that splits the first line into the
+    most cells.
     """
     found = {s: [len(record) for record in _records(text, s)] for s in _SEPARATORS}
     whole = {s: sizes[0] for s, sizes in found.items() if sizes and len(set(sizes)) == 1}
@@ -223,7 +225,7 @@ def _check_beginning(text: str, found: Mapping[str, Sequence[int]]) -> None:
 
 
 def _records(text: str, separator: str) -> Iterator[list[str]]:
-    """Yield the records; omit the last one if it may be truncated, except if it is the only one."""
+    """Yield the records; omit the last record if it may be cut off, unless it is the only one."""
     is_all = len(text) < _PIECE // 4  # a character has at most four bytes
     before: list[str] | None = None
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
@@ -238,7 +240,7 @@ def _records(text: str, separator: str) -> Iterator[list[str]]:
                 if count >= _LINES:
                     return
             before = record
-    except csv.Error:  # DuckDB judges the whole file
+    except csv.Error:  # DuckDB, which reads the whole file, decides
         return
     if before is not None and (is_all or count == 0):
         yield before
@@ -252,8 +254,8 @@ def check_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     It does if a name occurs as a value in its text column, or if the names of all typed columns
     have these columns' types. It also does if a name is an email address, or is a number or date in
-    a file without further rows. A data row of text columns whose values never occur again is not
-    detected (sharp-edges.md).
+    a file without further rows. The check does not detect a data row of text columns whose values
+    never occur again (sharp-edges.md).
     """
     cells = [name.strip() for name in names]
     columns = [
@@ -284,7 +286,7 @@ def check_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def check_column_names(names: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
-    """Refuse to propose a card if a column with cells has no name, or if two share a name."""
+    """Refuse to propose a card if a column with cells has no name, or two share a name."""
     plain = [name.strip().casefold() for name in names]
     twice = sorted({name for name in plain if name and plain.count(name) > 1})
     is_nameless = any(not n and any(c) for n, c in zip(plain, columns, strict=True))
@@ -306,7 +308,7 @@ def check_column_names(names: Sequence[str], columns: Sequence[Sequence[str]]) -
 
 
 def _check_no_names(record: Sequence[str], rows: Sequence[Sequence[str]], file: FileFormat) -> None:
-    """Refuse a header line in a file whose card names the columns: it would count as a row."""
+    """Refuse a header line in a file whose card names the columns; it would count as a data row."""
     cells = [cell.strip() for cell in record]
     columns = [{row[i].strip() for row in rows if i < len(row)} for i in range(len(cells))]
     kinds = [_kind(column) for column in columns]
@@ -331,7 +333,7 @@ def _check_no_names(record: Sequence[str], rows: Sequence[Sequence[str]], file: 
 
 
 def _kind(column: set[str]) -> re.Pattern[str] | None:
-    """Return the pattern, number or date, that all values of a column match; else None."""
+    """Return the pattern, of numbers or of dates, that all values of a column match; else None."""
     values = [value for value in column if value.casefold() not in MISSING_MARKERS]
     if not values:
         return None

@@ -32,9 +32,10 @@ from sfumato.engines.ingest.prepare_order import TableOrder
 
 VERSION: Final = 3
 KEPT: Final = 512
-ALIKE: Final = 0.5  # two sets are the same people if this share of the smaller is in the other
-SURE: Final = 5  # significance: standard deviations by which counts are closer than by chance
-FEW: Final = 8  # fewer values than these are never significant
+ALIKE: Final = 0.5  # two sets are the same people if this share of the smaller set is in the other
+# significance level: counts agree better than by chance by this many standard deviations
+SURE: Final = 5
+FEW: Final = 8  # with fewer shared values than this, nothing is significant
 _COMMON: Final = 8  # a value with more rows than these gets a smaller weight, 1 / rows
 _RARE: Final = 4  # a value with at most so many rows is rare
 # continuity correction: two rows of a value are one in each table in half of all cases
@@ -45,7 +46,7 @@ Mark = tuple[int, int]  # a hash, and how often its value occurs (0 for an ident
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Bottom-k sample of one set: its smallest marks, sorted."""
+    """Bottom-k sample of one set: its smallest marks (keyed hashes), sorted."""
 
     marks: tuple[Mark, ...]
 
@@ -59,8 +60,8 @@ class Fingerprint:
 class Sketch:
     """Fingerprints of a data set: of whole rows, of identifying columns, and of parts of rows.
 
-    A part is one column or a pair of columns. Parts recognise a copy whose other columns were
-    added, removed or changed. `rows` has one fingerprint per table.
+    A part is one column or a pair of columns. Parts detect a copy whose other columns were added,
+    removed or changed. `rows` has one fingerprint per table.
     """
 
     rows: tuple[Fingerprint, ...]
@@ -77,7 +78,7 @@ def containment(one: Fingerprint, other: Fingerprint) -> float:
 
 
 def are_alike(one: Sketch, other: Sketch) -> bool:
-    """Say whether two sketches appear to be of the same people."""
+    """Return whether two sketches appear to describe the same people."""
     pairs = [*product(one.rows, other.rows), *product(one.columns, other.columns)]
     if any(containment(a, b) >= ALIKE for a, b in pairs):
         return True
@@ -127,7 +128,7 @@ def _are_shared(both: Sequence[tuple[int, int]]) -> bool:
 
 
 def _deviations_below(ratio: float, freedom: float) -> float:
-    """Return by how many standard deviations a mean square is too small (Wilson-Hilferty, 1931).
+    """Return by how many standard deviations a mean square is below 1 (Wilson-Hilferty, 1931).
 
     The cube root of the mean square is nearly normal. For a dozen common values this is more
     accurate than a normal approximation of the mean square itself, which ignores the bound at zero.
@@ -137,7 +138,10 @@ def _deviations_below(ratio: float, freedom: float) -> float:
 
 
 def domains_alike(sketch: Sketch, others: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the people domains that appear to be the same people; an unreadable sketch counts."""
+    """Return the people domains that appear to be the same people.
+
+    An unreadable sketch counts too.
+    """
     return tuple(sorted({domain for domain, path in others if _may_be(sketch, Path(path))}))
 
 
@@ -206,7 +210,7 @@ _NEAR_UNIQUE: Final = 0.9
 _DISTINCT: Final = 20
 _PAIRED: Final = 8  # columns: 28 pairs
 _NEARLY_ALL: Final = 0.9
-_END: Final = 2**62  # marks of parts are below it, so that the sum of two fits in 64 bits
+_END: Final = 2**62  # marks of parts are below this, so that the sum of two marks fits in 64 bits
 
 
 def take_sketch(
@@ -248,7 +252,7 @@ def _text(order: TableOrder, place: int, cell: Cell | None) -> str:
 
 
 def _plain_spelling(text: str) -> str:
-    """Return SQL of the text in a canonical spelling of all tools: 1.50 is 1.5, True is true."""
+    """Return SQL of the text in one canonical form for all tools: 1.50 becomes 1.5, True true."""
     number = f"regexp_full_match({text}, '[+-]?[0-9]+[.][0-9]*')"
     return f"lower(CASE WHEN {number} THEN rtrim(rtrim({text}, '0'), '.') ELSE {text} END)"
 

@@ -1,6 +1,7 @@
-"""Prepare a table: read a source, stage typed values, and write ranked rows; in its own worker.
+"""Prepare a table: read a source, stage typed values, and write ranked rows; in a separate worker.
 
-Rows are sorted by keyed hashes, so the prepared table reveals nothing about the source's row order.
+Rows are sorted by keyed hashes, so the prepared table reveals nothing about the row order of the
+source.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ from sfumato.vault.card.columns import Column
 
 
 _WHOLE: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
-_DIGITS: Final = 15  # different decimals of so many digits are different doubles
+_DIGITS: Final = 15  # most digits for which two different decimals are two different doubles
 _POWERS: Final = 22  # 10**22 is the largest power of ten that is exact as a double
 _EXACT: Final = 18  # most digits of a DECIMAL that DuckDB stores in 64 bits
 _FITS: Final = 2**62
@@ -71,7 +72,10 @@ _WORDS: Final = ("true", "false")
 
 
 def typed_cell(column: Column, cell: str, kind: str, nulls: Sequence[str]) -> str | None:
-    """Return SQL of a typed cell's stored value; None if its text has to be parsed instead."""
+    """Return SQL of a typed cell's stored value.
+
+    Return None if the cell's text has to be parsed instead.
+    """
     if any(_may_be_a_cell(word) for word in nulls):
         return None
     match column.type, kind:
@@ -90,7 +94,7 @@ def typed_cell(column: Column, cell: str, kind: str, nulls: Sequence[str]) -> st
 
 
 def _may_be_a_cell(word: str) -> bool:
-    """Say whether a missing-value marker could be the spelling of a number, date or boolean."""
+    """Return whether a missing-value marker could be the text of a number, date or boolean."""
     return any(c.isdigit() for c in word) or word.strip().casefold() in _WORDS
 
 
@@ -148,7 +152,8 @@ def _of_double(column: Column, cell: str) -> str | None:
 
 
 _UNIT = "id"
-_WIDE = 64  # columns; parsing the texts of one takes megabytes, however few its rows are
+# most columns that one statement parses; one column takes megabytes, however few its rows are
+_WIDE = 64
 
 
 def prepare(room: Room, salt: str, message: Header) -> Header:
@@ -204,7 +209,8 @@ def _staged(
 ) -> tuple[Sketch, tuple[TableReport, int]]:
     """Read a source into a staging table; return its sketch and the report of its cells.
 
-    Public tables get a sketch too, so that known people cannot be added as a public table.
+    Public tables get a sketch too, so that the table of known people cannot be added as a public
+    table.
     """
     source = open_source(connection, order)
     places = [source.place(column.name) for column in order.columns]
@@ -243,7 +249,7 @@ _FAULTS: Final = (  # a phrase in DuckDB's error, and our message for it
 
 
 def _check_size(connection: duckdb.DuckDBPyConnection, most: int) -> None:
-    """Refuse more rows than the card allows, and a text file that cannot be split into cells.
+    """Refuse more rows than the card allows, or a text file that cannot be split into cells.
 
     DuckDB's error quotes cells, so its text is never passed on.
     """
@@ -277,8 +283,8 @@ def _stage(
     """Create the staging table: clamped values, key codes, and flags of values outside the bounds.
 
     A number is first clamped to bounds that are one step wider on both sides. The second clamping,
-    to the card's bounds, then shows what was outside. Bounds are multiples of the step, so the
-    result is the same.
+    to the card's bounds, then shows whether the value was outside. Bounds are multiples of the
+    step, so the result is the same.
     """
     wide = [replace(cell, column=_widened(cell.column)) for cell in cells]
     is_wide = len(order.columns) > _WIDE
@@ -314,7 +320,7 @@ def _stage(
 
 
 def _cell(cell: Cell, order: TableOrder) -> str:
-    """Return SQL of a source cell with its own type if that is enough, else as normalised text."""
+    """Return SQL of a source cell: with its own type if that is enough, else as normalised text."""
     if typed_cell(cell.column, "x", cell.kind, order.nulls) is not None:
         return f"r{cell.place}"
     text = without_nulls(f"c{cell.place}", order.nulls)
@@ -360,7 +366,7 @@ def _clamped(column: Column, place: int) -> list[str]:
 def _read_one_by_one(
     connection: duckdb.DuckDBPyConnection, order: TableOrder, read: str, cells: Sequence[Cell]
 ) -> None:
-    """Parse a wide table column by column, to bound the memory.
+    """Parse a wide table column by column, to limit the memory.
 
     In a single statement, each thread allocates buffers for the expressions of every column. Some
     hundred columns would exceed the worker's memory limit, even with few rows.
@@ -425,9 +431,9 @@ def _write_persons(
     """Write the table of all persons in any of the tables, with their numbers and keyed hashes.
 
     `person` is a dense number that changes when other persons are added or removed. It only
-    identifies persons. Every order uses `person_key` and `row_key`, which depend on no other
-    person. `who` is a keyed digest, the same for a person in every version and unique
-    (continual_counting.proof.md).
+    identifies persons. Every order of rows uses `person_key` and `row_key`, which depend on no
+    other person. `who` is a keyed digest, unique, and the same for a person in every version of the
+    data (continual_counting.proof.md).
     """
     everybody = " UNION ALL ".join(f"SELECT {_UNIT} FROM {staged(table)}" for table in tables)
     connection.execute(
@@ -483,8 +489,8 @@ def _write_texts(
 ) -> None:
     """Write the dictionary of a column of private texts, with codes in value order.
 
-    Codes change when another person adds or removes a text. `text_key` does not change, so cell
-    orders use it (engines/kernel/ranks.proof.md).
+    Codes change when another person adds or removes a text. `text_key` does not change, so the
+    order of cells uses it (engines/kernel/ranks.proof.md).
     """
     connection.execute(
         f"CREATE TABLE {_dictionary(order, place)} AS SELECT"

@@ -1,4 +1,4 @@
-"""Serialise an order to prepare or split a table, for the worker: card facts and paths, no salt."""
+"""Serialise an order to prepare or split a table for the worker: card facts and paths, no salt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card, Limits, Table
 from sfumato.vault.engine_port import PrepareOrder, SourceFile
 
-FOLDERS: Final = "folders"  # subfolder of the work folder for people's files during preparation
+# subfolder of the work folder that holds people's files during preparation
+FOLDERS: Final = "folders"
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class FolderOrder:
 
     source: str | None  # a BIDS folder, or None
     patterns: tuple[str, ...]
-    people: int  # most persons
+    people: int  # most persons with a folder
     person_bytes: int  # most bytes of one person's files
 
 
@@ -76,7 +77,10 @@ def order_header(order: PrepareOrder, work: Path) -> Header:
 
 
 def _accepted(order: PrepareOrder, table: Table) -> list[str]:
-    """Return the table's columns in `accept_unreadable`, named as `column` or `table.column`."""
+    """Return the columns of the table that `accept_unreadable` names.
+
+    It names them as `column` or `table.column`.
+    """
     named = {name.strip().casefold() for name in order.accept_unreadable}
     return [
         column.name
@@ -95,7 +99,7 @@ def _folders_json(order: PrepareOrder) -> list[object] | None:
 
 
 def split_header(order: SplitOrder, spill: Path, do: str = "split") -> Header:
-    """Return the split message for the worker; the secret key is passed only in this message."""
+    """Return the split message for the worker; only this message contains the secret key."""
     return {
         "do": do,
         "table": str(Path(order.table).absolute()),
@@ -244,7 +248,7 @@ def _read_column(shape: object) -> Column:
 
 
 def path_of_block(target: str, block: int) -> str:
-    """Return the path of a block's rows."""
+    """Return the path of the file with a block's rows."""
     return str(Path(target, f"{block}.tsv"))
 
 

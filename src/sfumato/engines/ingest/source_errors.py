@@ -1,4 +1,4 @@
-"""Refusals and results that a preparing worker reports about a source, for the owner."""
+"""Refusals and results about a source that a preparing worker reports to the owner."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def stopped() -> Refused:
 
 
 def unreadable() -> Refused:
-    """Return the refusal for an unreadable source; it quotes nothing of the source."""
+    """Return the refusal of an unreadable source; it quotes no part of the source."""
     return Refused("source-unreadable", UNREADABLE, AS_TEXT)
 
 

@@ -27,8 +27,8 @@ _DUCKDB: Final = (".duckdb", ".ddb", ".db")
 class Source:
     """A source's column names and types, and the SQL that reads it.
 
-    `sql` has the columns as trimmed texts c0, c1, ... `both_sql` also has them as r0, r1, ... with
-    their own types, which are in `kinds`.
+    `sql` returns the columns as trimmed texts c0, c1, ... `both_sql` also returns them as r0, r1,
+    ... with their own types, which are in `kinds`.
     """
 
     names: tuple[str, ...]

@@ -1,7 +1,8 @@
 """Encode a source by dictionary: every column's distinct texts, and each row as codes.
 
-Anonymity checks of an owner's own file use it. Only the owner sees the result, which goes sealed to
-the door. Grouped, equal rows appear once with their count, so that a table of any length fits.
+Anonymity checks of an owner's own file use it. The result goes sealed to the door, and only the
+owner sees it. If grouped, equal rows appear once with their count, so that a table of any length
+fits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Parse the census of values that a worker counted: codes and texts become a table.
 
-The parent runs this. `value_census.py`, which writes the census, loads DuckDB; the parent must not.
+The parent process runs this module. `value_census.py`, which writes the census, loads DuckDB; the
+parent must not load DuckDB.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from sfumato.engines.shared.message_frames import Header
 
 
 def read_census(header: Header, body: bytes, *, is_grouped: bool) -> Table:
-    """Parse a worker's answer to a coded table; if grouped, its last array has the row counts."""
+    """Parse a worker's answer to a coded table; if grouped, its last array holds the row counts."""
     names, texts = _items(header["names"]), _items(header["texts"])
     rows = int(str(header["rows"]))
     numbers = np.frombuffer(body, np.int64)

@@ -1,1 +1,1 @@
-"""Contribution bounding in integer arithmetic (numpy)."""
+"""The kernel: contribution bounding in integer arithmetic (numpy)."""

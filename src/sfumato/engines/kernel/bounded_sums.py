@@ -1,6 +1,7 @@
-"""Truncate each person's rows and cells to the contribution bounds, then sum per cell.
+"""Drop each person's rows and cells beyond the contribution bounds, then sum per cell.
 
-What one person contributes never depends on another person's rows.
+A cell is one group of the answer. What one person contributes never depends on another person's
+rows.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ _U: Final = np.uint64
 
 
 def part_of(rows: Rows, cold: KernelPlan, cells: int | None) -> Part:
-    """Bound these persons to `max_groups` cells and `max_rows` rows per cell; return their sums."""
+    """Bound each of these persons to `max_groups` cells and `max_rows` rows per cell.
+
+    Return the sums.
+    """
     rows_sorted, head = _sorted(rows)
     begins = _begins(rows_sorted, head, rows.cell)
     if rows.order is not None:
@@ -47,7 +51,7 @@ def part_of(rows: Rows, cold: KernelPlan, cells: int | None) -> Part:
 def _sorted(rows: Rows) -> tuple[RowIndexes, SortKeys]:
     """Sort the rows by person, cell order and row index.
 
-    Return the sorted row indexes, and for each row a word of its person and cell order.
+    Return the sorted row indexes, and for each row a word that encodes its person and cell order.
     """
     words = rows.person << _U(ORDER_BITS)
     if rows.order is not None:
@@ -56,7 +60,7 @@ def _sorted(rows: Rows) -> tuple[RowIndexes, SortKeys]:
         words = _unchosen(rows.person, rows.cell)
     words <<= _U(INDEX_BITS)
     words |= np.arange(len(rows), dtype=_U)
-    words.sort(kind="stable")  # fast here: the rows already are grouped by person
+    words.sort(kind="stable")  # fast, because the rows are already grouped by person
     indexes = (words & _U((1 << INDEX_BITS) - 1)).astype(np.intp)
     words >>= _U(INDEX_BITS)
     if rows.order is not None and rows.cell is not None:
@@ -65,14 +69,14 @@ def _sorted(rows: Rows) -> tuple[RowIndexes, SortKeys]:
 
 
 def _unchosen(person: SortKeys, cell: Int64Array) -> SortKeys:
-    """Return sort words for cells that are all kept: the order only has to separate cells."""
+    """Return sort words for the case that all cells are kept: they only have to separate cells."""
     if int(cell.max()) < 1 << ORDER_BITS:
         return (person << _U(ORDER_BITS)) | cell.astype(_U)
     raise Bug("more public cells than a question may have")
 
 
 def _parted(place: RowIndexes, head: SortKeys, cell: Int64Array) -> None:
-    """Resolve ties of the cell order: sort such cells of one person by their value."""
+    """Resolve ties of the cell order in place: sort tied cells of one person by their value."""
     cells = cell[place]
     mixed_up = (head[1:] == head[:-1]) & (cells[1:] != cells[:-1])
     if not mixed_up.any():
@@ -95,7 +99,10 @@ def _begins(place: RowIndexes, head: SortKeys, cell: Int64Array | None) -> RowIn
 def _chosen(
     place: RowIndexes, head: SortKeys, begins: RowIndexes, max_groups: int
 ) -> tuple[RowIndexes, RowIndexes]:
-    """Keep the rows of each person's first `max_groups` cells; return them and cell starts."""
+    """Keep the rows of each person's first `max_groups` cells.
+
+    Return them, and where cells start.
+    """
     person = head[begins] >> _U(ORDER_BITS)
     keep = np.ones(len(begins), bool)
     keep[max_groups:] = person[max_groups:] != person[:-max_groups]
@@ -109,7 +116,7 @@ def _chosen(
 def _first_rows(
     place: RowIndexes, begins: RowIndexes, sizes: RowIndexes, max_rows: int
 ) -> tuple[RowIndexes, RowIndexes, RowIndexes]:
-    """Keep the first `max_rows` rows of each cell; return them with new starts and sizes."""
+    """Keep the first `max_rows` rows of each cell; return the rows, and new starts and sizes."""
     nth = np.arange(len(place)) - np.repeat(begins, sizes)
     sizes = np.minimum(sizes, max_rows)
     return place[nth < max_rows], np.cumsum(sizes) - sizes, sizes
@@ -118,7 +125,7 @@ def _first_rows(
 def _amounts(
     rows: Rows, cold: KernelPlan, place: RowIndexes, begins: RowIndexes, sizes: RowIndexes
 ) -> tuple[list[Int64Array], list[int]]:
-    """Compute each tally for each person's cells, and an upper bound of any sum of them."""
+    """Return each tally for each person's cells, and an upper bound of any sum of its numbers."""
     values = [_summed(column[place], begins) for column in rows.values]
     amounts, most = [], []
     for tally in cold.tallies:
@@ -149,9 +156,9 @@ def _summed(column: NDArray[Any], begins: RowIndexes) -> Summed:
 def amount_of(
     tally: KernelTally, values: Sequence[Summed], sizes: RowIndexes
 ) -> tuple[Int64Array, int]:
-    """Compute a tally for each person's cells, and the bound of one row's effect on it.
+    """Return a tally for each person's cells, and the bound of one row's effect on the tally.
 
-    Intermediate int64 results may wrap around. That is harmless, as long as the final result fits.
+    Intermediate int64 results may wrap around. That is harmless if the final result fits.
     """
     match tally.kind:
         case "rows":
@@ -178,8 +185,8 @@ def amount_of(
 def _most_of_a_row(tally: KernelTally, value: Summed) -> int:
     """Return the largest absolute amount that a row adds to the sum; 1 if no row has a value.
 
-    Without values the offset must not count. Otherwise an overflow error could reveal that a person
-    has no values.
+    Without values, the offset of the tally must not count. Otherwise an overflow error could reveal
+    that a person has no values.
     """
     if not value.count.any():
         return 1
@@ -193,7 +200,7 @@ def by_cell(
     most: Sequence[int],
     cells: int | None,
 ) -> Part:
-    """Sum the persons' amounts per cell; raise `OverflowError` if a sum could pass 63 bits."""
+    """Sum the persons' amounts per cell; raise `OverflowError` if any sum could exceed 63 bits."""
     if any(bound > MAX_INT64 for bound in most):
         raise OverflowError
     if cells is not None:

@@ -1,11 +1,11 @@
 """Enforce contribution bounds and sum integers, one range of persons at a time (ranks.proof.md).
 
 DuckDB returns the rows grouped by person. Each row gets a 64-bit sort key `person | cell order |
-row index`. After the sort, one pass truncates each person's rows per cell, keeps the person's first
-cells, and sums.
+row index`. After the sort, one pass drops each person's rows beyond the bound per cell, keeps the
+person's first cells, and sums.
 
-The order of a person's cells is a keyed PRF of the person and of the cell's key *values*, truncated
-to a fixed width. Ties are resolved by value. So the order depends on no other person.
+The order of a person's cells is a keyed PRF of the person and of the cell's key *values*, cut to a
+fixed width. Ties are resolved by value. So the order depends on no other person.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sfumato.engines.kernel.row_arrays import (
 from sfumato.engines.shared.cold_path import MAX_SLOTS, NULL, KernelKey, KernelPlan
 from sfumato.engines.shared.prepared_table import CROWD_BITS
 
-# --- Summing by stored ranks without sorting: one bit set per person has the person's groups
+# --- Summing by stored ranks without sorting: one bit set per person holds the person's groups
 
 
 _BITS: Final = 64
@@ -49,9 +49,9 @@ _U: Final = np.uint64
 def by_bits(columns: Columns, cold: KernelPlan, cells: int) -> tuple[Part, Columns]:
     """Sum most persons' rows by bit sets; return the sums, and the rows of all other persons.
 
-    A person's groups are the bits of one word, at their stored ranks. The lowest `max_groups` set
-    bits are kept. This serves persons with few groups and no row to truncate; the others must be
-    sorted. Both ways count the same rows.
+    The bits of one word are a person's groups, by their stored ranks. The lowest `max_groups` set
+    bits are kept. This serves persons with few groups and no row to drop; the rows of the others
+    must be sorted. Both ways count the same rows.
     """
     person, place = columns["person"], columns["place"]
     begins, sizes = _persons_of(person)
@@ -79,9 +79,9 @@ def _word(cells: int) -> type[np.unsignedinteger[Any]]:
 
 
 def _odd(columns: Columns, cold: KernelPlan, cells: int) -> NDArray[np.bool_]:
-    """Flag rows whose person needs sorting: a row beyond `max_rows`, or a rank beyond 63.
+    """Return a mask of rows whose person needs sorting: a row over `max_rows`, or a rank over 63.
 
-    No rank exceeds the number of cells, so few cells need no test of ranks.
+    No rank exceeds the number of cells, so with few cells no test of ranks is needed.
     """
     odd: NDArray[np.bool_] = columns["rr"] > cold.max_rows
     return odd if cells < _BITS else odd | (columns["place"] >= _BITS)
@@ -94,7 +94,10 @@ def _odd_ones(
     sizes: RowIndexes,
     limit: NDArray[np.uint8],
 ) -> Columns:
-    """Return all rows of the flagged persons, and set their `limit` to 0 so none counts here."""
+    """Return all rows of the flagged persons.
+
+    Set their `limit` to 0, so that no row counts here.
+    """
     rows = np.flatnonzero(odd)  # usually few, so the next steps are cheap
     persons = np.unique(np.searchsorted(begins, rows, side="right") - 1)
     limit[persons] = 0
@@ -104,7 +107,7 @@ def _odd_ones(
 
 
 def _persons_of(person: NDArray[Any]) -> tuple[RowIndexes, RowIndexes]:
-    """Return the start index and the number of each person's rows."""
+    """Return the start index and the number of rows of each person."""
     begins = np.concatenate(([0], np.flatnonzero(person[1:] != person[:-1]) + 1))
     return begins, np.diff(begins, append=len(person))
 
@@ -124,7 +127,7 @@ def _first_dropped(masks: SortKeys, max_groups: int) -> NDArray[np.uint8]:
 
 
 def by_stored_slot(columns: Columns, cold: KernelPlan, ends: tuple[int, int], cells: int) -> Part:
-    """Sum a range of persons whose rows the SQL has already bounded by stored ranks."""
+    """Sum a range of persons whose rows the SQL has already limited by stored ranks."""
     low, high = ends
     values = [columns[f"w{i}"] for i in range(cold.values)]
     slot = columns["person"].astype(np.int64)
@@ -159,7 +162,7 @@ def by_slot(
 def _in_slots(
     column: NDArray[Any], slot: Int64Array, sizes: RowIndexes, there: RowIndexes
 ) -> Summed:
-    """Sum and count a column's values per slot, for the non-empty slots `there`."""
+    """Return the sum and the count of a column's values for each non-empty slot (`there`)."""
     slots, counts = len(sizes), sizes
     if column.dtype == np.bool_:
         count = np.bincount(slot[column], minlength=slots)[there].astype(np.int64)
@@ -177,7 +180,7 @@ def _in_slots(
 
 
 def _by_row(cell: Int64Array, values: Sequence[NDArray[Any]], cold: KernelPlan, cells: int) -> Part:
-    """Sum rows per cell directly, where no tally depends on a person's rows as a whole."""
+    """Sum rows per cell directly; used if no tally depends on a person's rows as a whole."""
     cell = cell.astype(np.intp)
     sizes = np.bincount(cell, minlength=cells)
     there = np.arange(cells)
@@ -225,7 +228,8 @@ def add_up(
 def _codes(connection: duckdb.DuckDBPyConnection, cold: KernelPlan) -> int | None:
     """Return the number of codes of a single private text key, if cells can be numbered by code.
 
-    This needs a count of people, by which empty cells are removed later. Return None otherwise.
+    Cells can be numbered only if people are counted, because that count later removes empty cells.
+    Return None otherwise.
     """
     if (
         len(cold.keys) != 1
@@ -243,7 +247,7 @@ def _codes(connection: duckdb.DuckDBPyConnection, cold: KernelPlan) -> int | Non
 def person_ranges(connection: duckdb.DuckDBPyConnection, crowds: str) -> list[tuple[int, int]]:
     """Split the persons into ranges [low, high) with about RANGE_ROWS rows each.
 
-    No range has more persons than PERSON_BITS can number. This matters where only few of the card's
+    No range has more persons than PERSON_BITS can number. This matters if only few of the card's
     persons have rows in the table.
     """
     found = connection.execute(f"SELECT few, n FROM {crowds} ORDER BY few").fetchnumpy()
@@ -395,7 +399,7 @@ def without_empty_cells(columns: Columns, cold: KernelPlan) -> Part:
 
 
 def merged(parts: Sequence[Part], cold: KernelPlan) -> Part:
-    """Add up parts over private keys; the cells come back in the order of their keys."""
+    """Add up parts over private keys; the cells of the result are in the order of their keys."""
     bounds = [sum(part.bounds[i] for part in parts) for i in range(len(cold.tallies))]
     if any(bound > MAX_INT64 for bound in bounds):
         raise OverflowError
@@ -439,7 +443,7 @@ def _objects(column: NDArray[Any], read: Callable[[Any], object]) -> NDArray[Any
 
 
 def _day(days: int) -> str:
-    return _moment(days * 86_400_000_000)  # the spelling of DuckDB's dates after numpy
+    return _moment(days * 86_400_000_000)  # as DuckDB writes dates that came through numpy
 
 
 def _moment(microseconds: int) -> str:

@@ -1,6 +1,6 @@
 """Order each person's cells by a keyed PRF, to choose the cells that count.
 
-The order is a function of the salt, the person's key and the cell's key values.
+The order depends only on the salt, the person's key and the cell's key values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def mixed(words: SortKeys) -> SortKeys:
 
 
 class Hashing:
-    """Keyed PRF of persons and cells under one salt; it needs the hashes of private texts."""
+    """Keyed PRF of persons and cells under one salt; it uses the stored hashes of private texts."""
 
     def __init__(self, salt: str, texts: dict[str, SortKeys]) -> None:
         secret = hashlib.blake2b(salt.encode("ascii"), person=b"sfumato-cells").digest()

@@ -3,12 +3,12 @@
 A row arrives as a few integers. `a` holds the person and a rank, `b` holds the cell's number or
 code and a rank, and w0, w1, ... are values.
 
-With a stored cell order, the rank in `a` is that of the cell among the person's cells. The rank in
-`b` is that of the row in its cell. Without one, `a` holds the rank of the row among all rows of the
-person, and `b` holds no rank.
+With a stored cell order, the rank in `a` is the rank of the cell among the person's cells. The rank
+in `b` is that of the row in its cell. Without one, `a` holds the rank of the row among all rows
+of the person, and `b` holds no rank.
 
 A range contains all rows of its persons, in any order; the kernel sorts them. Without a stored cell
-order the persons' keys are fetched too, and the kernel computes the order (keyed_order.py).
+order, the persons' keys are fetched too, and the kernel computes the order (keyed_order.py).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SIGN: Final = np.uint64(1 << 63)
 
 @dataclass(frozen=True)
 class Extent:
-    """Size of a table: its numbers of persons, rows and codes of the private text key."""
+    """Size of a table: how many persons, rows and codes of the private text key it has."""
 
     persons: int
     rows: int
@@ -88,7 +88,7 @@ def texts_sql(cold: KernelPlan) -> str:
 
 
 def needs_keys(cold: KernelPlan) -> bool:
-    """Say whether cells have to be chosen and their order is not stored."""
+    """Return whether cells have to be chosen although no order of them is stored."""
     return must_choose_cells(cold) and not cold.has_rank
 
 
@@ -135,7 +135,10 @@ def whole_of(parts: Iterable[Part], cold: KernelPlan, extent: Extent) -> Part:
 
 
 def named(whole: Part, cold: KernelPlan, texts: dict[int, str]) -> Answer:
-    """Return the result columns: `cell`, or g0 with the texts of the codes; then t0, t1, ..."""
+    """Return the result columns: `cell`, or g0 with the texts of the codes; then t0, t1, ...
+
+    The t columns are the tallies.
+    """
     (codes,) = whole.keys
     totals = {f"t{i}": tally for i, tally in enumerate(whole.tallies)}
     if cold.cells is not None:

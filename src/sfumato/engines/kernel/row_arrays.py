@@ -17,7 +17,7 @@ Columns = dict[str, NDArray[Any]]
 
 INDEX_BITS: Final = 20  # bits of a row's index in its slice; a person has at most 10**6 rows
 ORDER_BITS: Final = (
-    24  # bits of the cell order; fixed, as a data-dependent width would couple people
+    24  # bits of the cell order; fixed, because a width that depends on data would link people
 )
 PERSON_BITS: Final = 64 - ORDER_BITS - INDEX_BITS  # bits of a person's number in a range
 MAX_INT64: Final = 2**63 - 1
@@ -28,7 +28,8 @@ class Rows:
     """Rows of a range of persons, sorted by person and row rank; person numbers start at zero."""
 
     person: SortKeys
-    cell: Int64Array | None  # identifies the row's cell, in value order; None if there is only one
+    # number of the row's cell, in value order; None if there is only one cell
+    cell: Int64Array | None
     order: SortKeys | None  # order of the row's cell for its person; None if all cells are kept
     keys: tuple[NDArray[Any], ...]
     values: tuple[NDArray[Any], ...]
@@ -71,5 +72,5 @@ class Summed:
 
 
 def must_choose_cells(cold: KernelPlan) -> bool:
-    """Say whether a person may have more cells than `max_groups` lets count."""
+    """Return whether a person may have more cells than `max_groups` lets count."""
     return cold.cells is None or cold.max_groups < cold.cells

@@ -1,6 +1,6 @@
-"""Parse PostgreSQL addresses with libpq: the role, and whether the server is on another machine.
+"""Parse PostgreSQL addresses with libpq: the role, and whether the server is another machine.
 
-An error text of libpq would quote the address, so it is dropped. The module is imported only where
+An error text of libpq would quote the address, so it is dropped. This module is imported only where
 PostgreSQL is used, because it needs psycopg.
 """
 
@@ -17,7 +17,7 @@ _OF_THE_OWNER: Final = ("passfile", "password", "sslcert", "sslkey", "sslpasswor
 
 
 def reader_address(owner: str, role: str, password: str) -> str:
-    """Return the owner's address with the reader's role, and without the owner's credentials."""
+    """Return the owner's address with the reader's role, without the owner's name and password."""
     known = _read(owner)
     kept = {name: value for name, value in known.items() if name not in _OF_THE_OWNER}
     return make_conninfo("", **{**kept, "user": role, "password": password})

@@ -1,9 +1,9 @@
 """The PostgreSQL engine: DuckDB prepares tables, PostgreSQL holds a copy, a read-only role queries.
 
 DuckDB prepares every source, so that all engines parse cells by the same rules
-(engines/ingest/cell_sql.py). The prepared rows are then copied into a table on the server. In place
-of the prepared table, a small marker file names that table. The driver (psycopg) runs only in a
-child process.
+(engines/ingest/cell_sql.py). The prepared rows are then copied into a table on the server. Where
+the prepared table would be, a small marker file names the table on the server. The driver (psycopg)
+runs only in a child process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sfumato.vault.engine_port import (
 )
 from sfumato.vault.sealed import Sealed
 
-_GRACE_S: Final = 2.0  # how long the server may take to notice its own timeout
+_GRACE_S: Final = 2.0  # seconds that the server may take to notice its own timeout
 _DEADLINE_S: Final = 60.0
 _MAX_S: Final = 5400.0
 _ROW_S: Final = 5e-6  # time per row of the slowest query (SQL window functions) on one slow core
@@ -52,7 +52,7 @@ class PostgresServer:
     owner: str = field(repr=False)
     # address of the read-only role, which runs the queries; `make_reader` creates it
     reader: str = field(repr=False)
-    role: str  # the reader's name
+    role: str  # name of the read-only role (the reader)
     schema: str = "sfumato"
 
 
@@ -69,7 +69,10 @@ class PostgresLimits:
     load_deadline_s: float = 4 * 3600.0
 
     def deadline_of(self, rows: int) -> float:
-        """Return the deadline of a query over at most `rows` rows; a function of the card alone."""
+        """Return the deadline, in seconds, of a query over at most `rows` rows.
+
+        Only the card decides it.
+        """
         if self.deadline_s is not None:
             return self.deadline_s
         return min(max(_DEADLINE_S, 10 * _ROW_S * rows), _MAX_S)
@@ -86,7 +89,7 @@ class PostgresEngine:
         *,
         memory_mb: int = 4096,
     ) -> None:
-        """Keep the salt, which orders each person's rows and cells; connect later."""
+        """Store the salt, which orders each person's rows and cells; connect later."""
         self._embedded = DuckDBEngine(salt, memory_mb=memory_mb)
         self._place = place
         self._limits = limits
@@ -139,8 +142,8 @@ class PostgresEngine:
     def prepare(self, order: PrepareOrder) -> Prepared:
         """Prepare a source and copy it to the server.
 
-        The names of the new tables are written down first. So after any interruption `forget` can
-        still remove them.
+        The names of the new tables are written to a file first. So after any interruption, `forget`
+        can still remove them.
         """
         target, sources = Path(order.target).absolute(), len(order.sources)
         before = read_marker(order.target, "postgres")
@@ -207,7 +210,7 @@ class PostgresEngine:
     def make_reader(self, password: str | None) -> tuple[str, ...] | None:
         """Create the schema and the reader role; return the restrictions that could not be set.
 
-        The owner role may lack the right to set some of them. Without a password the reader must
+        The owner role may lack the right to set some of them. Without a password, the reader must
         exist already, and only gets access to the schema. Return None on failure.
         """
         answer = self._held.ask({"do": "reader", "password": password}, START_S)

@@ -1,7 +1,7 @@
 """Find excess privileges of the PostgreSQL reader role: all beyond reading the prepared tables.
 
-The check runs in the driver, on the same connection as the queries and before any of them. It looks
-at the effective privileges on all objects, so it also finds an unexpected grant.
+The check runs in the driver process, on the same connection as the queries and before any of them.
+It looks at the effective privileges on all objects, so it also finds an unexpected grant.
 
 It ignores what every role may do and only a superuser can revoke: sleep, advisory locks, empty
 large objects (docs/explanation/sharp-edges.md).
@@ -22,7 +22,7 @@ _OF_THE_SERVER: Final = (
     "n.nspname IN ('pg_catalog', 'information_schema') OR n.nspname ~ '^pg_(toast|temp)'"
 )
 _SEEN: Final = "c.relkind IN ('r', 'p', 'v', 'm', 'f')"
-# every role may update pg_settings: this is SET, and changes only the role's own session
+# every role may update pg_settings; that is SET, and changes only the role's own session
 _WRITES: Final = f"""EXISTS (SELECT FROM pg_class c WHERE {_SEEN}
     AND c.oid <> 'pg_catalog.pg_settings'::regclass
     AND (has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')

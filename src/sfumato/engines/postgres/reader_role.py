@@ -1,12 +1,13 @@
 """Create the PostgreSQL reader role, which can read the tables of one schema and nothing else.
 
 Limits that an operator has to know:
+
 - Only a superuser can set `log_statement`, `log_min_duration_statement` and the like. They are set
   for the role if the owner is allowed to. A user who can change the server's configuration can
   log bound parameters, which include the secret salt. The reader's sessions set what they can.
 - Every role may read the catalogues (names and sizes of tables, never values) and sleep.
-  statement_timeout and the engine's own deadline end that.
-- REVOKE FROM PUBLIC applies to the whole database: give sfumato its own database.
+  statement_timeout and the engine's own deadline end a sleep.
+- REVOKE FROM PUBLIC applies to the whole database: give sfumato a database of its own.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def welcome_reader(owner: str, schema: str, role: str) -> None:
 
 
 def unmake_reader(owner: str, schema: str, role: str, *, with_role: bool) -> None:
-    """Drop the empty schema, and the role if `with_role`; cleans up after a failed `init`."""
+    """Drop the empty schema, and the role if `with_role`; used after a failed `init`."""
     with psycopg.connect(owner, autocommit=True) as link:
         row = link.execute("SELECT current_database()").fetchone()
         database = sql.Identifier(str(row[0]) if row else "")
@@ -114,7 +115,7 @@ def _password(link: psycopg.Connection[Any], role: str, password: str | None) ->
 
 
 def _wanted(link: psycopg.Connection[Any], role: str) -> Iterator[tuple[str, sql.Composed]]:
-    """Yield the restrictions that may need a superuser: a name and its statement."""
+    """Yield the restrictions that may need a superuser: each as a name and a statement."""
     reader = sql.Identifier(role)
     for name, value in _LOGS.items():
         text = sql.SQL("ALTER ROLE {} SET {} = {}")

@@ -57,7 +57,7 @@ class _Numbers(Loader):
 
 
 def extent_of(link: Link, cold: KernelPlan) -> Extent:
-    """Return the extent of the plan's table: its numbers of persons, rows and codes."""
+    """Return the size of the plan's table: its numbers of persons, rows and codes."""
     found = link.execute(extent_sql(cold).encode()).fetchone()
     return Extent(*map(int, found or ()))
 

@@ -51,7 +51,8 @@ class PostgresTables:
 
     look_s: float = 15.0
     fetch_s: float = 900.0
-    memory_mb: int = 2048  # address space; the child streams the rows piece by piece
+    # limit of the child's address space; the child streams the rows piece by piece
+    memory_mb: int = 2048
 
     def check(self, address: str) -> None:
         """Refuse an address that is not PostgreSQL's, or that is remote and sets no `sslmode`."""
@@ -72,7 +73,7 @@ class PostgresTables:
         return [(str(name), str(kind)) for name, kind in said["columns"]]
 
     def fetch(self, wanted: TableThere, target: Path, most: int) -> None:
-        """Write the rows, at most `max_bytes` bytes, into the existing file `target`; or refuse."""
+        """Write the rows, at most `most` bytes, into the existing file `target`; or refuse."""
         order: Header = {"do": "fetch", "target": str(target.absolute()), "most": most}
         self._asked(wanted, order, self.fetch_s)
 

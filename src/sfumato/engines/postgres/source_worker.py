@@ -20,7 +20,7 @@ from sfumato.engines.shared.driver_process import RequestHandler, serve
 from sfumato.engines.shared.message_frames import Header
 from sfumato.system.csv_writer import NO_VALUE
 
-# Privileges that the role must not have. What else it may read is the operator's responsibility.
+# Privileges that the role must not have. Which other tables it may read is the operator's decision.
 CLOSED: Final = (
     "superuser", "create-roles", "create-databases", "owner-of-something", "create-in-database",
     "create-in-schema", "write", "files",
@@ -60,7 +60,7 @@ Link = psycopg.Connection[Any]
 
 
 class ReportedFailure(Exception):
-    """A failure that is reported to the parent, as one of our own constant words."""
+    """A failure that is reported to the parent process as one of our own constant words."""
 
 
 def columns(request: Header) -> bytes:
@@ -71,7 +71,7 @@ def columns(request: Header) -> bytes:
 
 
 def fetch(request: Header) -> bytes:
-    """Write the table's rows to the file as tab-separated text; too many bytes are refused."""
+    """Write the table's rows to the file as tab-separated text; refuse too many bytes."""
     max_bytes = int(str(request["most"]))
     resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
     with (
@@ -137,7 +137,7 @@ def _answer(**facts: object) -> bytes:
 
 
 def _told(deed: RequestHandler) -> RequestHandler:
-    """Wrap a request handler: a `ReportedFailure` exception becomes an answer with its word."""
+    """Wrap a request handler: it answers a `ReportedFailure` with the failure's word."""
 
     def done(request: Header) -> bytes:
         try:

@@ -1,4 +1,7 @@
-"""Child process of the PostgreSQL engine: it copies tables in, and queries them as the reader."""
+"""Child process of the PostgreSQL engine: it copies tables to the server, and queries them.
+
+Queries run under the read-only role (the reader).
+"""
 
 from __future__ import annotations
 
@@ -34,13 +37,13 @@ CONNECTIONS: Final = (
     2  # parallel connections that fetch rows; PostgreSQL gives a query two workers too
 )
 _OURS: Final = re.compile(r"rows_[0-9a-f]{24}_[0-9]{1,3}")
-# They detect a dead server within a minute.
+# These settings detect a dead server within a minute.
 _CONNECTION_OPTIONS: Final[dict[str, Any]] = {
     "autocommit": True, "connect_timeout": 10, "keepalives_idle": 20, "keepalives_interval": 10,
     "keepalives_count": 3, "tcp_user_timeout": 60_000,
 }  # fmt: skip
-# Settings that a role may change for its session. Bound parameters stay out of the server's error
-# log, dates have one spelling, and a lost client ends its query.
+# Settings that a role may change for its session. They keep bound parameters out of the server's
+# error log, give dates one format, and end the query of a lost client.
 _SESSION: Final = {
     "log_parameter_max_length_on_error": "0",
     "debug_print_parse": "off",
@@ -91,7 +94,7 @@ class WorkerState:
     def count_period(self, request: Header) -> bytes:
         """Count one period of a stream, as bytes; the server counts rows per person.
 
-        No connection stays in use while the counts are merged with the local state.
+        No connection stays in use while the counts are merged with the local state of the stream.
         """
         timeout, memory_mb = str(request["timeout_ms"]), int(str(self.start["memory_mb"]))
 
@@ -132,7 +135,7 @@ class WorkerState:
         return {n: _array(n, values) for n, values in zip(names, columns, strict=True)}
 
     def _first_connection(self) -> Link:
-        """Return the first connection; if it fails, no row was read, so raise `HostEnded`."""
+        """Return the first connection; if it fails, raise `HostEnded`, because no row was read."""
         with suppress(psycopg.OperationalError):
             return self._connection(0)
         raise HostEnded(START)
@@ -177,7 +180,7 @@ class WorkerState:
         return json.dumps(make_reader(owner, schema, role, str(request["password"]))).encode()
 
     def unreader(self, request: Header) -> bytes:
-        """Drop the empty schema, and the reader role if it was created here."""
+        """Drop the empty schema, and the reader role if this engine created it."""
         owner, schema, role = (str(self.start[name]) for name in ("owner", "schema", "role"))
         unmake_reader(owner, schema, role, with_role=request["with_role"] is True)
         return b""

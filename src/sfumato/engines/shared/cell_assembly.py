@@ -1,6 +1,6 @@
 """Assemble the results of a measure's SQL statements into cells; the same for every engine.
 
-A cell is one group of the answer. Each of the measure's tallies has one array over all cells.
+A cell is one group of the answer. Each tally of the measure gives one array over all cells.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LENGTH: Final = struct.Struct("<Q")
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of a measure's cells: dense if every key is public, else only those that exist."""
+    """Layout of a measure's cells: dense if every key is public, else only the cells that exist."""
 
     cells: int | None  # number of cells; None if keys are private
     keys: int  # number of grouping keys
@@ -50,7 +50,7 @@ class Layout:
 
 
 class Assembly:
-    """Builder of cells; takes the result columns of one SQL statement after the other."""
+    """Builder of cells; it takes the result columns of the SQL statements, one after the other."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -78,7 +78,7 @@ class Assembly:
         return Cells(self._in_order(), keys)
 
     def as_bytes(self) -> bytes:
-        """Serialise the cells for the pipe; avoids building one tuple per key."""
+        """Serialise the cells for the pipe, without building one tuple per key."""
         return _bytes(self._named, self._in_order())
 
     def _in_order(self) -> tuple[NDArray[np.int64], ...]:
@@ -129,7 +129,7 @@ def _plain_key(value: Any) -> object:  # Any: the type depends on the engine
 
 
 def cells_bytes(cells: Cells) -> bytes:
-    """Serialise cells; for public keys the length depends on the layout alone, not on the rows."""
+    """Serialise cells; for public keys, the length depends only on the layout, not on the rows."""
     named = None if cells.keys is None else [list(place) for place in zip(*cells.keys, strict=True)]
     return _bytes(named, cells.parts)
 

@@ -1,11 +1,9 @@
 """The cold path of a query: DuckDB selects rows, the numpy kernel bounds contributions and sums.
 
 The kernel is `engines/kernel/contribution_bounding.py`. The path serves queries that no stored
-ranks or stored sums can answer.
-
-The measure and the card alone decide whether a query takes this path. The worker receives one SQL
-statement and the meaning of its result columns. It runs the statement for one range of persons at
-a time.
+ranks or stored sums can answer. Only the measure and the card decide whether a query takes this
+path. The worker receives one SQL statement and the meaning of its result columns. It runs the
+statement for one range of persons at a time.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ from sfumato.query.printing.expressions import (
 from sfumato.query.printing.from_clause import stored_name, table_name
 from sfumato.query.printing.statements import ADDED
 
-NULL: Final = -(2**63)  # marks a missing value; no physical number is beyond 2**62
+NULL: Final = -(2**63)  # marks a missing value; every stored number is within +-2**62
 MAX_SLOTS: Final = 16  # most groups per person that the kernel separates without sorting
 KeyKind = Literal["code", "number", "boolean", "date", "timestamp", "text"]
 
@@ -64,7 +62,7 @@ class KernelKey:
 class KernelTally:
     """A tally over the column w{value}, with its scale, offset and clamping bounds.
 
-    `value` is -1 if the tally needs no column. For a count of values, the column has only flags.
+    `value` is -1 if the tally needs no column. For a count of values, the column holds only flags.
     """
 
     kind: str
@@ -77,11 +75,12 @@ class KernelTally:
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """Kernel plan of a query; the statement's last two parameters are a range of persons."""
+    """Kernel plan of a query; the last two parameters of the statement are a range of persons."""
 
     sql: str
     parameters: tuple[Bound, ...]
-    cells: int | None  # number of cells if all keys are public; None if not, then see `keys`
+    # number of cells if all keys are public; otherwise None, and `keys` describes them
+    cells: int | None
     keys: tuple[KernelKey, ...]
     has_rank: bool  # whether the result has stored ranks of groups (place) and of their rows (rr)
     values: int
@@ -89,7 +88,7 @@ class KernelPlan:
     max_groups: int
     max_rows: int
     row_counts_table: str  # the table of row counts by which persons are split into ranges
-    has_slot: bool = False  # the SQL already bounds contributions; each person has few groups
+    has_slot: bool = False  # the SQL already bounds contributions, and each person has few groups
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as JSON, to send it to a worker."""
@@ -109,7 +108,7 @@ class KernelPlan:
 
 
 def lower_to_kernel(measure: Measure, known: PreparedTable) -> KernelPlan | None:
-    """Lower a measure to a kernel plan; return None if the kernel cannot compute it."""
+    """Return the kernel plan of a measure, or None if the kernel cannot compute the measure."""
     if not (known.by_person and measure.by_person) or measure.source is not None:
         return None
     if measure.joins or any(tally.kind not in ADDED for tally in measure.tallies):
@@ -137,7 +136,7 @@ def lower_to_kernel(measure: Measure, known: PreparedTable) -> KernelPlan | None
 
 
 def _has_slot(measure: Measure, group: Group | None) -> bool:
-    """Say whether stored ranks alone decide which rows count, with few groups per person."""
+    """Return whether stored ranks alone decide which rows count, with few groups per person."""
     if group is None or group.code is None or measure.where is not None:
         return False
     return measure.is_public and measure.max_groups <= MAX_SLOTS
@@ -195,7 +194,7 @@ def _statement(
         columns.append(Text("rr"))
     else:
         columns += [Text(f"{group.row_rank} AS rr"), Text(f"{group.group_rank} AS place")]
-        if measure.where is None:  # a filter could remove groups that the ranks let count
+        if measure.where is None:  # a filter could remove groups that the ranks count
             bounds = f" AND rr <= {measure.max_rows} AND place <= {measure.max_groups}"
     keys = _keys(measure, known, group)
     named = () if bounds else keys  # a row without a key has a null rank: the bounds exclude it
@@ -232,7 +231,7 @@ def _key(key: Key, known: PreparedTable) -> Text:
     if key.size is not None:
         code = filled("CAST({} AS BIGINT)", text)
         if isinstance(key.value, Ref) and key.value.column.startswith("k"):
-            return code  # a stored code is in its range or null: no check is needed
+            return code  # a stored code is in its range or null, so no check is needed
         return filled(f"CASE WHEN {{}} BETWEEN 0 AND {key.size - 1} THEN {{}} END", code, code)
     read = kernel_key(key, known)
     if read is None:

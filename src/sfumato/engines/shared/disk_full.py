@@ -1,6 +1,6 @@
 """Detect a full disk or memory file system, and refuse with a constant message.
 
-Without this test a full disk would look like a damaged source.
+Without this test, a full disk would look like a damaged source.
 """
 
 from __future__ import annotations
@@ -29,5 +29,5 @@ def is_full(error: Exception) -> bool:
     """Say whether a write failed because no space was left."""
     if isinstance(error, OSError):
         return error.errno in _FULL
-    said = str(error)  # never passed on: another error text could quote a value
+    said = str(error)  # never passed on, because an error text could quote a value
     return isinstance(error, _OF_DISK) and any(os.strerror(code) in said for code in _FULL)

@@ -6,7 +6,7 @@ The kernel then bounds contributions.
 
 If a person has more cells than may count, the kernel takes the first ones in a secret order. This
 is the order stored with the copy, which is that of query/printing/statements.py. Without a stored
-order it is the kernel's own keyed order, as for DuckDB. Private keys without a stored order use
+order, it is the kernel's own keyed order, as for DuckDB. Private keys without a stored order use
 plain SQL instead.
 """
 
@@ -38,7 +38,7 @@ _PLACES: Final = 1 << INDEX_BITS
 def lower_to_kernel(
     measure: Measure, stored: Stored, dialect: Dialect, table: str
 ) -> KernelPlan | None:
-    """Lower a measure to a kernel plan for the driver; return None if plain SQL must answer it."""
+    """Return the kernel plan of a measure for the driver; None if plain SQL must answer it."""
     if not measure.by_person or measure.source is not None or measure.joins or not stored.is_packed:
         return None
     if any(tally.kind not in ADDED for tally in measure.tallies):
@@ -95,7 +95,8 @@ class _Printer:
     def _names(self) -> str:
         names = ["a", *(["b"] if self.measure.keys else [])]
         names += [f"w{i}" for i in range(len(self.values))]
-        if self.dialect == "postgres":  # the overhead of a row exceeds the cost of its values
+        # because the overhead of a row exceeds the cost of its values
+        if self.dialect == "postgres":
             return ", ".join(f"array_agg({name}) AS {name}" for name in names)
         return ", ".join(names)
 

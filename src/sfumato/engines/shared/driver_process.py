@@ -1,7 +1,7 @@
 """Child process for a third-party database driver (psycopg, PySpark), and its serving loop.
 
-A driver's errors, logs and hangs stay in a process that the parent can kill. Only integers and keys
-come back.
+A driver's errors, logs and hangs stay in a process that the parent can kill. It returns only
+integers and keys.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DriverChild(Child):
     """Child process that runs a worker module of `engines/`, and the processes that it starts."""
 
     def is_ready(self) -> bool:
-        """Say whether the process is ours and alive, without reaping a dead one (see kill)."""
+        """Return whether the process is ours and alive, without reaping a dead one (see `kill`)."""
         if self.owner != os.getpid() or self._process.returncode is not None:
             return False
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -37,7 +37,7 @@ class DriverChild(Child):
     def kill(self) -> None:
         """Kill the process and its own children (a JVM), and close the pipes.
 
-        Until the process is reaped, no other process or process group can get its id.
+        The process is not reaped before that, so no other process or process group can have its id.
         """
         if self.owner == os.getpid() and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -48,7 +48,7 @@ class DriverChild(Child):
 class DriverHandle:
     """The single driver process of an engine, started on first use; a lock serialises requests.
 
-    After a fork, the new process starts its own driver. The driver ends when this process ends.
+    After a fork, the new process starts its own driver. The driver ends when its parent ends.
     """
 
     def __init__(self, module: str, start: Header) -> None:
@@ -61,8 +61,8 @@ class DriverHandle:
     def measure(self, request: Header, layout: Layout, deadline_s: float) -> Sealed[Cells] | None:
         """Return the cells that the driver computed, sealed; None if the driver failed.
 
-        A driver that gave no answer has been killed. Raise `EngineLost` if the host ended the
-        driver, or if it could not start.
+        A driver without an answer has been killed. Raise `EngineLost` if the host ended the driver,
+        or if it could not start.
         """
         answer, lost = self._ask(request, deadline_s)
         if lost is not None:
@@ -75,7 +75,7 @@ class DriverHandle:
         return self._ask(request, deadline_s)[0]
 
     def _ask(self, request: Header, deadline_s: float) -> tuple[bytes | None, str | None]:
-        """Return the body of the driver's answer; or None, and the host's cause if it has one."""
+        """Return the driver's answer or None, and the cause if the host ended the driver."""
         with self._lock.lock:
             child = self._ready()
             answer = None if child is None else child.ask(request, deadline_s)
@@ -116,7 +116,7 @@ class DriverHandle:
 
     def _ready(self) -> DriverChild | None:
         if self._child is not None and not self._child.is_ready():
-            self._child.kill()  # processes that a dead driver started may still run
+            self._child.kill()  # processes that a dead driver started may still be running
             self._child = None
         if self._child is None:
             try:
@@ -159,7 +159,7 @@ def _answer(handlers: Mapping[str, RequestHandler], request: Header) -> bytes:
 
 
 def _leave(code: int) -> NoReturn:
-    """Exit, and kill our process group (a JVM) if we lead one."""
+    """Exit; if we lead a process group (with a JVM), kill the group."""
     if os.getpgid(0) == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(code)

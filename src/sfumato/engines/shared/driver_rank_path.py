@@ -2,8 +2,8 @@
 
 It serves the most common query: one grouping key and no filter. Rows are grouped by `k3` alone, or
 by the private texts `v3`. Then `g3` is the rank of a row's cell among the person's cells. `n3` is
-the rank of the row among the person's rows in that cell. Both use the secret order that
-query/printing/statements.py prints.
+the rank of the row among the person's rows in that cell. Both ranks use the secret order of
+query/printing/statements.py.
 
 The ranks of a key serve only the grouping by exactly that key (soundness rule 10). Queries with a
 filter or clamped sums use driver_cold_path.py.
@@ -32,9 +32,9 @@ class Stored:
 
     @staticmethod
     def read(shape: Any, is_ours: bool) -> Stored:  # from our own marker file
-        """Parse a table's entry; `is_ours` says whether the ranks were made with our secret.
+        """Parse a table's entry; `is_ours` says whether the ranks were made with our secret salt.
 
-        Ranks that another secret made are not used.
+        Ranks that were made with another salt are not used.
         """
         packed = bool(shape.get("packed", False))
         if not is_ours:
@@ -43,7 +43,7 @@ class Stored:
 
 
 def stored_place(measure: Measure, stored: Stored) -> int | None:
-    """Return the index of the column whose stored ranks fit the measure's grouping, or None."""
+    """Return the index of the column whose stored ranks match the measure's grouping, or None."""
     if measure.source is not None or not measure.by_person or measure.joins:
         return None
     if len(measure.keys) != 1:
@@ -94,7 +94,7 @@ def by_ranks(measure: Measure, place: int, dialect: Dialect, table: str) -> Stat
 def _total(tally: Tally, values: tuple[Expr, ...], dialect: Dialect) -> str:
     if tally.kind == "rows":
         return "count(*)"
-    if tally.value is None:  # a person who counts in a cell has exactly one first row there
+    if tally.value is None:  # a person who counts in a cell has exactly one row of rank 1 there
         return "count(CASE WHEN nth = 1 THEN 1 END)"
     column = f"w{values.index(tally.value)}"
     if tally.kind == "values":

@@ -19,7 +19,7 @@ _SPARK: Final = re.compile(
     r"(?:\?(?P<more>.*))?",
     re.ASCII,
 )
-# Settings that an owner may change: resources only, none that affects privacy or exactness.
+# Settings that an owner may change: they affect resources only, not privacy or exactness.
 _SETTINGS: Final = frozenset(
     {
         "spark.cores.max", "spark.driver.memory", "spark.executor.cores", "spark.executor.memory",

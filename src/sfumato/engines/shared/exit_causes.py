@@ -14,7 +14,7 @@ from typing import Final
 
 from sfumato.vault.engine_port import MEMORY, SIGNAL
 
-_ENDS_S: Final = 5.0  # how long a process may run on after it has closed its pipes
+_ENDS_S: Final = 5.0  # seconds that a process may still run after it has closed its pipes
 _LOOK_S: Final = 0.001
 # Signals that only another process sends. A CPU fault, abort(3) or our own RLIMIT_AS never raises
 # them. RLIMIT_CPU would, but we never set it.
@@ -27,7 +27,7 @@ _MACHINE: Final = Path("/proc/vmstat")
 
 
 def signal_of(process: int) -> int | None:
-    """Return the signal that ended our child, or None; the child is not reaped."""
+    """Return the signal that ended our child, or None; the child stays unreaped."""
     until = time.monotonic() + _ENDS_S
     while True:
         try:
@@ -42,7 +42,7 @@ def signal_of(process: int) -> int | None:
 
 
 def cause_of(number: int | None, before: int | None, after: int | None) -> str | None:
-    """Classify a signal as a cause of the host, SIGNAL or MEMORY; None if the query is the cause.
+    """Return the cause of the host for a signal, SIGNAL or MEMORY; None if the query is the cause.
 
     `before` and `after` are the kernel's counts of out-of-memory kills. An out-of-memory kill can
     depend on how much the child has read, so MEMORY is a separate cause. SIGKILL also counts as
@@ -57,8 +57,7 @@ def cause_of(number: int | None, before: int | None, after: int | None) -> str |
 def oom_kills() -> int | None:
     """Return the kernel's count of out-of-memory kills; None if it is unknown.
 
-    It is the sum of the host's count and the count of our control group, which includes our
-    children.
+    It is the host's count plus the count of our control group, which includes our children.
     """
     machine = _counted(_MACHINE)
     group = sum(_counted(place) or 0 for place in _places_of_group())

@@ -18,7 +18,7 @@ class Room:
     memory_mb: int
     threads: int
     spill: str
-    paths: tuple[str, ...]  # files that it may open besides its own, such as the sources
+    paths: tuple[str, ...]  # files that it may open besides its own database, such as the sources
 
 
 def open_locked(database: str, room: Room, *, read_only: bool) -> duckdb.DuckDBPyConnection:
@@ -41,7 +41,7 @@ def checkpoint(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def lock_statements(room: Room) -> tuple[str, ...]:
-    """Return the SET statements that lock a connection; their order matters.
+    """Return the SET statements that lock a connection, in the order in which they must run.
 
     For example, `temp_directory` cannot be set once external access is disabled.
     """
@@ -57,9 +57,9 @@ def lock_statements(room: Room) -> tuple[str, ...]:
         "SET enable_external_access = false",
         f"SET memory_limit = '{room.memory_mb} MiB'",
         f"SET threads = {room.threads}",
-        # DuckDB 2.0 turns row_number() <= k into an arg_min, up to three times slower. Its
-        # statistics propagation makes some CASE conditions fail or select other rows, depending on
-        # *other people's* rows (decision 0010).
+        # DuckDB 2.0 rewrites row_number() <= k to an arg_min, which is up to three times slower.
+        # Its statistics propagation makes some CASE conditions fail or select other rows, depending
+        # on *other people's* rows (decision 0010). So both optimisers are disabled.
         "SET disabled_optimizers = 'top_n_window_elimination,statistics_propagation'",
         "SET enable_progress_bar = false",
         "SET lock_configuration = true",

@@ -1,4 +1,4 @@
-"""Scratch folders in memory for a vault that is encrypted at rest; the parent's side.
+"""Scratch folders in memory for a vault that is encrypted at rest; the parent process's side.
 
 Rows of such a vault may be in plain text only on a memory file system.
 """
@@ -21,20 +21,23 @@ _SEED: Final = 32
 
 @dataclass(frozen=True)
 class MemoryScratch:
-    """Key of the encrypted files on disk, and a source of private folders in memory."""
+    """Holds the key of the encrypted files on disk; creates private folders in memory."""
 
     key: bytes = field(repr=False)
     draw: Callable[[int], bytes] = field(repr=False)
     drafts: Drafts
 
     def said(self) -> Header:
-        """Return the message with the key for a worker; each worker gets its own random seed."""
+        """Return the message with the key for a worker.
+
+        Each worker gets a random seed of its own.
+        """
         return {"key": self.key.hex(), "seed": self.draw(_SEED).hex()}
 
 
 @contextmanager
 def work_for(shelter: MemoryScratch | None, out: Path) -> Iterator[Path]:
-    """Yield a folder for plain-text rows: `out` itself, or one in memory for a sealed vault."""
+    """Yield a folder for plain-text rows: `out`, or one in memory for an encrypted vault."""
     if shelter is None:
         yield out
         return
@@ -43,7 +46,7 @@ def work_for(shelter: MemoryScratch | None, out: Path) -> Iterator[Path]:
 
 
 def check_sealable(shelter: MemoryScratch | None, card: Card) -> None:
-    """Refuse a card with people's folders: a sealed vault cannot store them.
+    """Refuse a card with people's folders: an encrypted vault cannot store them.
 
     Programs read these folders directly, so they cannot be encrypted.
     """

@@ -29,7 +29,7 @@ def read_frame(read: Callable[[int], bytes]) -> tuple[Header, bytes]:
 
 
 def statement_json(statement: Statement) -> Header:
-    """Serialise a statement for a worker; null marks the parameters where it binds the salt."""
+    """Serialise a statement for a worker; null marks the parameters to which it binds the salt."""
     return {
         "sql": statement.sql,
         "parameters": [None if p is Secret.SALT else p for p in statement.parameters],

@@ -1,6 +1,6 @@
 """Stable pseudonyms of persons (`who`, 32 bytes), kept locally for a copy on PostgreSQL or Spark.
 
-A stream needs them to recognise a person in another version of the data
+A stream needs pseudonyms to recognise a person in another version of the data
 (continual_counting.proof.md). The remote engine does not need them. They stay on this machine, in a
 file that only the vault's owner may read.
 """
@@ -26,7 +26,7 @@ def names_in(work: str) -> Path:
 
 
 def copy_names(connection: duckdb.DuckDBPyConnection, work: str) -> None:
-    """Export the pseudonyms of a prepared table; does nothing if the rows belong to no person."""
+    """Export the pseudonyms of a prepared table; do nothing if the rows belong to no person."""
     found = connection.execute(_ARE_THERE).fetchone()
     if found == (1,):
         into = f"{quoted(str(names_in(work)))} (FORMAT parquet)"
@@ -36,8 +36,8 @@ def copy_names(connection: duckdb.DuckDBPyConnection, work: str) -> None:
 def publish_names(work: Path, target: Path, stem: str) -> dict[str, str]:
     """Move the pseudonym file next to the copy's target; return its entry for the marker file.
 
-    Each copy has its own file name. Every preparation numbers persons anew, so the same number in
-    another copy's file is another person.
+    Each copy has its own file name. Every preparation numbers persons anew, so a number belongs to
+    different persons in different copies.
     """
     made = names_in(str(work))
     if not made.is_file():

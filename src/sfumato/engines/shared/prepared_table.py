@@ -1,7 +1,7 @@
 """Metadata of a prepared table: how it is stored; derived from the card, never from the rows.
 
 Preparation writes it to a small JSON file next to the table. A table without this file was prepared
-by an older version: it has no stored ranks, and plain SQL answers every query.
+by an older version. It has no stored ranks, so plain SQL answers every query.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sfumato.vault.card.columns import Column, ColumnType
 from sfumato.vault.card.data_card import Card, Table
 
 VERSION: Final = 3
-CROWD_BITS: Final = 4  # rows are counted per 2**4 persons, to split work into even ranges
+CROWD_BITS: Final = 4  # rows are counted per 2**4 persons, to split work into ranges of equal size
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class PreparedTable:
     )
 
     def is_coded(self, place: int) -> bool:
-        """Say whether the column's private texts are dictionary-encoded: c3 and table texts3."""
+        """Return whether the column's private texts are dictionary-encoded: c3, table texts3."""
         return self.by_person and self.types[place] == "text" and not self.keyed[place]
 
     def is_ranked(self, place: int) -> bool:
-        """Say whether the column has stored ranks of groups and rows: gr3 and rr3."""
+        """Return whether the column has stored ranks of groups and rows, as gr3 and rr3."""
         return self.by_person and (self.keyed[place] or self.types[place] == "text")
 
     def texts(self, place: int) -> str:
@@ -89,7 +89,10 @@ def read_prepared_table(table: Path) -> tuple[PreparedTable, ...]:
 
 @lru_cache(maxsize=256)
 def _known_at(path: Path, _file: tuple[int, ...]) -> tuple[PreparedTable, ...]:
-    """Read the metadata; cached by path and file identity, so that a new file is read again."""
+    """Read the metadata.
+
+    The cache key includes the file's identity, so a new file is read again.
+    """
     try:
         shape: Any = json.loads(path.read_text("ascii"))  # our own file, so it is trusted
     except (OSError, ValueError):

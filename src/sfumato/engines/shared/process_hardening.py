@@ -1,6 +1,6 @@
 """Harden a child process that reads rows: no stray output, no core dump, no memory access.
 
-Each such child calls it first.
+Each such child process calls `harden_process` first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 _DUMPABLE: Final = 4  # PR_SET_DUMPABLE
-_OOM_SCORE: Final = "500"  # blocks of programs have 1000: the kernel kills them first
+_OOM_SCORE: Final = "500"  # blocks of programs have 1000, so the kernel kills them first
 
 
 def disable_dumps() -> None:
@@ -40,6 +40,6 @@ def harden_process() -> tuple[int, int]:
 
 
 def _raise_oom_score() -> None:
-    """Make the OOM killer prefer us to the door process: we can restart and read rows again."""
+    """Make the OOM killer prefer us to the door: a worker can restart and read rows again."""
     with contextlib.suppress(OSError):  # not Linux, or a kernel that does not allow it
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, "ascii")

@@ -3,11 +3,12 @@
 Proof: engines/kernel/ranks.proof.md.
 
 `gr3` is the rank of a row's group among the person's groups of column 3. `rr3` is the rank of the
-row in that group, `rr` its rank among all rows of the person. The ranks serve only a grouping by
-exactly that column, or no grouping, without a filter (soundness rule 10).
+row in that group, and `rr` its rank among all rows of the person. The ranks serve only a grouping
+by exactly that column, or no grouping, without a filter (soundness rule 10).
 
-A query within the card's own bounds uses precomputed sums where they exist, which is faster
-(stored_parts.py). A query that neither serves uses the cold path (cold_path.py) or plain SQL.
+A query within the card's own bounds uses precomputed sums if they exist, which is faster
+(stored_parts.py). A query that neither ranks nor sums can answer uses the cold path (cold_path.py)
+or plain SQL.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from sfumato.query.printing.statements import ADDED, Statement, linear
 
 @dataclass(frozen=True)
 class Group:
-    """A stored grouping: the columns with its code and its ranks; no code means no grouping."""
+    """A stored grouping: the columns with its code and its ranks.
+
+    Without a code, it is the grouping into one group.
+    """
 
     code: str | None
     group_rank: str | None
@@ -36,10 +40,10 @@ class Group:
 
 
 def lower_stored(measure: Measure, known: PreparedTable) -> tuple[Statement, ...] | None:
-    """Lower a measure to statements over stored sums and ranks, or return None.
+    """Return statements over stored sums and ranks that answer a measure, or None.
 
-    Counts and sums use stored parts if these serve, else stored ranks. Each histogram has its own
-    statement over ranks. If one tally cannot be served, the result is None.
+    Counts and sums use stored parts if these can answer them, else stored ranks. Each histogram has
+    its own statement over ranks. If one tally cannot be answered, the result is None.
     """
     if measure.selected_keys is not None:
         return None
@@ -62,7 +66,7 @@ def _parts(measure: Measure, known: PreparedTable) -> Statement | None:
 
 
 def lower_ranked(measure: Measure, known: PreparedTable) -> Statement | None:
-    """Return the statement that counts and sums by stored ranks, or None if they do not serve."""
+    """Return the statement that counts and sums by stored ranks, or None if ranks cannot answer."""
     if any(t.kind not in ADDED or t.clamp is not None for t in measure.tallies):
         return None
     group = _served(measure, known)
@@ -70,7 +74,7 @@ def lower_ranked(measure: Measure, known: PreparedTable) -> Statement | None:
 
 
 def lower_histogram(measure: Measure, known: PreparedTable, place: int) -> Statement | None:
-    """Return the statement of one histogram by stored ranks, or None if they do not serve."""
+    """Return the statement of one histogram by stored ranks, or None if ranks cannot answer."""
     tally, group = measure.tallies[place], _served(measure, known)
     if tally.kind != "histogram" or group is None or group.texts is not None:
         return None
@@ -87,7 +91,7 @@ def lower_histogram(measure: Measure, known: PreparedTable, place: int) -> State
 
 
 def _served(measure: Measure, known: PreparedTable) -> Group | None:
-    """Return the stored grouping of a measure without filter, join or per-person table."""
+    """Return the stored grouping of a measure without filter, join or per-person table, or None."""
     if not measure.by_person or measure.source is not None or measure.where is not None:
         return None
     return None if measure.joins else stored_group(measure, known)
@@ -108,7 +112,7 @@ def stored_group(measure: Measure, known: PreparedTable) -> Group | None:
 
 
 def stored_place(key: Key, known: PreparedTable) -> int | None:
-    """Return the index of the ranked column that the key is exactly, or None.
+    """Return the index of the ranked column that is the key, or None.
 
     The key is the column's declared codes or its private texts.
     """
@@ -155,7 +159,7 @@ def _tally(tally: Tally, group: Group) -> Text:
     match tally.kind:
         case "rows":
             return Text("count(*)")
-        case "people":  # each person has exactly one first row in a group
+        case "people":  # each person has exactly one row of rank 1 in a group
             return Text(f"count(*) FILTER ({group.row_rank} = 1)")
         case "values":
             return filled("count({})", _value(tally.value))

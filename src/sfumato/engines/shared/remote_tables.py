@@ -1,6 +1,6 @@
 """Tables on a database server or cluster: prepare and copy one, read its marker, request a measure.
 
-PostgreSQL and Spark share this.
+PostgreSQL and Spark share this module.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from sfumato.vault.engine_port import Prepared, PrepareOrder
 def measure_request(
     measure: Measure, dialect: Dialect, names: tuple[str, ...], known: dict[str, Any], mark: str
 ) -> Header:
-    """Build the measure request for a driver, with its query path.
+    """Build the measure request for a driver, including the query path.
 
-    The measure, the card and the salt alone decide the path.
+    Only the measure, the card and the salt decide the path.
     """
     name = names[measure.table]
     stored = Stored.read(known["tables"][measure.table], known["order"] == mark)
-    statements = lower(measure, dialect, names)  # validates the measure, whichever path is used
+    # this also validates the measure, whichever path is used
+    statements = lower(measure, dialect, names)
     place = ranked_place(measure, stored)
     cold = None
     if place is not None:

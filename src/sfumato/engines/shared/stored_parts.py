@@ -8,8 +8,8 @@ rows that count). For each bounded number column, say 1, it also has `n1`, the n
 values, and `s1`, their sum in steps. `parts_all` is the same without a grouping.
 
 `firsts3` has the prefix sums of each part: the same numbers for the first 1, 2, ... rows, up to all
-rows but the last. A query with a smaller `max_rows` uses the part if the part has no more rows. If
-the part has more, the query uses its prefix of `max_rows` rows.
+rows but the last. A query with a smaller `max_rows` uses the part itself if the part has no more
+rows than that. Otherwise it uses the part's prefix of `max_rows` rows.
 
 Stored parts serve a query without a filter that is grouped by exactly that column, or by nothing.
 The query's contribution bounds must not exceed the card's.
@@ -45,12 +45,12 @@ class StoredPartsSpec:
 
     @property
     def least_rows(self) -> int:
-        """Return the smallest `max_rows` of a query that the stored parts serve."""
+        """Return the smallest `max_rows` of a query that the stored parts can answer."""
         return 1 if self.has_firsts else self.max_rows
 
 
 def parts_of(columns: Sequence[Column], max_groups: int, max_rows: int) -> StoredPartsSpec:
-    """Decide which parts to store for a table; a function of the card alone."""
+    """Decide which parts to store for a table; only the card decides it."""
     summed = tuple(i for i, column in enumerate(columns) if _fits(column, max_rows))
     groupings = 1 + sum(column.keys is not None for column in columns)
     has_firsts = groupings * max(1, len(summed)) <= MAX_PREFIX_SUMS
@@ -144,10 +144,10 @@ def _counting(place: int | None, parts: StoredPartsSpec, table: int) -> str:
 
 
 def lower_parts(measure: Measure, parts: StoredPartsSpec, column: int | None) -> Statement | None:
-    """Return the statement that sums stored parts, or None if they do not serve.
+    """Return the statement that sums stored parts, or None if they cannot answer the measure.
 
-    The caller passes a measure that stored ranks serve, grouped by the column `column` or by
-    nothing.
+    The caller passes only a measure that stored ranks can answer, grouped by the column `column` or
+    by nothing.
     """
     few = min(measure.max_groups, measure.cells)
     if not parts.least_rows <= measure.max_rows <= parts.max_rows or few > parts.max_groups:
@@ -196,7 +196,7 @@ def _tally(tally: Tally, parts: StoredPartsSpec) -> str | None:
 
 
 def _column(tally: Tally) -> int | None:
-    """Return the index of the column that the tally's value is exactly, or None."""
+    """Return the index of the column whose value is exactly the tally's value, or None."""
     match tally.value:
         case Ref(column=name) if name.startswith("v"):
             return int(name[1:])

@@ -27,7 +27,10 @@ ONE_NUMBER: Final = Layout(1, 0, (0,))
 def carried_out(
     order: CountPeriodOrder, request: Header, ask: Callable[[Header], Sealed[Cells] | None]
 ) -> Sealed[Cells]:
-    """Ask a worker to count the period; return the exact count once the state file is complete."""
+    """Ask a worker to count the period; return the exact count once the state file is complete.
+
+    The result is sealed.
+    """
     target = Path(order.target).absolute()
     spill = target.with_name("spill")
     spill.mkdir(mode=0o700)
@@ -71,7 +74,8 @@ def remote_request(
     """Return the request part for PostgreSQL or Spark: the counting SQL and the pseudonym file.
 
     The last two parameters of the SQL are a range of persons. A copy made by an older version has
-    no pseudonym file. Then no person's used rows can be found, and `EngineStopped` is raised.
+    no pseudonym file. Then the rows that a person has used cannot be found, and `EngineStopped` is
+    raised.
     """
     names = known.get("people")
     if not isinstance(names, str):

@@ -1,12 +1,12 @@
 """Export a prepared DuckDB table for PostgreSQL (CSV) or Spark (Parquet).
 
-`person_key` becomes text, because queries only use its spelling. `row_key` becomes a signed number
+`person_key` becomes text, because queries only use its text form. `row_key` becomes a signed number
 in the same order.
 
 A table with persons also gets the ranks of cells and rows in the secret order, for each column of
 declared keys or private texts. So common queries need no sorting (driver_rank_path.py).
 
-For PostgreSQL the ranks are also packed into integers. `a3` is the person and the rank of the cell
+For PostgreSQL, the ranks are also packed into integers. `a3` is the person and the rank of the cell
 among the person's cells. `b3` is the code and the rank of the row in the cell. `a` is the person
 and the rank of the row among all rows of the person.
 """
@@ -55,7 +55,7 @@ class Copied:
 
 
 def order_mark(salt: str) -> str:
-    """Return a hash that identifies the salt of the ranks, without revealing the salt."""
+    """Return a hash that identifies the salt of the ranks without revealing the salt."""
     return hashlib.sha256(f"sfumato ranks 1:{salt}".encode()).hexdigest()
 
 
@@ -150,7 +150,7 @@ def _select(types: dict[str, str], copied: Copied, table: int) -> str:
 
 
 def _one_code(place: int, table: int) -> str:
-    """Return the SQL that maps text codes: texts that are equal in the copy get one code.
+    """Return the SQL that maps text codes, so that texts that are equal in the copy share one code.
 
     The copy replaces NUL characters, so two different texts can become equal.
     """

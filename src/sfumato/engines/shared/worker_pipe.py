@@ -34,8 +34,9 @@ class WorkerPipe:
     def exit_with_parent(self) -> None:
         """Wait until the parent's end of the pipe closes, then exit.
 
-        PR_SET_PDEATHSIG is no alternative: it fires when the *thread* that started us ends, and a
-        server's threads end often. Drivers release the GIL, so this thread always gets to run.
+        PR_SET_PDEATHSIG is no alternative: it fires when the *thread* that started this process
+        ends, and a server's threads end often. Drivers release the GIL, so this thread always gets
+        to run.
         """
         poll = select.poll()
         poll.register(self.read, 0)  # hang-ups are always reported

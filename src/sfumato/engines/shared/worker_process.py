@@ -31,13 +31,15 @@ class Child(ChildProcess):
         _CHILDREN.add(self)
 
     def is_ready(self) -> bool:
-        """Say whether the process is ours (not of the parent we were forked from) and alive."""
+        """Return whether the process is alive, and ours (not of the parent we were forked from)."""
         return self.owner == os.getpid() and self._process.poll() is None
 
     def begin(self, header: Header, deadline_s: float) -> None:
-        """Send the start message; a worker that does not answer that it is ready counts as lost.
+        """Send the start message.
 
-        It has read no row yet, so no row can be the cause.
+        If the worker does not answer that it is ready, it counts as lost.
+
+        The worker has read no row yet, so no row can be the cause.
         """
         answer = self.ask(header, deadline_s)
         if answer is None or answer[0].get("ok") is not True:
@@ -46,7 +48,7 @@ class Child(ChildProcess):
 
     def ask(self, header: Header, deadline_s: float) -> tuple[Header, bytes] | None:
         """Send a request and return the answer; None if there is none, and the worker is killed."""
-        if self._is_let_go:  # other files may use its pipes' descriptors by now
+        if self._is_let_go:  # other files may use the descriptors of its pipes by now
             return None
         until = time.monotonic() + deadline_s
         answer = None
@@ -72,7 +74,7 @@ class Child(ChildProcess):
         self.forget()
 
     def forget(self) -> None:
-        """Close our ends of the pipes; the worker ends when all copies of them are closed."""
+        """Close our ends of the pipes; the worker ends when all copies of these ends are closed."""
         self._is_let_go = True
         self.let_go()
         if self.owner != os.getpid():
@@ -80,7 +82,7 @@ class Child(ChildProcess):
 
 
 class WorkerLock:
-    """Lock that serialises threads at one worker; it is unlocked in a forked process.
+    """Lock that serialises the threads that use one worker; it is unlocked in a forked process.
 
     The fork handler replaces the lock. If threads replaced it on first use, two threads could
     create two locks and read each other's answers from one pipe.
@@ -97,7 +99,10 @@ _LOCKS: Final[weakref.WeakSet[WorkerLock]] = weakref.WeakSet()
 
 
 def _forget_after_fork() -> None:
-    """Close the parent's worker pipes after a fork; else a fork would keep the workers alive."""
+    """Close the parent's worker pipes in a fork.
+
+    Otherwise the fork would keep the workers alive.
+    """
     for turn in list(_LOCKS):
         turn.lock = threading.Lock()
     for child in list(_CHILDREN):

@@ -1,6 +1,6 @@
-"""The Spark engine: DuckDB prepares tables, they are stored as Parquet, and Spark SQL queries them.
+"""The Spark engine: DuckDB prepares tables, Parquet files store them, and Spark SQL queries them.
 
-It supports `local[*]` and a standalone cluster whose machines see the folder of the tables at the
+It supports `local[*]`, and a standalone cluster whose machines see the folder of the tables at the
 same path. The driver and its JVM run in a child process, which also keeps their output.
 """
 
@@ -49,7 +49,10 @@ class SparkLimits:
     load_deadline_s: float = 4 * 3600.0
 
     def deadline_of(self, rows: int) -> float:
-        """Return the deadline of a query over at most `rows` rows; a function of the card alone."""
+        """Return the deadline, in seconds, of a query over at most `rows` rows.
+
+        Only the card decides it.
+        """
         if self.deadline_s is not None:
             return self.deadline_s
         return min(max(_DEADLINE_S, 10 * _ROW_S * rows), _MAX_S)
@@ -66,7 +69,7 @@ class SparkEngine:
         *,
         memory_mb: int = 4096,
     ) -> None:
-        """Keep the salt, which orders each person's rows and cells; the driver starts later."""
+        """Store the salt, which orders each person's rows and cells; the driver starts later."""
         self._embedded = DuckDBEngine(salt, memory_mb=memory_mb)
         self._limits = limits or SparkLimits()
         self._mark = order_mark(salt.hex())
@@ -170,7 +173,10 @@ class SparkEngine:
                 place.unlink(missing_ok=True)
 
     def self_test(self) -> tuple[str, ...]:
-        """Start Spark; return the names of settings whose actual value is not the wanted one."""
+        """Start Spark.
+
+        Return the names of the settings whose actual value differs from the wanted one.
+        """
         answer = self._held.ask({"do": "probe"}, START_S)
         if answer is None:
             raise EngineStopped

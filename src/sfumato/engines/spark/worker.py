@@ -37,7 +37,7 @@ _CONF: Final = {
     "spark.sql.files.minPartitionNum": "2",
     "spark.sql.legacy.allowNonEmptyLocationInCTAS": "false",
     "spark.redaction.regex": "(?i)secret|password|token|salt",
-    # Without these two, the SQL parser's caches grow for ever, by 5 kB per entry.
+    # Without these two settings, the SQL parser's caches grow for ever, by 5 kB per entry.
     "spark.sql.parser.manageParserCaches": "true",
     "spark.sql.parser.parserDfaCacheFlushThreshold": "20000",
 }
@@ -85,7 +85,10 @@ class WorkerState:
         return json.dumps({"tables": [copied.as_json() for copied in copies]}).encode()
 
     def probe(self, _request: Header) -> bytes:
-        """Return the settings whose actual value differs; settings that only tune are ignored."""
+        """Return the settings whose actual value differs.
+
+        Settings that only tune Spark are ignored.
+        """
         if self.session is None:
             self.session = _session(self.start)
         given: Any = self.start["conf"]  # Any: a message of the parent process
@@ -111,7 +114,7 @@ class WorkerState:
         return add_up(self.session, cold, self.extents[asked], str(self.start["salt"]))
 
     def _open(self, paths: list[tuple[str, str]]) -> None:
-        """Register the Parquet files as temporary views, unless these files are registered."""
+        """Register the Parquet files as temporary views, unless they are registered already."""
         if self.session is None:
             self.session = _session(self.start)
         found = [(name, path, Path(path).stat()) for name, path in paths]
@@ -141,7 +144,7 @@ def _session(start: Header) -> Any:  # a SparkSession
 def _set_environment(start: Header) -> None:
     """Write the configuration to a private folder; any user could read a command line."""
     base = Path(str(start["folder"]))
-    for old in base.iterdir():  # left by a killed driver, whose JVM may still be ending
+    for old in base.iterdir():  # left by a killed driver whose JVM may still be ending
         shutil.rmtree(old, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(dir=base))  # 0700
     conf, local = folder / "conf", folder / "local"

@@ -1,1 +1,1 @@
-"""Aggregate functions, one per file: sensitivity, noise, and the interval of the answer."""
+"""Aggregate functions, one per file: the sensitivity, the noise, and the interval of the answer."""

@@ -1,6 +1,6 @@
 """Interface of an aggregate function, and the noisy parts of its answer.
 
-A part is one integer per cell of GROUP BY, which the engine adds up exactly. It is released with
+A part is one integer per cell of GROUP BY, which the engine sums exactly. A part is released with
 noise, or through a private choice. An answer is computed from one or more parts.
 """
 
@@ -36,20 +36,20 @@ Mechanism = Noise | PrivateChoice | TreeMechanism
 
 @dataclass(frozen=True)
 class Choice:
-    """A private choice from a public list by integer utility, instead of a number with noise."""
+    """A private choice from a public list by integer utility; it replaces a number with noise."""
 
     kind: Literal["quantile", "top", "bounds", "above"]
-    at: Fraction = Fraction(0)  # a quantile's p
+    at: Fraction = Fraction(0)  # the p of a quantile
     names: int = 1  # the length of a top list
     threshold: int = 0  # the count that first_above looks for
 
 
 @dataclass(frozen=True)
 class Part:
-    """One integer per cell that gets noise, or a private choice, with its sensitivity.
+    """One integer per cell that gets noise or a private choice, with its sensitivity.
 
-    A row changes it by at most `per_row`. `per_person` is given instead if the tally itself bounds
-    each person's contribution to a cell, however many rows they have.
+    One row changes the integer by at most `per_row`. `per_person` is given instead if the tally
+    itself bounds each person's contribution to a cell, however many rows the person has.
     """
 
     says: str
@@ -62,16 +62,17 @@ class Part:
 
 @dataclass(frozen=True)
 class NoisyPart:
-    """A released part: numbers that anyone may see, and the noise in them.
+    """A released part: its public numbers, and the noise in them.
 
-    They are whole, except for the mean of several draws (see `dp/mechanisms/averaged_noise.py`).
+    The numbers are whole, except for the mean of several draws (see
+    `dp/mechanisms/averaged_noise.py`).
     """
 
     values: Integers | Floats
     noise: Mechanism
 
     def spread(self) -> Noise:
-        """Return the noise of a part that has the same noise in every cell."""
+        """Return the noise of the part; a part whose cells have different noise raises Bug."""
         if not isinstance(self.noise, Noise):
             raise Bug("a choice or a running count has no one noise to speak of")
         return self.noise
@@ -79,7 +80,7 @@ class NoisyPart:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A released column: the value of each cell, its standard deviation and 95 % interval."""
+    """A released column: the value of each cell, its standard deviation and its 95 % interval."""
 
     values: Sequence[object]
     std: Sequence[float | None]
@@ -94,9 +95,10 @@ class AskedAggregate:
     card: Card
     aggregate: Aggregate
     operands: tuple[ExpressionType, ...]
-    max_rows: int  # per person and cell
+    max_rows: int  # contribution bound: most rows per person and cell
     max_points: int  # most points in the public list of a private choice
-    is_of_people: bool  # each row is a person: the query has an inner SELECT
+    # True if each row is a person, because the query has an inner SELECT by person
+    is_of_people: bool
 
     @property
     def operand(self) -> ExpressionType:
@@ -107,7 +109,7 @@ class AskedAggregate:
 
     @property
     def values(self) -> tuple[Expr | None, ...]:
-        """Return the physical operands, and their key codes if keys are chosen from a list."""
+        """Return the physical operands; if keys are chosen from a list, also their key codes."""
         is_of_list = self.aggregate.verb in ("top", "first_above")
         codes = (side.code for side in self.operands if is_of_list)
         return (*(side.physical for side in self.operands), *codes)
@@ -119,10 +121,10 @@ class AskedAggregate:
 
 @dataclass(frozen=True)
 class Smooth:
-    """An aggregate as a smooth function of its parts; it is exact for exact parts.
+    """An aggregate as a smooth function of its parts; without noise, it gives the exact answer.
 
-    `rounding` is the largest rounding error that a row adds to each part, in the part's unit. Part
-    0 is the count of rows.
+    `rounding` is the largest rounding error that one row adds to each part, in the part's unit.
+    Part 0 is the count of rows.
     """
 
     of: Callable[[Sequence[Taylor]], Range]
@@ -133,8 +135,8 @@ class Smooth:
 class AggregateKind:
     """The functions that implement one verb; the registry has one entry per verb.
 
-    `unit` is given if the answer is a single part times that unit. `smooth` is given if the answer
-    is a smooth function of several parts.
+    `unit` is given if the answer is a single part times a unit. `smooth` is given if the answer is
+    a smooth function of several parts.
     """
 
     check: Callable[[AskedAggregate], None]
@@ -147,7 +149,7 @@ class AggregateKind:
 
 
 def one_each(_asked: AskedAggregate) -> Fraction:
-    """Return a unit of one: the part itself is the answer."""
+    """Return 1, the unit of an aggregate whose part itself is the answer."""
     return Fraction(1)
 
 
@@ -200,5 +202,5 @@ def in_units(steps: Integers | Floats, step: Fraction) -> list[int | float]:
 
 
 def spread_evenly(value: float, cells: int) -> list[float]:
-    """Return the same number for every cell."""
+    """Return a list with the same number for every cell."""
     return [value] * cells

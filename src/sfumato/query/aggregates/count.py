@@ -56,7 +56,7 @@ def _people_parts(_asked: AskedAggregate) -> tuple[Part, ...]:
 
 
 def _distinct_parts(asked: AskedAggregate) -> tuple[Part, ...]:
-    """Return the part that counts different values, at most `most` of them per person."""
+    """Return the part that counts distinct values, at most `most` of them per person."""
     most = 1 if not asked.card.by_person else asked.aggregate.most or asked.max_rows
     if asked.is_of_people:
         most = 1

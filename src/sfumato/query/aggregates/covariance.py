@@ -1,9 +1,9 @@
 """COVAR_SAMP(y, x), CORR(y, x), REGR_SLOPE(y, x) and REGR_INTERCEPT(y, x), over two numbers.
 
-All moments are over the rows where both numbers are known. The covariance divides by n - 1. If the
-variance of x can't be told from zero, a slope or a correlation is 0, and its interval is the whole
-public range. A released divisor C with noise of std s is stabilised by the ridge s^2/C (soundness
-rule 20).
+All moments are over the rows in which both numbers are known. The covariance divides by n - 1. If
+noise can explain the whole variance of x, a slope or a correlation is 0, and its interval is the
+whole public range. A released divisor C with noise of std s is stabilised by the ridge s^2/C
+(soundness rule 20).
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Pair:
     y: Grid
     x: Grid
     moments: tuple[Moment, ...]
-    squared: tuple[tuple[Grid, int], ...]  # numbers with a sum of squares, and its index
+    # the numbers whose squares are summed, each with the index of that sum
+    squared: tuple[tuple[Grid, int], ...]
 
     def products(self, ranges: Sequence[Range]) -> Range:
         """Return the sum of products of deviations from the means."""
@@ -66,7 +67,7 @@ class Pair:
         return about(product.scaled(self.moments[3].factor), y, x, rows)
 
     def squares(self, of: Grid, ranges: Sequence[Range], ridge: Ridge) -> Range:
-        """Return the sum of squared deviations from the mean, plus a ridge, to divide by."""
+        """Return the sum of squared deviations from the mean plus a ridge, as a divisor."""
         rows, first = ranges[0], ranges[1 if of is self.y else 2]
         places = [place for grid, place in self.squared if grid is of]
         if not places:
@@ -163,9 +164,9 @@ def _rise(pair: Pair, ranges: Sequence[Range], ridge: Ridge) -> Range:
 
 
 def _most_slope(pair: Pair) -> float:
-    """Return the steepest possible slope.
+    """Return the steepest possible slope, in units of y per unit of x.
 
-    A slope is a mean of slopes between pairs of rows, whose x differ by a step at least.
+    A slope is a mean of slopes between pairs of rows, whose x differ by at least one step.
     """
     return pair.y.range / pair.x.step
 
@@ -214,7 +215,7 @@ def _verb(statistic: Callable[[Pair], Statistic], squared: Squared, says: str) -
 def _typical(pair: Pair, size: int) -> list[float]:
     """Return assumed moments: both numbers uniform over their upper halves, with correlation 1/2.
 
-    The size is the asker's or the card's assumption, never read from the rows.
+    The number of rows is an assumption of the asker or the card, never read from the rows.
     """
     reach = pair.y.top * pair.x.top
     product = size * reach * (1 / 4 + 1 / 24) / pair.moments[3].factor

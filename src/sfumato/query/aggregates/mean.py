@@ -1,8 +1,8 @@
 """AVG(expression): a noisy sum about the public middle, divided by a noisy count of values.
 
-For lower L and upper U in steps, a row that is added or removed changes the sum of 2v - (L+U) by at
-most U - L. It changes the count of values by 1. The mean is (L+U)/2 + sum/(2 count). This is
-post-processing of the two, clamped to the public range. The number of values stays private.
+The bounds are L and U, in steps. Adding or removing a row changes the sum of 2v - (L+U) by at most
+U - L. It changes the count of values by 1. The mean is (L+U)/2 + sum/(2 count). It is
+post-processing of sum and count, clamped to the public range. The number of values stays private.
 """
 
 from __future__ import annotations
@@ -78,14 +78,15 @@ def _spread(top: Noise, bottom: Noise) -> Spread:
 
 
 def _std(shift: Floats, count: Floats, top: Noise, bottom: Noise) -> Floats:
-    """Return the standard deviation of the ratio, from released values alone."""
+    """Return the standard deviation of the ratio, computed only from released values."""
     return np.asarray(np.hypot(top.std() / 2, shift * bottom.std()) / np.maximum(count, 1.0))
 
 
 def _margin(asked: AskedAggregate, noises: Sequence[Noise], size: int | None) -> float | None:
-    """Predict half the interval of a cell of `size` people with a mean a quarter off centre.
+    """Predict half the interval for a cell of `size` people.
 
-    The size is the asker's or the card's assumption, never read from the rows.
+    The prediction assumes a mean that is a quarter of the range off the middle. The size is an
+    assumption of the asker or the card, never read from the rows.
     """
     if size is None:
         return None

@@ -1,9 +1,9 @@
 """Noisy moments about the public middle, and intervals from them: for variances and regressions.
 
-A number from L to U becomes a whole w from 0 to H, and y = 2w - H is twice its distance from the
-middle. The sums are of y and of the product w(H-w) = (H^2 - y^2)/4. For two numbers there is also
-the sum of the products of their y. Each is about its own middle, in integers (soundness rule 20;
-noisy_moments.proof.md).
+A number from L to U becomes a whole number w from 0 to H, and y = 2w - H is twice its distance from
+the middle. The moments are the sum of y, and the sum of the product w(H-w) = (H^2 - y^2)/4. For two
+numbers, there is also the sum of the products of their y. Each number has its own middle, and all
+sums are integers (soundness rule 20; noisy_moments.proof.md).
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from sfumato.query.number_types import LARGEST
 from sfumato.query.typed_expression import ExpressionType, whole
 from sfumato.vault.card.data_card import Card
 
-FINEST: Final = 2**30  # the most steps that a value is kept in
-FINEST_PRODUCT: Final = 2**28  # the most steps of a product: rounding is less than noise
-SUM_LIMIT: Final = 2**62  # plan.py refuses sums that could reach this
+FINEST: Final = 2**30  # most steps in which a value is stored
+# most steps of a product; the rounding is then smaller than the noise
+FINEST_PRODUCT: Final = 2**28
+SUM_LIMIT: Final = 2**62  # plan.py refuses sums that could reach this limit
 MIN_ROWS: Final = 2.0  # a sample variance needs two rows
 NORMAL: Final = 1.96  # half of a normal 95 % interval, in standard deviations
-PIECES: Final = 16  # of the range of plausible counts, to tighten an interval
+PIECES: Final = 16  # pieces into which the range of plausible counts is cut, to tighten an interval
 
 
 # --- what is added up --------------------------------------------------------------------------
@@ -50,7 +51,7 @@ PIECES: Final = 16  # of the range of plausible counts, to tighten an interval
 
 @dataclass(frozen=True)
 class Grid:
-    """A bounded number as a whole w from 0 to `top`: x = lower + stride*w steps, rounded."""
+    """A bounded number as a whole number w from 0 to `top`: x = lower + stride*w steps, rounded."""
 
     side: ExpressionType
     name: str
@@ -59,12 +60,12 @@ class Grid:
 
     @property
     def unit(self) -> float:
-        """Return the unit of y = 2w - top, which is half a stride."""
+        """Return the size of one unit of y = 2w - top: half a stride, in the number's own unit."""
         return float(self.side.step * self.stride / 2)
 
     @property
     def middle(self) -> float:
-        """Return the number at which y is zero."""
+        """Return the number at which y is zero: the public middle."""
         return float(self.side.step * (self.side.lower + Fraction(self.stride * self.top, 2)))
 
     @property
@@ -74,7 +75,7 @@ class Grid:
 
     @property
     def range(self) -> float:
-        """Return the distance between the public bounds."""
+        """Return the distance between the public bounds, in the number's own unit."""
         return float(self.side.step * (self.side.upper - self.side.lower))
 
     @property
@@ -84,7 +85,7 @@ class Grid:
 
     @property
     def whole(self) -> Expr:
-        """Return the expression for w of a row."""
+        """Return the expression that computes w from a row."""
         side = self.side
         above = side.physical
         if side.lower != 0:
@@ -93,7 +94,10 @@ class Grid:
 
 
 def grid_of(asked: AskedAggregate, side: ExpressionType, name: str) -> Grid:
-    """Return the finest grid whose sums and products stay exact, from public numbers alone."""
+    """Return the finest grid whose sums and products stay exact.
+
+    It depends on public numbers only.
+    """
     width = side.upper - side.lower
     if 2 * width > LARGEST:
         raise Refused(
@@ -120,7 +124,7 @@ def _rounded(value: Expr, divisor: int) -> Expr:
 
 @dataclass(frozen=True)
 class Moment:
-    """A part, the factor that one unit of it stands for, and its rounding error per row."""
+    """A part that estimates a moment: with a factor per unit, and its rounding error per row."""
 
     part: Part
     factor: int = 1
@@ -128,17 +132,17 @@ class Moment:
 
     @property
     def reach(self) -> float:
-        """Return the most that a row changes the moment before rounding."""
+        """Return the most that one row changes the moment, as if nothing were rounded."""
         return self.part.per_row + self.rounding
 
 
 def count_of(value: Expr, says: str) -> Moment:
-    """Return the moment that counts the rows where the value is known."""
+    """Return the moment that counts the rows in which the value is known."""
     return Moment(Part(says, Tally("values", value), of_count()))
 
 
 def first_of(grid: Grid, other: Grid | None = None) -> Moment:
-    """Return the moment that sums up y; if x is not rounded, it is the same part as in AVG."""
+    """Return the moment that sums y; if x is not rounded, it is the same part as in AVG."""
     side, says = grid.side, f"sum of {grid.name} about its middle"
     if grid.is_rounded:
         value, offset = grid.whole, -grid.top
@@ -151,9 +155,9 @@ def first_of(grid: Grid, other: Grid | None = None) -> Moment:
 
 
 def second_of(asked: AskedAggregate, grid: Grid, other: Grid | None = None) -> Moment | None:
-    """Return the moment that sums up w(H-w) about its middle; None if x has two values only.
+    """Return the moment that sums w(H-w) about its middle; None if x has only two values.
 
-    The product is always zero for two values.
+    For two values, the product is always zero.
     """
     most = grid.top**2 // 4
     if most == 0:
@@ -172,7 +176,7 @@ def second_of(asked: AskedAggregate, grid: Grid, other: Grid | None = None) -> M
 
 
 def product_of(asked: AskedAggregate, one: Grid, other: Grid) -> Moment:
-    """Return the moment that sums up the products of both y, which are centred already."""
+    """Return the moment that sums the products of both y, which are centred already."""
     most = one.top * other.top
     divisor = -(-most // _finest(asked.card, FINEST_PRODUCT))
     tally = Tally("sum", both(one, other, divisor))
@@ -192,7 +196,10 @@ def both(one: Grid, other: Grid, divisor: int = 1) -> Expr:
 
 
 def _where_known(value: Expr, other: Grid | None) -> Expr:
-    """Return the value where the other number is known, so that all moments have the same rows."""
+    """Return the value, but NULL where the other number is NULL.
+
+    All moments then share their rows.
+    """
     if other is None:
         return value
     return Case(((Not(IsNull(other.side.physical)), value),), None)
@@ -207,10 +214,11 @@ def _beside(other: Grid | None) -> str:
 
 @dataclass(frozen=True)
 class Statistic:
-    """A statistic as a function of the moments (the count of rows first), in the answer's unit.
+    """A statistic as a function of the moments (first the count of rows), in the answer's unit.
 
-    A ridge stabilises the divisor of a point estimate, but not of an interval. `bounds` is the
-    public range for a number of rows. `otherwise` is the value where the interval is infinite.
+    A ridge stabilises the divisor of a point estimate, but not of an interval. `bounds` returns the
+    public range for a number of rows. `otherwise` returns the value to show if the interval is
+    infinite.
     """
 
     of: Callable[[Sequence[Range], Ridge], Range]
@@ -218,13 +226,14 @@ class Statistic:
     otherwise: Callable[[Sequence[Floats]], Floats] | None = None
 
 
-Ridge = Callable[[Range, int], Range]  # of a divisor, and of the moment with most of its noise
+# arguments: a divisor, and the index of the moment with most of its noise
+Ridge = Callable[[Range, int], Range]
 
 
 def estimated(
     statistic: Statistic, moments: Sequence[Moment], parts: Sequence[NoisyPart]
 ) -> Estimate:
-    """Estimate the statistic of each cell, with std and interval, from released values alone."""
+    """Estimate the statistic of each cell, with std and interval, only from released values."""
     noises = [part.spread() for part in parts]
     values = [part.values.astype(np.float64) for part in parts]
     low, high = interval(statistic, moments, values, noises)
@@ -252,19 +261,19 @@ def smooth_of(statistic: Statistic, moments: Sequence[Moment]) -> Smooth:
 
 
 def _is_cut(value: Floats, lower: Floats, upper: Floats) -> NDArray[np.bool_]:
-    """Check which values are at a public end, where a change of a moment may have no effect."""
+    """Return a mask of the values at a public bound, where moments may have no effect on them."""
     return np.asarray((value <= lower) | (value >= upper))
 
 
 def _std_of(low: Floats, high: Floats, least: Floats) -> Floats:
-    """Return the std of a normal number with that interval, but not less than `least`."""
+    """Return the std of a normal number with this 95 % interval, but not less than `least`."""
     return np.maximum((high - low) / (2 * NORMAL), least)
 
 
 def _within(
     statistic: Statistic, least: Floats, low: Floats, high: Floats
 ) -> tuple[Floats, Floats]:
-    """Clamp the interval to the public range for `least` rows or more."""
+    """Clamp the interval to the public range that `least` or more rows allow."""
     lower, upper = statistic.bounds(np.maximum(least, MIN_ROWS))
     return np.clip(low, lower, upper), np.clip(high, lower, upper)
 
@@ -277,8 +286,9 @@ def interval(
 ) -> tuple[Floats, Floats]:
     """Return the 95 % interval of the statistic; it is infinite if there may be too few rows.
 
-    It is the intersection of two intervals that hold jointly. One contains everything that moments
-    within a box can give. The other is of their joint noise, to the second order.
+    It is the intersection of two intervals that hold jointly. The first contains all values of the
+    statistic for moments within a box. The second takes the joint noise of the moments, to the
+    second order.
     """
     low, high = _of_box(statistic, moments, values, noises)
     least, most = taylor_interval(
@@ -293,7 +303,7 @@ def interval(
 
 
 def rounding_of(moments: Sequence[Moment], rows: Floats) -> list[Floats]:
-    """Return the largest rounding error of each moment over that many rows."""
+    """Return the largest rounding error of each moment, for this many rows."""
     return [moment.rounding * np.maximum(rows, 0.0) for moment in moments]
 
 
@@ -303,9 +313,9 @@ def _of_box(
     values: Sequence[Floats],
     noises: Sequence[Noise],
 ) -> tuple[Floats, Floats]:
-    """Return the range of the statistic if all moments are within their own margins at once.
+    """Return the range of the statistic if every moment is within its own margin.
 
-    It is computed for each piece of the plausible counts, which only makes it narrower.
+    It is computed for each piece of the range of plausible counts, which only makes it narrower.
     """
     least, margin = _least_rows(values[0], noises), margin_of(noises[0], len(noises))
     few = least < MIN_ROWS
@@ -342,7 +352,7 @@ def _point(
     values: Sequence[Floats],
     noises: Sequence[Noise],
 ) -> Floats:
-    """Return the statistic of the released values, with ridge, clamped to its public range."""
+    """Return the statistic of the released values, with ridge, clamped to the public range."""
 
     def ridge(divisor: Range, place: int) -> Range:
         noise = 2 * moments[place].factor * noises[place].std()
@@ -365,7 +375,7 @@ def _std(
     values: Sequence[Floats],
     noises: Sequence[Noise],
 ) -> Floats:
-    """Return the std by the delta method: each moment one std up and down, added as squares."""
+    """Return the std by the delta method: move each moment one std up and down, and add squares."""
     total = np.zeros(values[0].shape)
     for place, noise in enumerate(noises):
         step = noise.std() * (np.arange(len(values)) == place)
@@ -377,9 +387,9 @@ def _std(
 
 @lru_cache(maxsize=4096)
 def margin_of(noise: Noise, parts: int) -> float:
-    """Return the margin that all of `parts` noises keep at once (Bonferroni).
+    """Return the margin that all of `parts` noises keep simultaneously (Bonferroni).
 
-    This takes 1/BOX of the chance to miss. The rest is for the interval of their joint noise.
+    It uses 1/BOX of the probability of a miss. The rest is for the interval of their joint noise.
     """
     return noise.within(1 - (1 - CONFIDENCE) / (BOX * parts))
 
@@ -391,7 +401,7 @@ def expected(
     *,
     typical: Sequence[float],
 ) -> float:
-    """Predict half the interval of a cell that has these moments."""
+    """Predict half the interval of a cell whose moments are `typical`."""
     values = [np.array([float(value)]) for value in typical]
     low, high = interval(statistic, moments, values, noises)
     low, high = _within(statistic, _least_rows(values[0], noises), low, high)

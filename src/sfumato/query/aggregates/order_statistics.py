@@ -1,8 +1,8 @@
 """QUANTILE_CONT, MEDIAN, MIN, MAX and APPROX_TOP_K: private choices from a public list.
 
 A quantile is a point of a fixed grid between the bounds, never a record (soundness rule 18). MIN
-and MAX are the quantiles 0 and 1. They err outward: any point beyond all rows scores as well as the
-last.
+and MAX are the quantiles 0 and 1. They err outward, because any point beyond all rows has the same
+utility as the outermost row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sfumato.vault.card.card_json import plain_number
 
 @dataclass(frozen=True)
 class Grid:
-    """The public points that a quantile is chosen from: `points` of them, `stride` steps apart."""
+    """The public grid from which a quantile is chosen: `points` points, `stride` steps apart."""
 
     lower: int
     upper: int
@@ -45,18 +45,21 @@ class Grid:
         return (self.upper - self.lower) // self.stride + 1
 
     def code(self, physical: Expr) -> Expr:
-        """Return the index of the point that a value counts for."""
+        """Return the index of the grid point to which a value belongs."""
         above = Arithmetic("-", physical, whole(self.lower))
         return above if self.stride == 1 else Arithmetic("/", above, whole(self.stride))
 
     def value(self, place: int) -> int:
-        """Return the point in steps: the middle of the values that count for it."""
+        """Return the grid point in steps: the middle of the values that belong to it."""
         first = self.lower + place * self.stride
         return (first + min(first + self.stride - 1, self.upper)) // 2
 
 
 def grid_of(side: ExpressionType, most_points: int) -> Grid:
-    """Return the finest grid of at most `most_points` points, from public numbers alone."""
+    """Return the finest grid with at most `most_points` points.
+
+    It depends on public numbers only.
+    """
     steps = side.upper - side.lower + 1
     return Grid(side.lower, side.upper, -(-steps // most_points))
 
@@ -102,9 +105,9 @@ def _finish_quantile(asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estim
 
 
 def bounds_of_choice(asked: AskedAggregate) -> tuple[float, float]:
-    """Return the public range of a quantile, which has no interval; infinite for other verbs.
+    """Return the public range of a quantile; infinite for other verbs.
 
-    A quantile is between the bounds of its operand.
+    A quantile has no interval, but it is between the bounds of its operand.
     """
     if asked.aggregate.verb not in ("quantile", "minimum", "maximum"):
         return -math.inf, math.inf
@@ -113,13 +116,13 @@ def bounds_of_choice(asked: AskedAggregate) -> tuple[float, float]:
 
 
 def without_bars(values: Sequence[object]) -> Estimate:
-    """Return values without std and interval, as released numbers don't determine these."""
+    """Return values without std and interval, because released numbers do not determine these."""
     nothing = [None] * len(values)
     return Estimate(values, nothing, nothing, nothing)
 
 
 def no_margin(_asked: AskedAggregate, _noises: Sequence[Noise], _size: int | None) -> float | None:
-    """Return no margin: the error of a private choice depends on the rows."""
+    """Return None: the error of a private choice depends on the rows."""
     return None
 
 

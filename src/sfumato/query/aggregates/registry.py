@@ -1,4 +1,4 @@
-"""Registry of aggregate functions: one line each."""
+"""Registry of aggregate functions, with one line for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges of numbers, per cell, with interval arithmetic on them."""
+"""Ranges of numbers, one per cell, and interval arithmetic on them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Range:
         return Range(self.low - other.high, self.high - other.low)
 
     def scaled(self, factor: float) -> Range:
-        """Return the range of that multiple."""
+        """Return the range times a constant."""
         ends = self.low * factor, self.high * factor
         return Range(*ends) if factor >= 0 else Range(ends[1], ends[0])
 
     def shifted(self, by: float) -> Range:
-        """Return the range of the sum with a constant."""
+        """Return the range plus a constant."""
         return Range(self.low + by, self.high + by)
 
     def times(self, other: Range) -> Range:
@@ -56,13 +56,13 @@ class Range:
         return Range(1 / high, 1 / low)
 
     def common(self, other: Range) -> Range:
-        """Return the intersection of both; where it is empty, the other range."""
+        """Return the intersection of both ranges; if it is empty, return the other range."""
         low, high = np.maximum(self.low, other.low), np.minimum(self.high, other.high)
         is_some = low <= high
         return Range(np.where(is_some, low, other.low), np.where(is_some, high, other.high))
 
     def known_where(self, is_known: NDArray[np.bool_]) -> Range:
-        """Return the range, made infinite where it is not known."""
+        """Return the range, but infinite in the cells where `is_known` is False."""
         return Range(np.where(is_known, self.low, -np.inf), np.where(is_known, self.high, np.inf))
 
     def over(self, divisor: Range) -> Range:
@@ -89,6 +89,6 @@ def exactly(value: Floats) -> Range:
 
 
 def about(first: Range, one: Range, other: Range, rows: Range) -> Range:
-    """Return the sum of products of deviations from the means: first - one*other/rows."""
+    """Return the range of sum((x - mean x)(y - mean y)), which is first - one*other/rows."""
     product = one.squared() if one is other else one.times(other)
     return first.minus(product.times(rows.inverse()))

@@ -43,7 +43,7 @@ def _finish(_asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimate:
 
 
 def _margin(_asked: AskedAggregate, _noises: Sequence[Noise], _size: int | None) -> float | None:
-    return None  # the mechanism knows it, for the least certain cell
+    return None  # the mechanism knows the margin, of the noisiest cell
 
 
 def _says(asked: AskedAggregate) -> str:

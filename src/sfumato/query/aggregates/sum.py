@@ -1,7 +1,7 @@
-"""SUM(expression): values clamped to their bounds, in whole steps of their grid.
+"""SUM(expression): values are clamped to their bounds, in whole steps of their grid.
 
 Adding or removing one row changes the sum by at most max(|lower|, |upper|) steps. With `within`,
-each person's sum of a cell is clamped instead, however many rows they have.
+each person's sum of a cell is clamped instead, however many rows the person has.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 Proof: taylor_intervals.proof.md.
 
-A number is carried with its first and second derivatives at the released parts. A quotient keeps
-its numerator and denominator. As in Fieller's method, a value theta is plausible if noise explains
-why numerator - theta*denominator is not zero. The distribution of that noise is exact to the first
-order. The root mean square of the second order is added. Where that is not small, the interval is
-infinite.
+A Taylor number holds a value with its first and second derivatives at the released parts. A
+quotient keeps its numerator and denominator. As in Fieller's method, a value theta is plausible if
+noise explains why numerator - theta*denominator is not zero. The distribution of that noise is
+exact to the first order. The root mean square of the second order is added to it. If the second
+order is not small, the interval is infinite.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from sfumato.dp.confidence.ratio_of_sums import MAX_NOISES, edge, is_within
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.query.aggregates.result_ranges import Floats, Range, exactly
 
-BOX: Final = 5  # 1/BOX of the chance to miss goes to the enclosure that is intersected
-MAX_CURVATURE: Final = 1 / 3  # the largest ratio of the second order to the first
+BOX: Final = 5  # 1/BOX of the probability of a miss is for the enclosure that is intersected
+# largest allowed ratio of the second-order error to the first-order error
+MAX_CURVATURE: Final = 1 / 3
 Made = Callable[[Sequence["Taylor"]], Range]
 
 
 @dataclass(frozen=True)
 class Taylor(Range):
-    """A number per cell, with its first and second derivatives by the noisy parts.
+    """A number per cell, with its first and second derivatives with respect to the noisy parts.
 
-    Both ends of the range are the number. `slopes` are the first derivatives, [parts, cells].
-    `second_derivatives` is [parts, parts, cells]. `margins` has the margin of each part's noise. A
-    number that can't be told from zero has no logarithm, root or reciprocal: these are NaN.
+    `low` and `high` both hold the number. `slopes` are the first derivatives, [parts, cells].
+    `second_derivatives` is [parts, parts, cells]. `margins` holds the margin of each part's noise.
+    The logarithm, root and reciprocal of a number that may be zero are NaN.
     """
 
     slopes: Floats
@@ -44,7 +45,7 @@ class Taylor(Range):
 
     @property
     def is_above_zero(self) -> NDArray[np.bool_]:
-        """Check where the number is above zero by more than its noise."""
+        """Return a mask of the cells in which the number exceeds zero by more than its noise."""
         return np.asarray(self.low > np.sqrt(np.sum((self.slopes * self.margins) ** 2, axis=0)))
 
     def plus(self, other: Range) -> Taylor:
@@ -63,11 +64,11 @@ class Taylor(Range):
         return self.plus(other.scaled(-1.0))
 
     def scaled(self, factor: float) -> Taylor:
-        """Return the multiple."""
+        """Return the number times a constant."""
         return self._made(self.low * factor, self.slopes * factor, self.second_derivatives * factor)
 
     def shifted(self, by: float) -> Taylor:
-        """Return the sum with a constant."""
+        """Return the number plus a constant."""
         return self._made(self.low + by, self.slopes, self.second_derivatives)
 
     def times(self, other: Range) -> Taylor:
@@ -117,18 +118,18 @@ class Taylor(Range):
         return self._bent(made, made, made, _powers)
 
     def clipped(self, low: Floats, high: Floats) -> Taylor:
-        """Return the number unchanged: the true one is within public bounds anyway."""
+        """Return the number unchanged, because the true number is within public bounds anyway."""
         del low, high
         return self
 
     def known_where(self, is_known: NDArray[np.bool_]) -> Taylor:
-        """Return the number, and NaN where it is not known."""
+        """Return the number, but NaN in the cells where `is_known` is False."""
         return self._made(
             np.where(is_known, self.low, np.nan), self.slopes, self.second_derivatives
         )
 
     def _bent(self, value: Floats, first: Floats, second: Floats, ends: Ends) -> Taylor:
-        """Return an increasing function of the number, given its first and second derivative."""
+        """Apply an increasing function to the number, given its value and its two derivatives."""
         made = self._curved(value, first, second)
         return Increasing(
             made.low, made.high, made.slopes, made.second_derivatives, self.margins, self, ends
@@ -149,7 +150,10 @@ Ends = Callable[[Range], Range]  # applies an increasing function to both ends
 
 @dataclass(frozen=True)
 class Increasing(Taylor):
-    """An increasing function of a number, whose interval it maps end by end."""
+    """An increasing function of a number.
+
+    The function maps the interval of the number end by end.
+    """
 
     of: Taylor
     ends: Ends
@@ -157,7 +161,7 @@ class Increasing(Taylor):
 
 @dataclass(frozen=True)
 class Quotient(Taylor):
-    """A quotient that keeps its numerator and denominator."""
+    """A quotient that keeps its numerator (`top`) and denominator (`bottom`)."""
 
     top: Taylor
     bottom: Taylor
@@ -172,7 +176,7 @@ class Quotient(Taylor):
         return self.top.times(_plain(_beside(other, self))).over(self.bottom)
 
     def scaled(self, factor: float) -> Taylor:
-        """Return the multiple."""
+        """Return the quotient times a constant."""
         made = super().scaled(factor)
         top = self.top.scaled(factor)
         return Quotient(
@@ -186,16 +190,16 @@ class Quotient(Taylor):
         )
 
     def shifted(self, by: float) -> Taylor:
-        """Return the sum with a constant."""
+        """Return the quotient plus a constant."""
         return self.top.plus(self.bottom.scaled(by)).over(self.bottom)
 
     def known_where(self, is_known: NDArray[np.bool_]) -> Taylor:
-        """Return the quotient, and NaN where it is not known."""
+        """Return the quotient, but NaN in the cells where `is_known` is False."""
         return self.top.known_where(is_known).over(self.bottom)
 
 
 def parts_at(values: Sequence[Floats], reach: Sequence[float]) -> list[Taylor]:
-    """Return the released parts as Taylor numbers, with the margins of their noise."""
+    """Return the released parts as Taylor numbers, each with the margin of its noise."""
     count, cells = len(values), values[0].size
     far = np.array(reach, dtype=np.float64)[:, None]
     made = []
@@ -213,21 +217,23 @@ def taylor_interval(
     rounding: Sequence[Floats],
     miss: Fraction,
 ) -> tuple[Floats, Floats]:
-    """Return the number's interval at that chance to miss; all numbers if unknown.
+    """Return the interval of a number, which misses with probability `miss`.
+
+    The interval is infinite in cells where none is known.
 
     Args:
         of: The number as a function of the parts.
         values: The released parts.
         noises: The noise in the parts, all of one kind.
         rounding: The largest rounding error of each part.
-        miss: The chance that the interval misses.
+        miss: The probability that the interval misses the true number.
     """
     count, cells = len(values), values[0].size
     unknown = Range(np.full(cells, -np.inf), np.full(cells, np.inf))
     if count > MAX_NOISES:
         return unknown.low, unknown.high
     law = Law(tuple(noises), np.array(rounding), miss)
-    with np.errstate(all="ignore"):  # what is not finite is unknown
+    with np.errstate(all="ignore"):  # values that are not finite count as unknown
         made = of(parts_at(values, list(law.far * law.stds[:, 0])))
         if not isinstance(made, Taylor):
             return unknown.low, unknown.high
@@ -237,7 +243,7 @@ def taylor_interval(
 
 @dataclass(frozen=True)
 class Law:
-    """The errors of the parts: noise and rounding, and the allowed chance to miss."""
+    """The errors of the parts (noise and rounding), and the allowed probability of a miss."""
 
     noises: tuple[Noise, ...]
     rounding: Floats
@@ -251,7 +257,7 @@ class Law:
 
     @property
     def far(self) -> float:
-        """Return an upper limit of the margin of a sum of such noises, in standard deviations."""
+        """Return an upper bound, in standard deviations, of the margin of a sum of such noises."""
         if self.noises[0].kind == "laplace":
             return float(np.log(1 / float(self.miss)) / np.sqrt(2))
         return NormalDist().inv_cdf(float(1 - self.miss / 2))
@@ -272,11 +278,11 @@ class Law:
         return np.asarray(np.sqrt(mean**2 / 4 + across + np.maximum(beside, 0.0) / 2))
 
     def first_order(self, of: Taylor) -> Floats:
-        """Return about how large the first-order error is."""
+        """Return the approximate size of the first-order error."""
         return np.asarray(self.far * np.sqrt(np.sum((of.slopes * self.stds) ** 2, axis=0)))
 
     def widths(self, of: Taylor, divisor: Taylor) -> tuple[Floats, Floats]:
-        """Return the approximate distances from a quotient to the ends of its interval.
+        """Return the approximate distances from a quotient to the two ends of its interval.
 
         They are NaN if the divisor may be zero. For normal noise, they are the roots of a quadratic
         equation (Fieller).
@@ -296,7 +302,7 @@ class Law:
 
 
 def _interval(of: Taylor, law: Law) -> Range:
-    """Return the range of theta for which top - theta*bottom can be noise alone."""
+    """Return the range of all theta for which noise alone can explain top - theta*bottom."""
     if isinstance(of, Increasing):
         return of.ends(_interval(of.of, law))
     top, bottom = (of.top, of.bottom) if isinstance(of, Quotient) else (of, _one(of))
@@ -320,7 +326,7 @@ def _interval(of: Taylor, law: Law) -> Range:
 
 
 def _end(top: Taylor, bottom: Taylor, law: Law, width: Floats, more: Floats) -> Floats:
-    """Return one end of the interval; `more` is the margin for second order and rounding."""
+    """Return one end of the interval; `more` is the margin for second-order error and rounding."""
 
     def is_plausible(theta: Floats) -> NDArray[np.bool_]:
         one = _less(top, theta, bottom)
@@ -330,7 +336,10 @@ def _end(top: Taylor, bottom: Taylor, law: Law, width: Floats, more: Floats) -> 
 
 
 def _of_cells(of: Taylor, cells: NDArray[np.int64]) -> Taylor:
-    """Return the number in these cells only, without bends, which are no longer needed."""
+    """Return the number in these cells only, without its second derivatives.
+
+    They are no longer needed here.
+    """
     nothing = np.zeros((*of.second_derivatives.shape[:2], 1))
     return Taylor(of.low[cells], of.low[cells], of.slopes[:, cells], nothing, of.margins)
 
@@ -351,7 +360,7 @@ def _one(like: Taylor) -> Taylor:
 
 
 def _plain(of: Taylor) -> Taylor:
-    """Return the number without its form as a quotient or a function."""
+    """Return the number as a plain Taylor number, no longer as a quotient or function."""
     return Taylor(of.low, of.high, of.slopes, of.second_derivatives, of.margins)
 
 
@@ -370,7 +379,7 @@ def _crossed(one: Floats, other: Floats) -> Floats:
 
 
 def _beside(other: Range, like: Taylor) -> Taylor:
-    """Return the other number as a Taylor number; a plain range has zero slopes."""
+    """Return the other number as a Taylor number; a plain range gets zero slopes."""
     if isinstance(other, Taylor):
         return other
     slopes, bends = np.zeros(like.slopes.shape), np.zeros(like.second_derivatives.shape)

@@ -1,9 +1,9 @@
 """BOUNDS(x) and FIRST_ABOVE(key, n): searches over noisy counts that are never released.
 
 BOUNDS returns the powers of two between which most values are, for a column without declared
-bounds. One such query says what to clamp to. FIRST_ABOVE returns the first of some public keys, in
-their order, whose count of rows reaches n. Both are paid like a private choice
-(bounds_search.proof.md, sparse_vector.proof.md).
+bounds. One such query tells the owner what to clamp to. FIRST_ABOVE returns the first of some
+public keys, in their order, whose count of rows reaches n. The price of both is that of a private
+choice (bounds_search.proof.md, sparse_vector.proof.md).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """VAR_SAMP(x) and STDDEV_SAMP(x), divided by n - 1; VAR_POP(x) and STDDEV_POP(x), divided by n.
 
 Let y be twice the distance from the public middle, and S1 and S2 the noisy sums of y and of y^2.
-The variance is (S2 - S1^2/n)/(n - 1), times the square of half a step. It is clamped to what n
-numbers between the bounds can have (noisy_moments.proof.md).
+The variance is (S2 - S1^2/n)/(n - 1), times the square of half a step. It is clamped to the range
+that n numbers between the bounds can have (noisy_moments.proof.md).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from sfumato.query.aggregates.noisy_moments import (
 )
 from sfumato.query.aggregates.result_ranges import Range, about
 
-SAMPLE: Final = 1  # subtracted from the number of rows in the divisor, for a sample
-WHOLE: Final = 0  # subtracted for a population
+SAMPLE: Final = 1  # subtracted from the number of rows, to get a sample's divisor
+WHOLE: Final = 0  # subtracted for a whole population: nothing
 Change = Callable[[Range], Range]
 
 
@@ -50,7 +50,7 @@ Change = Callable[[Range], Range]
 
 
 def check_spread(asked: AskedAggregate) -> None:
-    """Refuse an operand that is no number, has no bounds, or is the same for everyone."""
+    """Refuse an operand that is not a number, has no bounds, or has only one possible value."""
     for one in per_operand(asked):
         check_number(one, one.operand)
         if one.operand.lower >= one.operand.upper:
@@ -65,7 +65,7 @@ def check_spread(asked: AskedAggregate) -> None:
 
 
 def per_operand(asked: AskedAggregate) -> tuple[AskedAggregate, ...]:
-    """Return one single-operand aggregate for each of the operands."""
+    """Return an aggregate of one operand for each of the operands."""
     pairs = zip(asked.aggregate.operands, asked.operands, strict=True)
     return tuple(
         replace(asked, aggregate=replace(asked.aggregate, operands=(of,)), operands=(side,))
@@ -83,14 +83,14 @@ def grids_of(asked: AskedAggregate) -> tuple[Grid, ...]:
 
 def squares(grid: Grid, second: Moment | None, rows: Range, part: Range | None) -> Range:
     """Return the sum of y^2, computed from the released sum of w(H-w)."""
-    if second is None or part is None:  # two values only, so top and y^2 are 1
+    if second is None or part is None:  # two possible values only, so top and y^2 are 1
         return rows.scaled(grid.top**2)
     middle = grid.top**2 - 2 * second.factor * second.part.per_row
     return rows.scaled(middle).minus(part.scaled(2 * second.factor))
 
 
 def most_variance(grid: Grid, rows: Floats, less: int = SAMPLE) -> Floats:
-    """Return the largest variance of so many numbers between the bounds."""
+    """Return the largest variance that this many numbers between the bounds can have."""
     return np.asarray(grid.range**2 / 4 * rows / (rows - less))
 
 
@@ -134,9 +134,9 @@ def _verb(change: Change, less: int, says: str) -> AggregateKind:
         return estimated(_statistic(grid, moments, change, less), moments, parts)
 
     def margin(asked: AskedAggregate, noises: Sequence[Noise], size: int | None) -> float | None:
-        """Predict half the interval for numbers uniform over the upper half of their range.
+        """Predict half the interval, assuming numbers uniform over the upper half of their range.
 
-        The size is the asker's or the card's assumption, never read from the rows.
+        The number of rows is an assumption of the asker or the card, never read from the rows.
         """
         if size is None:
             return None
@@ -157,9 +157,9 @@ def _verb(change: Change, less: int, says: str) -> AggregateKind:
 
 
 def typical_second(grid: Grid, second: Moment, size: int) -> float:
-    """Return the second part for numbers uniform over the upper half of their range.
+    """Return the second part, assuming numbers uniform over the upper half of their range.
 
-    Their mean of y^2 is H^2/3.
+    The mean of their y^2 is H^2/3.
     """
     middle = grid.top**2 - 2 * second.factor * second.part.per_row
     return size * (middle - grid.top**2 / 3) / (2 * second.factor)

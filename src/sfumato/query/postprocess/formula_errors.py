@@ -1,7 +1,8 @@
 """Errors of a formula, from the errors of its units.
 
-A unit is the largest piece of a formula that has an interval of its own, from released values. It
-is a sum of noisy parts, a quotient of two sums, an aggregate, a total, or a smooth expression.
+A unit is the largest piece of a formula that has an interval of its own, computed from released
+values. A unit is a sum of noisy parts, a quotient of two sums, an aggregate, a total, or a smooth
+expression.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class SmoothFormula:
     aggregates: Mapping[str, tuple[Smooth, tuple[int, ...]]]
 
     def is_smooth(self, expr: Expr) -> bool:
-        """Check whether the expression is smooth wherever it has a value."""
+        """Check whether the expression is differentiable wherever it has a value."""
         match expr:
             case LiteralValue():
                 return True
@@ -86,7 +87,10 @@ class SmoothFormula:
                 return ()
 
     def interval(self, expr: Expr, noisy: Sequence[NoisyPart], miss: Fraction) -> Range:
-        """Return the expression's interval at that chance to miss; all numbers if unknown."""
+        """Return the expression's interval, which misses with probability `miss`.
+
+        The interval is infinite where none is known.
+        """
         parts = self.parts(expr)
         values = [noisy[part].values.astype(np.float64) for part in parts]
         noises = [noisy[part].spread() for part in parts]
@@ -103,7 +107,10 @@ class SmoothFormula:
         return Range(*taylor_interval(of, values, noises, [rounding[p] for p in parts], miss))
 
     def _rounding(self, expr: Expr, most: Mapping[int, Floats]) -> Mapping[int, Floats]:
-        """Return the largest rounding error of each part; `most` has the parts' largest values."""
+        """Return the largest rounding error of each part.
+
+        `most` holds the largest values of the parts.
+        """
         made = {part: np.zeros(value.shape) for part, value in most.items()}
         for name in columns_of(expr):
             if name in self.aggregates:
@@ -148,7 +155,7 @@ def _of_two(sign: Sign, one: Range, other: Range) -> Range:
             return one.minus(other)
         case "*":
             return one.times(other)
-        case _:  # a divisor in a formula may be below zero
+        case _:  # a divisor in a formula may also be below zero
             turned = exactly(np.where(other.low < 0, -1.0, 1.0))
             return one.times(turned).over(other.times(turned))
 
@@ -162,14 +169,14 @@ def _sum(form: Linear, numbers: Mapping[int, Taylor]) -> Range:
 
 @dataclass(frozen=True)
 class FormulaErrors:
-    """The error of a formula over noisy parts, from the errors of its units."""
+    """The error of a formula over noisy parts, computed from the errors of its units."""
 
     plan: Plan
     formula: Formula
     noisy: Sequence[NoisyPart]
-    rows: Mapping[Total, Rows] = field(default_factory=dict)  # the answer rows of each total
+    rows: Mapping[Total, Rows] = field(default_factory=dict)  # the answer rows that each total sums
     miss: Fraction = 1 - CONFIDENCE
-    smooth_units: bool = True  # a smooth expression of several units is one unit
+    smooth_units: bool = True  # True if a smooth expression of several units counts as one unit
 
     @cached_property
     def aggregates(self) -> Mapping[str, Aggregate]:
@@ -179,7 +186,7 @@ class FormulaErrors:
 
     @cached_property
     def sums(self) -> Mapping[str, Linear]:
-        """Return the outputs that are a single part times its unit."""
+        """Return the outputs that are one part times a unit, as linear forms by output name."""
         made = {}
         for name, aggregate in self.aggregates.items():
             unit = aggregate_of(aggregate.verb).unit
@@ -200,7 +207,10 @@ class FormulaErrors:
         return replace(self, smooth_units=False) if self.smooth_units else self
 
     def _is_smooth(self, expr: Arithmetic | FunctionCall) -> bool:
-        """Check whether the expression is smooth and has several units, so that it is one unit."""
+        """Check whether the expression is smooth and has several units.
+
+        It then counts as one unit.
+        """
         if not self.smooth_units or not self._smooth.is_smooth(expr):
             return False
         parts = [self.noisy[part].noise for part in self._smooth.parts(expr)]
@@ -221,9 +231,10 @@ class FormulaErrors:
 
     @cached_property
     def _smooths(self) -> Mapping[Unit, tuple[FormulaErrors, Range]]:
-        """Return each smooth unit as a formula by itself, with its Taylor interval.
+        """Return each smooth unit as a formula of its own, with its Taylor interval.
 
-        One fifth (1/BOX) of the chance to miss is for the intervals that enclose the formula.
+        One fifth (1/BOX) of the probability of a miss is for the intervals that enclose the
+        formula.
         """
         miss = self.miss / max(1, len(self.units))
         found: dict[Unit, tuple[FormulaErrors, Range]] = {}
@@ -236,7 +247,10 @@ class FormulaErrors:
 
     @cached_property
     def wide(self) -> Units:
-        """Return an interval around each unit's released value; jointly they hold at 95 %."""
+        """Return an interval around each unit's released value.
+
+        All of them hold jointly at 95 %.
+        """
         ranges = {unit: self._range(unit) for unit in self.units}
         return Units(ranges, self._nulls, self.sums, self.cells)
 
@@ -248,7 +262,10 @@ class FormulaErrors:
 
     @cached_property
     def _nulls(self) -> Mapping[Unit, Mask]:
-        """Return where a unit may be NULL, because a divisor can't be told from zero."""
+        """Return for each unit a mask of the cells in which it may be NULL.
+
+        It may be NULL if noise could explain the whole divisor, which may then be zero.
+        """
         nulls: dict[Unit, Mask] = {u: ~made.has_ends for u, made in self._quotients.items()}
         for unit, (alone, _) in self._smooths.items():
             nulls[unit] = interval_of_formula(alone.formula.expr, alone.wide).may_be_null
@@ -271,17 +288,17 @@ class FormulaErrors:
 
     @cached_property
     def separate_estimates(self) -> Mapping[str, Estimate]:
-        """Return the estimates of the aggregates that are units by themselves."""
+        """Return the estimates of the aggregates that are units of their own."""
         units = units_of(self.formula.expr, self.sums)
         names = [unit for unit in units if isinstance(unit, str)]
         return {name: self._estimate(self.aggregates[name], 1) for name in names}
 
     def total(self, of: Total) -> Floats:
-        """Return the value of the total in each cell."""
+        """Return the released value of the total in each cell."""
         return self.rows[of].added(self.values(self.part_of(of)))
 
     def part_of(self, of: Total) -> Linear:
-        """Return the count or sum that the total adds up, which is one part times its unit."""
+        """Return the count or sum that the total adds up, which is one part times a unit."""
         if not isinstance(of.of, Ref):
             raise Bug("a total that nobody checked")
         return self.sums[of.of.column]
@@ -294,7 +311,7 @@ class FormulaErrors:
         return np.asarray(made)
 
     def quotient(self, form: Ratio, miss: Fraction) -> Quotient:
-        """Return the weights and the noise of a quotient."""
+        """Return the weights of the parts in a quotient, and their noise."""
         top, bottom = dict(form.top.weights), dict(form.bottom.weights)
         return Quotient(
             tuple(float(top.get(part, 0)) for part in form.parts),
@@ -329,7 +346,7 @@ class FormulaErrors:
         return self._of_aggregate(unit)
 
     def _public(self, unit: Unit, made: Range) -> Range:
-        """Return a unit's interval within its public range."""
+        """Return a unit's interval, limited to its public range."""
         if isinstance(unit, Ratio):
             return Range(*self._quotients[unit].within(*public_range(unit, self.plan)))
         if isinstance(unit, Arithmetic | FunctionCall):
@@ -356,7 +373,10 @@ class FormulaErrors:
         )
 
     def _draws(self, form: Linear) -> tuple[tuple[float, ...], tuple[Noise, ...]]:
-        """Return every draw of noise with its weight; an averaged part has all of its draws."""
+        """Return every draw of noise with its weight.
+
+        An averaged part contributes all its draws.
+        """
         weights: list[float] = []
         draws: list[Noise] = []
         for part, weight in form.weights:

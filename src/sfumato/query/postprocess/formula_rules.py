@@ -1,4 +1,4 @@
-"""Rules for formulas: released numbers of the same answer, constants and plain arithmetic only."""
+"""Rules for formulas: only released numbers of the same answer, constants and plain arithmetic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from sfumato.query.expression import (
 )
 from sfumato.query.model import Aggregate, Formula, Output
 
-NO_NUMBERS: Final = ("top", "bounds", "first_above")  # released as lists or keys
+# these verbs release lists or keys, not numbers
+NO_NUMBERS: Final = ("top", "bounds", "first_above")
 _ALLOWED: Final = (
     Ref, LiteralValue, Arithmetic, Floor, Clamp, Coalesce, Case, FunctionCall, Total,
     Compare, Among, IsNull, Not, All, AnyOf,
@@ -37,14 +38,14 @@ _ALLOWED: Final = (
 
 
 def is_number(output: Output) -> bool:
-    """Check whether the output is a released number, as formulas and their operands are."""
+    """Check whether the output is a released number; formulas and their operands must be."""
     if isinstance(output.of, Aggregate):
         return output.of.verb not in NO_NUMBERS
     return isinstance(output.of, Formula)
 
 
 def check_formula(expr: Expr, kinds: Mapping[str, str]) -> None:
-    """Refuse all but arithmetic over released numbers; `kinds` has the kind of each output."""
+    """Refuse all but arithmetic over released numbers; `kinds` maps each output to its kind."""
     for part in walk(expr):
         if not isinstance(part, _ALLOWED):
             raise _outside("it contains a date or a text")

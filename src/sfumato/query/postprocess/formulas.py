@@ -1,9 +1,9 @@
 """Evaluate formulas on released values: value, standard deviation and interval.
 
-A sum of noisy parts has the exact error of its own noise. A quotient has a Fieller-type interval
-within its public range. A formula of several such units is enclosed. The interval of each of n
-units misses n times less often, so all hold jointly. The formula's interval contains everything
-that the units can give.
+This is post-processing. A sum of noisy parts has the exact error of its own noise. A quotient has a
+Fieller-type interval within its public range. A formula of several such units gets an enclosure.
+The interval of each of n units misses with 1/n of the probability, so all hold jointly. The
+formula's interval contains everything that the units can give.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from sfumato.query.postprocess.totals import with_totals
 def evaluate_formula(
     reckoning: FormulaErrors, columns: Mapping[str, Sequence[object]]
 ) -> tuple[list[object], list[float | None], list[object]]:
-    """Evaluate a formula: value, standard deviation and interval of each cell, None where unknown.
+    """Evaluate a formula: the value, standard deviation and interval of each cell.
 
-    `columns` has the released values by output name.
+    They are None where they are unknown. `columns` maps output names to released values.
     """
     expr = reckoning.formula.expr
     columns = with_totals(columns, reckoning.rows)
     names = [*sorted(reckoning.aggregates), *(total.called for total in reckoning.rows)]
     rows = zip(*(columns[name] for name in names), strict=True)
     values = [evaluate_released(expr, dict(zip(names, row, strict=True))) for row in rows]
-    with np.errstate(all="ignore"):  # what is not finite is unknown
+    with np.errstate(all="ignore"):  # values that are not finite count as unknown
         held = interval_of(reckoning, formula_units(values, np.nan))
         std = _std(reckoning.flat, values)
     bars = [[low, high] for low, high in zip(held.low.tolist(), held.high.tolist(), strict=True)]
@@ -64,7 +64,7 @@ def evaluate_formula(
 
 
 def interval_of(of: FormulaErrors, values: Floats) -> Range:
-    """Return the formula's interval; an end is infinite where nothing is known.
+    """Return the formula's interval; an end is infinite if nothing is known about it.
 
     Every cell has an interval, even if its value is NULL. If only cells with favourable noise had
     one, the intervals would hold less often than claimed.
@@ -83,7 +83,10 @@ def interval_of(of: FormulaErrors, values: Floats) -> Range:
 
 
 def _std(of: FormulaErrors, values: Sequence[object]) -> Floats:
-    """Return the std: exact for a sum, else to first order, and NaN where that is too little."""
+    """Return the std: exact for a sum, otherwise to first order.
+
+    It is NaN where the first order says too little.
+    """
     unknown = np.full(len(values), np.nan)
     slopes = _slopes(of.formula.expr, of)
     if slopes is None:
@@ -110,7 +113,7 @@ def _std(of: FormulaErrors, values: Sequence[object]) -> Floats:
 
 
 def _of_other_rows(unit: Total, of: FormulaErrors) -> Floats:
-    """Return the std of the noise that a total gets from all rows except the cell's own."""
+    """Return the std of the noise in a total that comes from the rows other than the cell's own."""
     ((part, weight),) = of.part_of(unit).weights
     noise = of.noise(part)
     return of.rows[unit].each(lambda count: abs(float(weight)) * std_of_sum(noise, count - 1))
@@ -121,7 +124,8 @@ def _share_parts(
 ) -> bool:
     """Check whether two pieces share noise in a way for which no std is known.
 
-    This holds if an aggregate's own std and another unit use one part, or if two totals do.
+    They do if an aggregate with its own std and another unit use the same part, or if two totals
+    do.
     """
     taken: list[int] = []
     for name in alone:
@@ -153,12 +157,16 @@ def _weights(unit: Linear | Ratio | Total, of: FormulaErrors) -> dict[int, Float
 
 
 def _slopes(expr: Expr, of: FormulaErrors) -> dict[Unit, Floats] | None:
-    """Return the formula's derivative by each unit, at the released values; None if it jumps."""
+    """Return the formula's derivative with respect to each unit, at the released values.
+
+    Return None if the formula jumps.
+    """
     value = _slope(expr, of)
     return None if value is None else value[1]
 
 
-_Slope = tuple[Floats, dict[Unit, Floats]]  # the value, and its derivative by each unit
+# the value, and its derivative with respect to each unit
+_Slope = tuple[Floats, dict[Unit, Floats]]
 
 
 def _slope(expr: Expr, of: FormulaErrors) -> _Slope | None:
@@ -205,7 +213,7 @@ def _slope(expr: Expr, of: FormulaErrors) -> _Slope | None:
 
 
 def _bent(curve: ScalarFunction, inner: _Slope, held: Range) -> _Slope:
-    """Apply a function to the value, and the chain rule to its derivatives."""
+    """Apply a function to the value, and the chain rule to the derivatives."""
     value, moves = inner
     slope = curve.slope(value, held)
     shown = [np.nan if (y := curve.value(x)) is None else y for x in value.tolist()]
@@ -213,7 +221,10 @@ def _bent(curve: ScalarFunction, inner: _Slope, held: Range) -> _Slope:
 
 
 def _may_be_zero(expr: Expr, of: FormulaErrors) -> NDArray[np.bool_]:
-    """Check per cell whether a factor may be zero, so that the first order is too little."""
+    """Return a mask of the cells in which a factor may be zero.
+
+    There the first order says too little.
+    """
     held = interval_of_formula(expr, of.wide).range
     return np.asarray(~((held.low > 0) | (held.high < 0)))
 

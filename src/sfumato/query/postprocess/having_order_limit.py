@@ -1,4 +1,4 @@
-"""HAVING, ORDER BY and LIMIT on released values: free post-processing, in SQL's own logic."""
+"""HAVING, ORDER BY and LIMIT on released values: free post-processing, with SQL's NULL logic."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sfumato.query.postprocess.released_conditions import holds
 
 @dataclass(frozen=True)
 class Row:
-    """One released row: all outputs in order, also those that are not shown."""
+    """One released row: all outputs in order, including those that are not shown."""
 
     values: tuple[Any, ...]  # any released JSON value
     std: tuple[Any, ...]
@@ -41,7 +41,7 @@ class Row:
 
 
 def is_selected_after_noise(question: Query) -> bool:
-    """Check whether rows or values are selected by their own noisy values (soundness rule 17)."""
+    """Check whether noisy values decide which rows or values are shown (soundness rule 17)."""
     if any(_chooses(o.of.expr) for o in question.outputs if isinstance(o.of, Formula)):
         return True
     noisy = {o.name for o in question.outputs if isinstance(o.of, Aggregate | Formula)}
@@ -50,7 +50,7 @@ def is_selected_after_noise(question: Query) -> bool:
 
 
 def _chooses(expr: Expr | Predicate) -> bool:
-    """Check whether a CASE in a formula selects its branch by a noisy number."""
+    """Check whether a CASE in a formula chooses its branch by a noisy number."""
     if isinstance(expr, Case) and any(columns_of(when) for when, _ in expr.whens):
         return True
     if isinstance(expr, Arithmetic) and expr.sign == "/":
@@ -82,7 +82,7 @@ def _sortable(value: Any) -> tuple[int, Any]:  # numbers before texts
 
 
 def having_in_kinds(predicate: Predicate, kinds: Mapping[str, str]) -> Predicate:
-    """Rewrite 1 and 0 as true and false where HAVING compares them with a boolean."""
+    """Return HAVING with 1 and 0 as true and false where it compares them with a boolean."""
     match predicate:
         case Not(predicate=inner):
             return Not(having_in_kinds(inner, kinds))
@@ -103,9 +103,10 @@ def _boolean(constant: Constant) -> Constant:
 
 
 def check_having(predicate: Predicate, kinds: Mapping[str, str]) -> None:
-    """Refuse HAVING that compares a released column with another kind, before anything is paid.
+    """Refuse HAVING that compares a released column with a value of another kind.
 
-    `kinds` has the kind of each output by name: number, text, boolean or list.
+    The refusal comes before anything is paid. `kinds` maps each output name to its kind: number,
+    text, boolean or list.
     """
     match predicate:
         case Not(predicate=inner):
@@ -125,7 +126,7 @@ def check_having(predicate: Predicate, kinds: Mapping[str, str]) -> None:
 
 
 def _kind(of: Expr, kinds: Mapping[str, str]) -> str:
-    """Return the kind of a side of HAVING: that of an output, or number for a formula."""
+    """Return the kind of one side of HAVING: the kind of an output, or number for a formula."""
     if isinstance(of, Ref):
         return kinds[of.column]
     check_formula(of, kinds)

@@ -1,8 +1,8 @@
 """Interval arithmetic: enclose a formula whose units are each within an interval.
 
 The interval of a unit may have an infinite end, and so may the formula's. A divisor that reaches
-zero from one side gives a half line. An enclosure contains the values of the formula where it is
-not NULL, and says separately where it may be NULL.
+zero from one side gives a half line. An enclosure contains the values of the formula where the
+formula is not NULL. It also says where the formula may be NULL.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sfumato.query.postprocess.scalar_functions import CURVE
 from sfumato.query.public_ranges import least_positive
 
 Mask = NDArray[np.bool_]
-ROUNDING: Final = 1e-9  # relative; above the float error between a value and its interval
+ROUNDING: Final = 1e-9  # relative; exceeds the float error between a value and its interval
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,16 @@ class Enclosure:
 
 @dataclass(frozen=True)
 class Units:
-    """The intervals of a formula's units, and the outputs that are sums of parts."""
+    """The intervals of a formula's units, and which outputs are sums of parts."""
 
     ranges: Mapping[Unit, Range]
-    nulls: Mapping[Unit, Mask]  # of units that may be NULL
+    nulls: Mapping[Unit, Mask]  # only units that may be NULL
     sums: Mapping[str, Linear]
     cells: int
 
     @property
     def never(self) -> Mask:
-        """Return a mask that says that no cell is NULL."""
+        """Return a mask that is False in every cell: no cell is NULL."""
         return np.zeros(self.cells, dtype=np.bool_)
 
 
@@ -143,7 +143,7 @@ def _reciprocal(of: Range) -> Range:
 
 
 def _domain(curve: FunctionCall, inner: Enclosure, of: Units) -> Enclosure:
-    """Return the enclosure of a function's argument.
+    """Return the enclosure of a function's argument, limited to where the function has a value.
 
     A sum of whole parts has a least positive value, so the argument of LN begins there.
     """
@@ -177,19 +177,20 @@ def _hull(ranges: Sequence[Range]) -> Range:
 
 
 def _ordered(made: Range) -> Range:
-    """Return the range, with NaN ends made infinite."""
+    """Return the range; NaN ends become infinite."""
     low = np.where(np.isnan(made.low), -np.inf, made.low)
     return Range(low, np.where(np.isnan(made.high), np.inf, made.high))
 
 
 def with_value(tight: Range, wide: Range, values: Floats) -> Range:
-    """Stretch the tight range to the released value, if the wide range contains the value.
+    """Extend the tight range to the released value, if the wide range contains the value.
 
     A public range may exclude a value that is all noise, such as SUM(x) / COUNT(*) with a count
-    below zero. An interval that is stretched to its value does not hold less often. A value outside
-    of the wide range was computed in another way than its interval, and stays outside.
+    below zero. An interval that is extended to its value does not hold less often. A value outside
+    the wide range was computed in another way than its interval, and stays outside.
     """
     slack = ROUNDING * np.maximum(1.0, np.abs(values))
-    is_held = (values >= wide.low - slack) & (values <= wide.high + slack)  # false for NaN
+    # comparisons with NaN give False
+    is_held = (values >= wide.low - slack) & (values <= wide.high + slack)
     low = np.where(is_held, np.minimum(tight.low, values), tight.low)
     return Range(low, np.where(is_held, np.maximum(tight.high, values), tight.high))

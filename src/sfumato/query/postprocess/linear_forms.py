@@ -1,7 +1,7 @@
-"""Linear forms: formulas as a sum of noisy parts, or a quotient of sums, with a known error.
+"""Linear forms: formulas that are a sum of noisy parts, or a quotient of sums, with a known error.
 
-`SUM(a) * 1.2 - COUNT(*)` is one sum, `100 * SUM(a) / COUNT(*)` one quotient. `AVG(a) - AVG(b)` is
-neither: it has two units, each with an interval of its own.
+`SUM(a) * 1.2 - COUNT(*)` is one sum, and `100 * SUM(a) / COUNT(*)` one quotient. `AVG(a) - AVG(b)`
+is neither: it has two units, each with an interval of its own.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ ZERO: Final = Constant.of(0)
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear form: a constant, and a weight for each of some parts."""
+    """A linear form: a constant plus a weight times each of some parts."""
 
     constant: Fraction
-    weights: tuple[tuple[int, Fraction], ...] = ()  # by part, in order, none zero
+    # (index of the part, weight), in order; no weight is zero
+    weights: tuple[tuple[int, Fraction], ...] = ()
 
     def plus(self, other: Linear) -> Linear:
         """Return the sum."""
@@ -47,7 +48,7 @@ class Linear:
         return Linear(self.constant + other.constant, kept)
 
     def times(self, factor: Fraction) -> Linear:
-        """Return the multiple."""
+        """Return the linear form times a constant."""
         if factor == 0:
             return Linear(Fraction(0))
         weights = tuple((part, weight * factor) for part, weight in self.weights)
@@ -55,20 +56,20 @@ class Linear:
 
     @property
     def is_constant(self) -> bool:
-        """Check whether it has no noise."""
+        """Check whether the form is a constant, so that it has no noise."""
         return not self.weights
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """A quotient of two linear forms with few parts in all."""
+    """A quotient of two linear forms, which together have few parts."""
 
     top: Linear
     bottom: Linear
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Return the parts of both, in order."""
+        """Return the indexes of the parts of both forms, in order."""
         return tuple(sorted({part for part, _ in (*self.top.weights, *self.bottom.weights)}))
 
 
@@ -76,7 +77,7 @@ Form = Linear | Ratio
 
 
 def linear_form(expr: Expr, sums: Mapping[str, Linear]) -> Form | None:
-    """Return the expression as a sum or a quotient of sums; None if it is neither."""
+    """Return the expression as a sum of parts or a quotient of sums; None if it is neither."""
     match expr:
         case Ref(column=column):
             return sums.get(column)
@@ -84,7 +85,7 @@ def linear_form(expr: Expr, sums: Mapping[str, Linear]) -> Form | None:
             return Linear(constant.number)
         case Coalesce(parts=parts):
             form = linear_form(parts[0], sums)
-            return form if isinstance(form, Linear) else None  # a sum is never null
+            return form if isinstance(form, Linear) else None  # a sum of parts is never NULL
         case Arithmetic(sign=sign, left=left, right=right):
             if sign == "/":
                 right = divisor_of(right)
@@ -97,7 +98,7 @@ def linear_form(expr: Expr, sums: Mapping[str, Linear]) -> Form | None:
 
 
 def divisor_of(expr: Expr) -> Expr:
-    """Return x for a divisor NULLIF(x, 0), as division by zero is NULL anyway."""
+    """Return x if the divisor is NULLIF(x, 0), because division by zero gives NULL anyway."""
     match expr:
         case Case(whens=((Not(Compare(of, "=", constant)), then),), otherwise=None):
             return then if of == then and constant == ZERO else expr
@@ -152,11 +153,12 @@ def _divided(left: Form, right: Form) -> Form | None:
 
 
 def _few(form: Form | None) -> Form | None:
-    """Return the form; None for a quotient of more parts than its tail is known for."""
+    """Return the form; None for a quotient with more parts than the tail formula supports."""
     return None if isinstance(form, Ratio) and len(form.parts) > MAX_NUMBERS else form
 
 
-# A sum, a quotient, an aggregate by output name, a total, or a smooth expression of several units
+# A unit: a sum, a quotient, an aggregate by output name, a total, or a smooth expression of several
+# units
 Unit = Form | str | Total | Arithmetic | FunctionCall
 
 
@@ -182,7 +184,7 @@ def units_of(
 
 
 def _values_in(expr: Expr) -> tuple[Expr, ...]:
-    """Return the operands that the value is computed from; conditions only select."""
+    """Return the operands from which the value is computed; conditions only choose among them."""
     match expr:
         case Arithmetic(left=left, right=right):
             return (left, right)

@@ -1,6 +1,6 @@
-"""Post-processing: evaluate formulas and conditions on released values, in SQL's own logic.
+"""Post-processing: evaluate formulas and conditions on released values, with SQL's NULL logic.
 
-It costs nothing. NULL stays NULL; division by zero and numbers that are too large give NULL.
+It costs nothing. NULL stays NULL. Division by zero and numbers that are too large give NULL.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _of_time(expr: DateTrunc | DateField, _value: object) -> Never:
 
 def _order(_of: Expr, value: Any, constant: Constant) -> int:  # Any: a released JSON value
     if constant.kind == "number" and isinstance(value, int | float) and not isinstance(value, bool):
-        number = Fraction(repr(value))  # the number that is shown
+        number = Fraction(repr(value))  # the number as it is shown
         return (number > constant.number) - (number < constant.number)
     if constant.kind == "boolean" and isinstance(value, bool):
         wanted = constant.text == "true"

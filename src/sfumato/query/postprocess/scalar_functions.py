@@ -16,17 +16,17 @@ from sfumato.query.expression import FunctionName
 
 Number = int | float
 LARGEST: Final = 1e300
-ROUNDED: Final = 1e-14  # relative; above the float error of a function
-STEEP: Final = 1.0  # largest half interval of an exponent that has a first-order std
+ROUNDED: Final = 1e-14  # relative; exceeds the float error of a function
+STEEP: Final = 1.0  # largest half interval of an exponent for which a first-order std is shown
 
 
 @dataclass(frozen=True)
 class ScalarFunction:
     """A function of one number, with its range, NULL test and derivative.
 
-    `ends` gives its range over the arguments for which it has a value. `may_be_null` says whether
-    there may be other arguments. `slope` is NaN where the argument may be on either side of a bend,
-    because a first-order error says too little there.
+    `ends` returns the range of the function over the arguments for which it has a value.
+    `may_be_null` says whether other arguments are possible. `slope` is NaN if the argument may be
+    on either side of a bend, because a first-order error says too little there.
     """
 
     value: Callable[[Number], Number | None]
@@ -48,7 +48,7 @@ def _grown(of: Range, made: Callable[[Floats], Floats]) -> Range:
 
 
 def _ln_ends(of: Range) -> Range:
-    """Return the range of LN; its upper end is infinite where no number is above zero."""
+    """Return the range of LN; its upper end is infinite if the argument cannot be above zero."""
     made = _grown(Range(np.maximum(of.low, 0.0), np.maximum(of.high, 0.0)), np.log)
     return Range(made.low, np.where(of.high > 0, made.high, np.inf))
 

@@ -1,1 +1,1 @@
-"""Print a plan as SQL for an engine, from our own values alone."""
+"""Print a plan as SQL for an engine, from sfumato's own values only."""

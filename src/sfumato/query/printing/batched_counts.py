@@ -1,7 +1,7 @@
 """Batched counts: one scan of a table counts its rows for many conditions.
 
-Rows are not filtered first, which is slower in DuckDB. One scan serves many queries at once, each
-with a count of its own.
+The scan does not filter rows first, which is slower in DuckDB. It serves many concurrent queries,
+each with a count of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sfumato.query.printing.from_clause import last_table, rows_of, table_name
 
 @dataclass(frozen=True)
 class CountScan:
-    """A condition on rows, counted `times` times over the text after FROM."""
+    """A condition whose rows are counted `times` times over the same FROM clause."""
 
     rows: str
     condition: Text
@@ -34,7 +34,7 @@ def is_batchable(measure: Measure) -> bool:
 def count_scan(
     measure: Measure, dialect: Dialect, names: tuple[str, ...] | None = None
 ) -> CountScan | None:
-    """Return the measure as a count scan; None if it is not batchable, or not for DuckDB."""
+    """Return the measure as a count scan; None if it can't be batched, or is not for DuckDB."""
     if dialect != "duckdb" or measure.where is None or not is_batchable(measure):
         return None
     names = names or tuple(table_name(dialect, n) for n in range(last_table(measure) + 1))

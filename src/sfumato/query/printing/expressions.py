@@ -1,8 +1,8 @@
-"""Print physical expressions and conditions as SQL of a dialect, with the values bound to it.
+"""Print physical expressions and conditions as SQL of a dialect, with bound values.
 
 The text consists of fixed words, column names of the form v3, k3 or u3, and whole numbers. Texts
-and dates are bound parameters. Nothing here can fail on any stored value. The plan has proved that
-no intermediate number passes 2**62, and a divisor may be zero.
+and dates are bound parameters. The SQL cannot fail on any stored value: the plan has proved that no
+intermediate number exceeds 2**62, and a divisor may be zero.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ from sfumato.query.expression import (
 
 Dialect = Literal["duckdb", "postgres", "spark"]
 COLUMN: Final = re.compile(r"[vku][0-9]{1,5}")
-_STORED: Final = re.compile(r"[vk][0-9]{1,5}")  # stored in a table, not computed
-LONGEST: Final = 200_000  # characters of a statement
-BEYOND: Final = 2**62  # no physical number is beyond it
+# names of columns that are stored in a table, not computed
+_STORED: Final = re.compile(r"[vk][0-9]{1,5}")
+LONGEST: Final = 200_000  # most characters of a statement
+BEYOND: Final = 2**62  # larger than every physical number
 
 
 class Secret(Enum):
-    """A bound value that only the engine's worker knows."""
+    """A bound value that only the engine's worker knows, such as the salt."""
 
     SALT = "salt"
 
@@ -61,7 +62,7 @@ Bound = str | Secret
 
 @dataclass(frozen=True)
 class Text:
-    """A piece of SQL with `?` for every bound parameter, and the parameters in order."""
+    """A piece of SQL with `?` for each bound parameter, and the parameters in order."""
 
     sql: str
     bound: tuple[Bound, ...] = ()
@@ -75,7 +76,7 @@ def joined(word: str, pieces: Sequence[Text]) -> Text:
 def filled(template: str, *pieces: Text) -> Text:
     """Fill the braces of the template with the pieces, in order; refuse a text that is too long.
 
-    A clamp and a division repeat their operands, so nested ones grow fast.
+    Clamping and division repeat their operands, so nested ones grow fast.
     """
     sql = template.format(*(p.sql for p in pieces))
     if len(sql) > LONGEST:
@@ -123,7 +124,7 @@ def _column(column: str) -> str:
 
 
 def _divided(top: Text, right: Expr, dialect: Dialect) -> Text:
-    """Print floor(top / right), NULL where right is zero."""
+    """Print floor(top / right), which is NULL where right is zero."""
     bottom = print_expr(right, dialect)
     if not isinstance(right, LiteralValue) or right.constant.number == 0:
         bottom = filled("nullif({}, 0)", bottom)
@@ -131,10 +132,10 @@ def _divided(top: Text, right: Expr, dialect: Dialect) -> Text:
 
 
 def _floor_division(top: Text, bottom: Text, dialect: Dialect) -> Text:
-    """Print floor(top / bottom), exact: a remainder with the bottom's sign is subtracted first.
+    """Print floor(top / bottom), exactly: it first subtracts a remainder with the bottom's sign.
 
-    In all engines, mod has the sign of the dividend. To add the bottom and take mod again gives it
-    the sign of the bottom, whichever that is.
+    In all engines, mod has the sign of the dividend. Adding the bottom and taking mod again gives
+    the remainder the sign of the bottom, whatever that sign is.
     """
     rest = filled("mod(mod({}, {}) + {}, {})", top, bottom, bottom, bottom)
     word = {"duckdb": "//", "postgres": "/", "spark": "div"}[dialect]
@@ -142,7 +143,7 @@ def _floor_division(top: Text, bottom: Text, dialect: Dialect) -> Text:
 
 
 def _clamped(of: Text, lower: Constant | None, upper: Constant | None) -> Text:
-    """Print the clamping of a value; a guard keeps NULL, which LEAST and GREATEST skip."""
+    """Print the clamping of a value; a guard keeps NULL, because LEAST and GREATEST skip NULL."""
     inner = of
     if lower is not None:
         inner = filled(f"greatest({{}}, {_whole_number(lower)})", inner)
@@ -176,7 +177,7 @@ def _since(unit: Unit, of: Text, dialect: Dialect) -> Text:
     match unit:
         case "day":
             return _days(of, dialect)
-        case "week":  # the first of January 1970 was a Thursday; weeks begin on Monday
+        case "week":  # 1970-01-01 was a Thursday; weeks begin on Monday
             days = filled("({} + 3)", _days(of, dialect))
             return _floor_division(days, Text("7"), dialect)
         case "hour":
@@ -253,15 +254,15 @@ def _compare(of: Text, operator: Operator, constant: Constant, dialect: Dialect)
 
 
 def _whole(of: Text, operator: Operator, number: Fraction) -> Text:
-    """Print a comparison with any exact number as a comparison with a whole number."""
+    """Print a comparison with any exact number as one or more comparisons with whole numbers."""
     below, above = math.floor(number), math.ceil(number)
     if below == above:
         return filled(f"({{}} {_SIGNS[operator]} {_near(below)})", of)
     match operator:
         case "=":
-            return filled("({} <> {})", of, of)  # false for every value, null for null
+            return filled("({} <> {})", of, of)  # false for every value, and NULL for NULL
         case "!=":
-            return filled("({} = {})", of, of)  # true for every value, null for null
+            return filled("({} = {})", of, of)  # true for every value, and NULL for NULL
         case "<" | "<=":
             return filled(f"({{}} <= {_near(below)})", of)
         case ">" | ">=":
@@ -269,7 +270,7 @@ def _whole(of: Text, operator: Operator, number: Fraction) -> Text:
 
 
 def _near(number: int) -> int:
-    """Return the number, or one that compares alike: no physical number is beyond 2**62."""
+    """Return the number, limited so that it compares alike: no physical number is beyond 2**62."""
     return max(-BEYOND, min(BEYOND, number))
 
 
@@ -286,7 +287,7 @@ def _needs_care(of: Text, dialect: Dialect) -> bool:
     """Check whether DuckDB 2.0 must not compare the expression with a constant text or list.
 
     Its statistics of the stored rows may say that the expression is always one value or NULL. Then
-    it stops, or takes NULL for not NULL. The answer would depend on other people's rows.
+    DuckDB stops, or treats NULL as not NULL. So the answer would depend on other people's rows.
     """
     return dialect == "duckdb" and not _STORED.fullmatch(of.sql)
 
@@ -304,7 +305,8 @@ def _begins(of: Text, letters: str, dialect: Dialect) -> Text:
 
 def _constant(constant: Constant, dialect: Dialect) -> Text:
     match constant.kind:
-        case "number":  # of 64 bits: engines take small constants as 32 bits, and overflow
+        # with 64 bits: engines take small constants as 32 bits, which would overflow
+        case "number":
             return Text(f"CAST({_near(_whole_number(constant))} AS BIGINT)")
         case "boolean":
             return Text("true" if constant.text == "true" else "false")
@@ -323,7 +325,7 @@ def _text(text: str, dialect: Dialect) -> Text:
 
 
 def ordered_digest(text: str, dialect: Dialect) -> str:
-    """Print the last eight bytes of the text's MD5 as a little-endian number, or as its hex digits.
+    """Print the last eight bytes of the text's MD5, as a little-endian number or as its hex digits.
 
     DuckDB's md5_number is little-endian, so its upper half begins with the last byte of the digest.
     For the other engines, the last sixteen hex digits are reversed in pairs. Each letter of the

@@ -30,7 +30,7 @@ _QUOTE: Final[dict[Dialect, str]] = {"duckdb": '"', "postgres": '"', "spark": "`
 
 @dataclass(frozen=True)
 class Rows:
-    """The text after FROM, and the columns that order a person's rows by keyed hashes."""
+    """The text after FROM, and the columns by which keyed hashes order a person's rows."""
 
     sql: str
     order: tuple[str, ...] = ("row_key",)
@@ -43,12 +43,12 @@ def table_name(dialect: Dialect, table: int) -> str:
 
 
 def stored_name(name: str, table: int) -> str:
-    """Return the name under which something of a table is stored."""
+    """Return the stored name of something that belongs to a table of the card."""
     return name if table == 0 else f"{name}_{table}"
 
 
 def last_table(measure: Measure) -> int:
-    """Return the largest index on the card of a table in the measure."""
+    """Return the largest index on the card of the measure's tables."""
     every = (
         (measure.table, measure.joins),
         *((one.table, one.joins) for one in measure.joined_person_tables),
@@ -98,7 +98,7 @@ def _columns(measure: Measure) -> Iterator[str]:
 
 
 def _outer(measure: Measure) -> list[Expr | Predicate | None]:
-    """Return the expressions and conditions over the rows, or people, that are added up."""
+    """Return the expressions and conditions over rows or people that the measure uses."""
     keys = (key.value for key in measure.keys)
     return [measure.where, *keys, *(tally.value for tally in measure.tallies)]
 
@@ -112,12 +112,12 @@ def _named(values: Sequence[Expr | Predicate | None]) -> Iterator[str]:
 
 
 def _place(measure: Measure, column: int, kind: str) -> str:
-    """Print the table and column that the measure's `v7` is."""
+    """Print the table and column that the measure calls, for example, `v7`."""
     return _joined_place(measure.joins, column, kind) or f"r0.{kind}{column}"
 
 
 def _joined_place(joins: Sequence[Join], column: int, kind: str) -> str:
-    """Print the column of a joined table; empty if the column is before all of them."""
+    """Print the column of a joined table; return "" if the column belongs to an earlier table."""
     for i, join in reversed(list(enumerate(joins, start=1))):
         if column >= join.start:
             return _within(join, i, column, kind)
@@ -134,7 +134,7 @@ def _within(join: Join, i: int, column: int, kind: str) -> str:
 
 
 def people_of(measure: Measure, names: tuple[str, ...], dialect: Dialect) -> Text:
-    """Print the common table `people`: one row per person, from one or more such tables."""
+    """Print the common table `people`: one row per person, from one or more per-person tables."""
     if measure.source is None:
         raise Bug("a measure of rows has no table of people")
     rows = rows_of(measure, names)
@@ -157,9 +157,9 @@ def people_of(measure: Measure, names: tuple[str, ...], dialect: Dialect) -> Tex
 
 
 def _looked_up(measure: Measure, columns: Sequence[str], names: tuple[str, ...]) -> Iterator[str]:
-    """Print the public tables that are joined to per-person tables with those columns.
+    """Print the joins of public tables to per-person tables that have these columns.
 
-    A public key is unique, so that each person's one row stays one row (soundness rule 12).
+    A public key is unique, so that the one row of each person stays one row (soundness rule 12).
     """
     for i, join in enumerate(measure.lookups, start=1):
         if join.looked_up is None or join.also:
@@ -184,7 +184,7 @@ def _word(one: Join | PhysicalPersonJoin) -> str:
 
 @dataclass(frozen=True)
 class _Called:
-    """The name suffix of a per-person table, and the first number of its columns."""
+    """The name suffix of a per-person table, and the number of its first column."""
 
     suffix: str = ""
     start: int = 0

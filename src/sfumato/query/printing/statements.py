@@ -1,8 +1,8 @@
-"""Print a measure as SQL statements, by hand and from our own values only (expressions.py).
+"""Print a measure as SQL statements, from sfumato's own values only (expressions.py).
 
 There is no volatile function, no float, and no ranking without a total order. Otherwise two runs of
 a query could count different rows. This form is the same in every dialect. An engine may have a
-faster one that counts the same.
+faster form with the same counts.
 """
 
 from __future__ import annotations
@@ -35,14 +35,17 @@ from sfumato.query.printing.from_clause import Rows, last_table, people_of, rows
 
 @dataclass(frozen=True)
 class Wanted:
-    """The common table `wanted`, and the condition that joins a cell's keys g0, g1, ... to it."""
+    """The common table `wanted`, and the condition that joins a cell's keys g0, g1, ... to it.
+
+    The table lists the selected private keys.
+    """
 
     rows: Text
     on: str
 
 
 def print_wanted(keys: Sequence[tuple[Constant, ...]], dialect: Dialect) -> Wanted:
-    """Print the keys as rows (cell, h0, h1, ...), bound and typed like every constant."""
+    """Print the keys as rows (cell, h0, h1, ...), bound and typed like all constants."""
     if not keys:
         raise Bug("no key is wanted")
     rows = [_row(place, key, dialect) for place, key in enumerate(keys)]
@@ -59,7 +62,7 @@ def _row(place: int, key: tuple[Constant, ...], dialect: Dialect) -> Text:
 
 
 def _same(place: int, key: Constant, dialect: Dialect) -> str:
-    """Print the equality of a key; in DuckDB, a text is hidden from the statistics.
+    """Print the equality of a key; in DuckDB, hide a text from the statistics.
 
     See `_needs_care` in expressions.py: statistics of the stored rows must not decide an answer.
     """
@@ -67,7 +70,8 @@ def _same(place: int, key: Constant, dialect: Dialect) -> str:
     return f"substr(g{place}, 1) = h{place}" if is_text else f"g{place} = h{place}"
 
 
-ADDED: Final = ("rows", "values", "people", "sum")  # tallies that one statement adds up together
+# kinds of tallies that one statement computes together
+ADDED: Final = ("rows", "values", "people", "sum")
 WIDE: Final[dict[Dialect, str]] = {
     "duckdb": "HUGEINT", "postgres": "NUMERIC", "spark": "DECIMAL(38, 0)",
 }  # fmt: skip
@@ -78,10 +82,10 @@ _STRING: Final[dict[Dialect, str]] = {
 
 @dataclass(frozen=True)
 class Statement:
-    """A SQL statement with `?` for every bound parameter, in order.
+    """A SQL statement with `?` for each bound parameter, in order.
 
     Its rows are (cell, then the numbers) or, with a private key, (g0, g1, ..., then the numbers). A
-    histogram's rows have the code before the number. `tallies` has the index of each number's
+    histogram's rows have the code before the number. `tallies` holds the index of each number's
     tally.
     """
 
@@ -93,8 +97,11 @@ class Statement:
 def lower(
     measure: Measure, dialect: Dialect, names: tuple[str, ...] | None = None
 ) -> tuple[Statement, ...]:
-    """Print the statements that compute the measure over prepared tables, without empty cells."""
-    _check(measure)  # before the cache, in which True equals 1
+    """Print the statements that compute the measure over prepared tables.
+
+    Their results have no empty cells.
+    """
+    _check(measure)  # before the cache, for which True equals 1
     asked = measure, dialect, names
     return LOWERED.made(asked, lambda: _lowered(*asked), _size)
 
@@ -106,7 +113,8 @@ def _size(statements: tuple[Statement, ...]) -> int:
 
 
 LOWERED: Final[LruCache[tuple[Statement, ...]]] = LruCache(32 * 1024 * 1024)
-_OF_A_LETTER: Final = 40  # bytes of a measure per character of SQL; short texts, many values
+# estimated bytes of a measure per character of its SQL: short texts, many values
+_OF_A_LETTER: Final = 40
 
 
 def _lowered(
@@ -195,7 +203,8 @@ class _Printer:
         if not self._is_bounded:
             body = f"\nSELECT {self._cells}, count(DISTINCT {value}) AS t0\nFROM picked"
             return self._statement(f"{body}\nGROUP BY {self._cells}", (place,))
-        # every row of a person counts here, not only the first max_rows: the bound is on values
+        # every row of a person counts here, not only the first max_rows, because the bound is on
+        # values
         order = self._order("value", [value])
         where = f" AND place <= {self.measure.max_groups}" if self._chooses else ""
         cells = ", ".join(f"r.{cell}" for cell in self._cell_columns)
@@ -267,7 +276,7 @@ class _Printer:
             conditions.append(print_predicate(self.measure.where, self.dialect))
         where = filled("\n    WHERE {}", joined(" AND ", conditions)) if conditions else Text("")
         of_rows = filled("\n    SELECT {}\n    FROM {}{}", joined(", ", columns), source, where)
-        if not self.measure.keys:  # one cell, which every row is in: no check needed
+        if not self.measure.keys:  # one cell, which contains every row: no check is needed
             return filled("{}picked AS ({}\n)", first, of_rows)
         there = " AND ".join(f"{cell} IS NOT NULL" for cell in self._cell_columns)
         return filled(
@@ -275,7 +284,7 @@ class _Printer:
         )
 
     def _cell_texts(self) -> list[Text]:
-        """Print the cell's number (codes as mixed-radix digits), or the keys one by one."""
+        """Print the number of the cell (codes as mixed-radix digits), or its keys one by one."""
         if not self.measure.is_public:
             return [
                 filled(f"{{}} AS g{i}", self._key(key)) for i, key in enumerate(self.measure.keys)
@@ -300,9 +309,9 @@ class _Printer:
     def _bounding(self) -> Text:
         """Print each person's part of each cell, and its rank in a secret order of their cells.
 
-        The order is a keyed PRF of (salt, person's identifier, cell). A cell depends on the keys'
-        values and the card alone, never on other rows. So nobody's presence can reorder the cells
-        of another person (soundness rules 10 and 11). `person` is a dense code that only
+        The order is a keyed PRF of (salt, person's identifier, cell). A cell depends only on the
+        values of the keys and on the card, never on other rows. So nobody's presence can reorder
+        the cells of another person (soundness rules 10 and 11). `person` is a dense code that only
         distinguishes people.
         """
         values = [f"w{i}" for i in range(len(self._values))]
@@ -333,7 +342,8 @@ class _Printer:
         """Print the keyed order of one person's cells or values; its one parameter is the salt."""
         string = _STRING[self.dialect]
         spelt = [f"CAST({column} AS {string})" for column in ("person_key", *columns)]
-        if len(columns) > 1:  # each with its length, so that two lists never give the same text
+        # each with its length, so that two different lists never give the same text
+        if len(columns) > 1:
             spelt[1:] = [f"CAST(length({s}) AS {string}) || '=' || {s}" for s in spelt[1:]]
         salt = "CAST(? AS TEXT)" if self.dialect == "postgres" else "?"
         text = f"{salt} || ':{tag}:' || " + " || ':' || ".join(spelt)
@@ -381,7 +391,7 @@ class _Printer:
             low, high = tally.clamp
             part = self._linear(tally, f"s_{column}", f"n_{column}")
             kept = f"CASE WHEN n_{column} > 0 THEN least(greatest({part}, {low}), {high}) END"
-            return f"coalesce(sum({kept}), 0)"  # an empty sum is 0 (soundness rule 15)
+            return f"coalesce(sum({kept}), 0)"  # the sum of no rows is 0 (soundness rule 15)
         return self._linear(tally, f"sum(s_{column})", f"sum(n_{column})")
 
     def _linear(self, tally: Tally, total: str, count: str) -> str:
@@ -390,7 +400,8 @@ class _Printer:
 
     def _totals(self, texts: Sequence[str], source: str, where: str) -> str:
         numbers = [f"CAST({text} AS BIGINT)" for text in texts]
-        if not self.measure.keys:  # one cell, which exists without rows; twice as fast as GROUP BY
+        # one cell, which exists even without rows; twice as fast as GROUP BY
+        if not self.measure.keys:
             whole = "".join(f", coalesce({number}, 0) AS t{i}" for i, number in enumerate(numbers))
             return f"\nSELECT CAST(0 AS BIGINT) AS cell{whole}\nFROM {source}{where}"
         tallies = "".join(f", {number} AS t{i}" for i, number in enumerate(numbers))
@@ -398,15 +409,15 @@ class _Printer:
 
 
 def linear(tally: Tally, total: str, count: str, dialect: Dialect) -> str:
-    """Print scale*total + offset*count in 128 bits; the count only if offset is not 0."""
+    """Print scale*total + offset*count in 128 bits; omit the count if the offset is 0."""
     wide = WIDE[dialect]
     scaled = f"CAST({tally.scale} AS {wide}) * {total}"
     return f"{scaled} + CAST({tally.offset} AS {wide}) * {count}" if tally.offset else scaled
 
 
 def wide_sum(column: str, dialect: Dialect) -> str:
-    """Print a sum of 64-bit whole numbers in a type that can't overflow."""
+    """Print a sum of 64-bit whole numbers in a type that cannot overflow."""
     if dialect != "spark":
-        return f"sum({column})"  # a HUGEINT or NUMERIC by itself
+        return f"sum({column})"  # already a HUGEINT or NUMERIC
     upper, lower = f"sum(shiftright({column}, 31))", f"sum({column} & 2147483647)"
     return f"(CAST({upper} AS {WIDE[dialect]}) * 2147483648 + {lower})"

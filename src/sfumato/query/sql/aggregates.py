@@ -37,7 +37,7 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 
 def is_in_aggregate(column: exp.Expr) -> bool:
-    """Check whether the node is inside an aggregate of its own SELECT."""
+    """Check whether the node is inside an aggregate of the SELECT to which it belongs."""
     above = column.parent
     while above is not None and type(above) is not exp.Select:
         if is_aggregate(above):
@@ -223,7 +223,7 @@ def _first_above(node: exp.Expr) -> Aggregate:
 
 
 def _var(node: exp.Expr) -> Aggregate:
-    """Read VAR(x), which is VAR_SAMP(x) in SQL Server; a price says which of the two it is."""
+    """Read VAR(x), which is VAR_SAMP(x) in SQL Server; the price says which of the two it is."""
     if len(node.expressions) != 1:
         raise refuse_unsupported(node, "VAR takes one column", "Write VAR_SAMP(x).")
     return Aggregate("variance", (expression(node.expressions[0]),))
@@ -278,7 +278,7 @@ def _window_order(node: exp.Expr) -> Expr:
 
 
 def check_windows(select: exp.Select, groups: Sequence[Expr]) -> None:
-    """Refuse a window that does not run separately for each other GROUP BY column."""
+    """Refuse a window that does not run separately for each value of the other GROUP BY columns."""
     for window in nodes_of(select):
         if not isinstance(window, exp.Window) or is_total(window):
             continue
@@ -293,7 +293,7 @@ def check_windows(select: exp.Select, groups: Sequence[Expr]) -> None:
 
 
 def _filtered(node: exp.Expr) -> tuple[Aggregate, ...]:
-    """Read FILTER (WHERE …): other rows become NULL, which no aggregate counts."""
+    """Read FILTER (WHERE …): in other rows the operand becomes NULL, which no aggregate counts."""
     only(node, {"this", "expression"})
     where = node.expression
     only(where, {"this"})

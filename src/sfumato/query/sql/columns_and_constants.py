@@ -1,4 +1,4 @@
-"""Read the leaves of SQL, columns and constants, and check every argument that they carry."""
+"""Read the leaves of SQL (columns and constants), and check every argument that they carry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from sfumato.query.sql.hints import ARGUMENTS
 
 
 def nodes_of(tree: exp.Expr) -> list[exp.Expr]:
-    """Return every node of the tree, parents before children; sqlglot's own walk is slower."""
+    """Return every node of the tree, parents before children.
+
+    This is faster than sqlglot's own walk.
+    """
     found = [tree]
     for node in found:  # the list grows during the loop
         for value in node.args.values():
@@ -126,7 +129,7 @@ def _number(node: exp.Expr) -> Fraction:
 
 
 def ends_of(node: exp.Expr) -> tuple[Constant, Constant]:
-    """Return the ends of BETWEEN; refuse ends that nothing can be between."""
+    """Return the two constants of BETWEEN; refuse them if no value can be between them."""
     low, high = constant_of(node.args["low"]), constant_of(node.args["high"])
     if is_after(low, high):
         raise refuse_unsupported(
@@ -168,7 +171,7 @@ def refuse_unsupported(
 
 
 def refuse_at(refused: Refused, place: Place) -> Refused:
-    """Add a position in the text to a refusal; a fact `column` with a column's name is kept."""
+    """Add a position in the text to a refusal; keep a fact `column` that is a column's name."""
     line, column = place
     cause = f"{refused.cause.removesuffix('.')} (line {line}, column {column})."
     facts = {"line": line, "column": column, **refused.facts, "place": [line, column]}
@@ -182,7 +185,7 @@ def found_at(refused: Refused, node: exp.Expr) -> Refused:
 
 
 def place_of(node: exp.Expr | None) -> Place | None:
-    """Return where the node begins; if its position is unknown, that of the node around it."""
+    """Return the position where the node begins; if it is unknown, that of the node around it."""
     while node is not None:
         places = [place for part in nodes_of(node) if (place := _own_place(part)) is not None]
         if places:

@@ -1,4 +1,4 @@
-"""Read SQL expressions and conditions; each node type has a reader that knows its arguments."""
+"""Read SQL expressions and conditions; each type of node has a reader that knows its arguments."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ OF_A_TIME: Final[Mapping[type[exp.Expr], OfNumber]] = {
 
 MAX_AMONG: Final = 500
 MAX_WHENS: Final = 100
-MAX_DIGITS: Final = 15  # the most digits in ROUND
+MAX_DIGITS: Final = 15  # most digits in ROUND
 
 
 def expression(node: exp.Expr, depth: int = 0) -> Expr:
@@ -204,7 +204,7 @@ def _floor(node: exp.Expr, depth: int) -> Expr:
 
 
 def _rounded(node: exp.Expr, depth: int) -> Expr:
-    """Read ROUND(x, digits) as FLOOR(x * 10^digits + 1/2) / 10^digits: halves go up."""
+    """Read ROUND(x, digits) as FLOOR(x * 10^digits + 1/2) / 10^digits, so that halves go up."""
     only(node, {"this", "decimals"})
     digits = node.args.get("decimals")
     given = None if digits is None else constant_of(digits)
@@ -218,7 +218,7 @@ def _rounded(node: exp.Expr, depth: int) -> Expr:
 
 
 def _bound(node: exp.Expr, depth: int) -> Expr:
-    """Read LEAST(x, c) and GREATEST(x, c); NULL stays NULL."""
+    """Read LEAST(x, c) and GREATEST(x, c) as clamping; NULL stays NULL."""
     only(node, {"this", "expressions", "ignore_nulls"})
     sides = [node.this, *node.expressions]
     values = [side for side in sides if not is_constant(side)]
@@ -250,7 +250,7 @@ def _case(node: exp.Expr, depth: int) -> Expr:
     subject = None if node.this is None else expression(node.this, depth)
     branches = tuple(_when(subject, when, depth) for when in whens)
     made = Case(branches, _otherwise(node.args.get("default"), depth))
-    if subject is not None:  # it is read once, but occurs in every branch
+    if subject is not None:  # the subject of the CASE is read once, but occurs in every branch
         check_parts([made])
     return made
 
@@ -290,8 +290,8 @@ def _ceiled(node: exp.Expr, depth: int) -> Expr:
 def _cast(node: exp.Expr, depth: int) -> Expr:
     """Read a cast: of a time to a date, of a truth value to a number, of a number to a float.
 
-    A float is the number itself, wherever only a number can be. None of these casts can fail, so
-    TRY_CAST is the same.
+    A float is the number itself, wherever only a number is allowed. None of these casts can fail,
+    so TRY_CAST has the same meaning.
     """
     only(node, {"this", "to", "safe"})
     kind, of = node.args["to"].this, node.this
@@ -303,7 +303,7 @@ def _cast(node: exp.Expr, depth: int) -> Expr:
         return _one_or_zero(of, depth)
     above = _above(node)
     if kind in _FLOATS and isinstance(above, _OF_NUMBERS):
-        made = expression(of, depth)  # numbers only: in a comparison, + 0 refuses a text
+        made = expression(of, depth)  # accepts only numbers: in a comparison, + 0 refuses a text
         is_compared = isinstance(above, exp.Predicate)
         return Arithmetic("+", made, LiteralValue(Constant.of(0))) if is_compared else made
     raise refuse_unsupported(node, "casts are not supported", hint_of(node, EXPRESSIONS))
@@ -364,7 +364,7 @@ _READERS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr, int], Expr]]] = {
 
 
 def _chain(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
-    """Return the operands of a long AND or OR, without one level of recursion for each."""
+    """Return the operands of a long AND or OR, without a level of recursion for each operand."""
     members: list[exp.Expr] = []
     while type(node) is kind:
         only(node, {"this", "expression"})
@@ -464,7 +464,7 @@ _OPERATORS: Final[Mapping[type[exp.Expr], Operator]] = {
 }
 CONDITIONS: Final = frozenset(
     (*_OPERATORS, exp.And, exp.Or, exp.Not, exp.Between, exp.In, exp.Like, exp.StartsWith, exp.Is)
-)  # what is read as a condition if it is a whole item
+)  # node types that are read as a condition if they are a whole item of SELECT
 _FLIPPED: Final[Mapping[Operator, Operator]] = {
     "=": "=",
     "!=": "!=",

@@ -1,4 +1,4 @@
-"""Read arithmetic over aggregates: each aggregate becomes an output, the rest a formula."""
+"""Read arithmetic over aggregates: each aggregate becomes an output, and the rest a formula."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def outer_aggregates(node: exp.Expr) -> list[exp.Expr]:
 
 
 def formula(node: exp.Expr, names: Names) -> Expr:
-    """Read arithmetic with every aggregate replaced by its output's name, or refuse."""
+    """Read arithmetic in which each aggregate is replaced by the name of its output; or refuse."""
     try:
         return expression(plain(with_names(node, names)))
-    except Refused as found:  # of a copy, which lacks some positions
+    except Refused as found:  # the refusal is about a copy, which lacks some positions
         refused = found_at(found, node)
     raise refused
 
@@ -91,7 +91,7 @@ def formula_of_aggregate(node: exp.Expr) -> Aggregate:
 
 
 def plain(node: exp.Expr) -> exp.Expr:
-    """Return the node without casts of numbers to numbers."""
+    """Return the node without casts of numbers to numbers, which don't change released values."""
     for kind, reader in _SAID.items():
         if type(node) is kind:
             return reader(node)
@@ -108,7 +108,7 @@ def has_other_spelling(node: exp.Expr) -> bool:
 
 
 def _uncast(node: exp.Expr) -> exp.Expr:
-    """Remove a cast to a float: every quotient here is a float already."""
+    """Remove a cast to a float, because every quotient in a formula is a float already."""
     only(node, {"this", "to", "safe"})
     if node.args["to"].this not in _FLOATS or type(node.this) is exp.Literal:
         raise refuse_unsupported(

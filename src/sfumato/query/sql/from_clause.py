@@ -32,7 +32,7 @@ from sfumato.query.sql.person_subqueries import (
 from sfumato.query.sql.row_subqueries import Source, rows_of, substitute_row_subquery
 from sfumato.vault.card.data_card import NAME
 
-MAX_INNER: Final = 8  # nested inner SELECTs
+MAX_INNER: Final = 8  # deepest nesting of inner SELECTs
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class From:
     each_person: PersonTable | None
     table: str
     joins: tuple[Joined, ...] = ()
-    names: frozenset[str] = frozenset()  # of tables and persons; no computed key may have one
+    # names of tables and persons; no computed key may have one of them
+    names: frozenset[str] = frozenset()
     beside: tuple[JoinedPersonTable, ...] = ()
     called: tuple[str, ...] = ()  # aliases of joined per-person tables, and public tables
     lookups: tuple[Joined, ...] = ()
@@ -56,7 +57,7 @@ class From:
 
 @dataclass(frozen=True)
 class Named:
-    """An inner SELECT that WITH names, and the earlier ones, which it may use."""
+    """An inner SELECT that WITH names, and the earlier names of WITH, which it may use."""
 
     select: exp.Expr
     before: Mapping[str, Named]
@@ -72,7 +73,10 @@ class Inner:
 
 
 def read_from(select: exp.Select, data_set: str) -> From:
-    """Read FROM and JOIN; columns lose their alias, or get their table's name instead."""
+    """Read FROM and JOIN.
+
+    The names of columns lose their alias, or get their table's name instead.
+    """
     with_ = select.args.get("with_")
     named = _with(with_)
     reader = _Reader(data_set)
@@ -158,7 +162,7 @@ class _Reader:
     def _of_people(
         self, select: exp.Select, known: Mapping[str, Named], depth: int = 0
     ) -> list[Inner | None]:
-        """Return the inner SELECTs by person, or nothing; those of rows are substituted.
+        """Return the inner SELECTs by person, or an empty list; substitute those of rows.
 
         An entry is None for a plain table. The first entry is always a SELECT.
         """
@@ -183,14 +187,14 @@ class _Reader:
         return within[0]
 
     def _people_in(self, inner: Inner | None, depth: int) -> list[Inner | None]:
-        """Return the SELECTs by person that this SELECT is, or is made from."""
+        """Return the SELECTs by person that this SELECT is, or from which it is made."""
         if inner is None:
             return []
         rows = rows_of(inner.select)
         return [inner] if rows is None else self._of_people(rows, inner.known, depth + 1)
 
     def _inner(self, table: exp.Expr, known: Mapping[str, Named]) -> Inner | None:
-        """Return the inner SELECT that the table is, or None for a plain table."""
+        """Return the inner SELECT behind the table's name, or None for a plain table."""
         if type(table) is exp.Subquery:
             only(table, {"this", "alias"})
             return Inner(table.this, frozenset({_alias(table)}), known)
@@ -223,7 +227,7 @@ def _not_beside(inner: Inner) -> Refused:
 
 
 def _check_by_person(node: exp.Expr, each: Each, before: Sequence[Each]) -> None:
-    """Refuse a join of per-person tables unless it is by a person who is never NULL."""
+    """Refuse a join of per-person tables unless it is by a person column that is never NULL."""
     aliases = {one.name: one.name for one in (*before, each)}
     if not each.person:
         raise refuse_unsupported(
@@ -253,7 +257,7 @@ def _standing(node: exp.Expr, name: str, before: Sequence[str], data_set: str) -
 
 
 def _source(place: int, node: exp.Expr, inner: Inner | None) -> Source:
-    """Return a table of FROM; without an alias, it gets a name that nobody can write."""
+    """Return a table of FROM; without an alias, it gets a name that nobody can write in SQL."""
     if inner is None:
         return Source(node, frozenset({str(node.this.alias_or_name).casefold()}), None)
     names = inner.names if any(inner.names) else frozenset({f"({place})"})
@@ -281,7 +285,7 @@ def _alias(table: exp.Expr) -> str:
 
 
 def _joined(node: exp.Expr, aliases: dict[str, str], data_set: str) -> Joined:
-    """Read one join, and make its alias known."""
+    """Read one join, and record its alias."""
     keeps_all = _keeps_all(node)
     name, alias = _table(node.this, data_set), _alias(node.this)
     if alias in aliases:
@@ -303,7 +307,7 @@ def _keeps_all(node: exp.Expr) -> bool:
 
 
 def _columns(node: exp.Expr, aliases: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the pairs of columns that a join makes equal."""
+    """Return the pairs of columns that a join compares for equality."""
     on, using = node.args.get("on"), node.args.get("using") or []
     if on is None and using and all(type(name) is exp.Identifier for name in using):
         return [(str(name.name), str(name.name)) for name in using]
@@ -355,7 +359,10 @@ def _qualified(node: exp.Expr, aliases: Mapping[str, str]) -> str:
 
 
 def _unaliased(select: exp.Select, aliases: Mapping[str, str]) -> None:
-    """Replace each column's alias by its table's name; remove it if there is only one table."""
+    """Replace each column's alias by its table's name.
+
+    Remove the alias if there is only one table.
+    """
     outer = [select.args.get(key) for key in ("where", "group", "having", "order")]
     for part in (*select.expressions, *(part for part in outer if part is not None)):
         for column in nodes_of(part):
@@ -378,7 +385,7 @@ def _rename(column: exp.Column, table: str) -> None:
 
 
 def _with(node: exp.Expr | None) -> dict[str, Named]:
-    """Return the inner SELECTs of WITH by name, each with the earlier ones."""
+    """Return the inner SELECTs of WITH by name, each with the earlier ones, which it may use."""
     if node is None:
         return {}
     only(node, {"expressions"})

@@ -1,4 +1,4 @@
-"""Read functions of one number: roots, logarithms, powers, and totals over the answer's rows."""
+"""Read functions of one number: roots, logarithms, powers; and totals over the answer's rows."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _power(node: exp.Expr, read: Reader) -> Expr:
 
 
 def _total(node: exp.Expr, read: Reader) -> Expr:
-    """Read an output OVER (PARTITION BY keys), as formulas.py has rewritten it."""
+    """Read an output OVER (PARTITION BY keys), in the form that formulas.py has written."""
     only(node, {"this", "partition_by", "over"})
     if type(node.this) is not exp.Column:
         raise refuse_unsupported(node, "this window is not supported", TOTALS)

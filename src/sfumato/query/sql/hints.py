@@ -1,4 +1,4 @@
-"""Hints for SQL that is not answered: one table of what analysts can write instead."""
+"""Hints for SQL that is not supported: one table of what analysts can write instead."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ _SUB_SELECTS: Final[Mapping[type[exp.Expr], str]] = {
 
 
 def hint_of(node: exp.Expr, otherwise: str) -> str:
-    """Return the hint for a node that is not answered."""
+    """Return the hint for a node that is not supported."""
     if type(node) is exp.Anonymous:
         return _CALLS.get(node.name.casefold(), otherwise)
     return HINTS.get(type(node), otherwise)
@@ -120,7 +120,7 @@ def hint_of_sub_select(above: exp.Expr | None) -> str:
 
 
 def hint_for_call(node: exp.Expr) -> str:
-    """Return the words by which a refusal names the node."""
+    """Return the words with which a refusal names the node."""
     if type(node) is exp.Anonymous:
         return f"{node.name[:40].upper()} is not supported"
     return "this expression is not supported"

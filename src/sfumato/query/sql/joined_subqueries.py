@@ -1,8 +1,8 @@
 """Join inner SELECTs by person, and resolve the columns that the outer SELECT names.
 
-A column that one inner SELECT has keeps its own name. A column that several have gets its table's
-name before it. The inner SELECTs themselves were read before (person_subqueries.py). A column that
-none of them has belongs to a public table joined to them, if there is one.
+A column that only one inner SELECT has keeps its own name. A column that several have gets its
+table's name in front. The inner SELECTs themselves were read before (person_subqueries.py). A
+column that none of them has belongs to a public table joined to them, if there is one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sfumato.query.sql.person_subqueries import Inner, narrowed
 class Standing:
     """A plain table joined to inner SELECTs by person, with the columns of its join.
 
-    `alias` is empty for USING, whose column may be of any table that has it.
+    `alias` is empty for USING, because the column may belong to any table that has it.
     """
 
     name: str  # its alias
@@ -46,7 +46,7 @@ class Standing:
 def standing(
     node: exp.Expr, name: str, table: str, pairs: Sequence[tuple[str, str]], *, keeps_all: bool
 ) -> Standing:
-    """Return the table with the only pair of columns that its join makes equal, or refuse."""
+    """Return the table, with the one pair of columns that its join compares; or refuse."""
     if len(pairs) != 1:
         raise refuse_unsupported(
             node,
@@ -69,7 +69,7 @@ def standing(
 
 
 def used_by(tables: Collection[Standing]) -> frozenset[str]:
-    """Return the columns of USING in lower case; each is one column for both tables."""
+    """Return the columns of USING in lower case; each is one common column of both tables."""
     return frozenset(one.column.casefold() for one in tables if not one.alias)
 
 
@@ -93,7 +93,7 @@ class Each:
 
     @property
     def person(self) -> str:
-        """Return its name for the person, in lower case; empty if it gives none."""
+        """Return the inner SELECT's name for the person, in lower case; empty if it has none."""
         return self.made.person.casefold()
 
 
@@ -104,7 +104,8 @@ class Beside:
     first: PersonTable
     beside: tuple[JoinedPersonTable, ...]
     lookups: tuple[Joined, ...]
-    bare: frozenset[str]  # unqualified per-person columns, but those of USING
+    # per-person columns that can be named without a table, except those of USING
+    bare: frozenset[str]
 
 
 def substitute_joined_subqueries(
@@ -139,7 +140,7 @@ def substitute_joined_subqueries(
 
 
 def _all(each: Each, table: PersonTable) -> list[str]:
-    """Return every column name of the table, and its names for the person, in lower case."""
+    """Return every column name of the table and its names for the person, in lower case."""
     people = sorted({each.person, bare(each.made.by)})
     return [*(column.name.casefold() for column in table.columns), *each.made.formulas, *people]
 
@@ -170,7 +171,7 @@ class _Named:
         return name in self.each.made.names
 
     def put(self, column: exp.Column, first: Each) -> None:
-        """Replace a column by what the inner SELECT gives under its name, or refuse."""
+        """Replace a column by the expression that the inner SELECT gives that name; or refuse."""
         name = column.name.casefold()
         formula = self.each.made.formulas.get(name)
         if not self.gives(name):
@@ -230,7 +231,10 @@ class _Named:
         )
 
     def _check_certain(self, node: exp.Expr, what: str, instead: str) -> None:
-        """Refuse what would have a value where SQL has NULL: people without a row (LEFT JOIN)."""
+        """Refuse an expression that would have a value where SQL has NULL.
+
+        SQL has NULL for people without a row in the table (LEFT JOIN).
+        """
         if self.each.keeps_all:
             raise refuse_unsupported(node, f"a SELECT after LEFT JOIN {what}", f"{instead}.")
 
@@ -247,7 +251,7 @@ class _Tables:
         """Rename each column as its table names it, except for aliases of the SELECT itself."""
         for column in list(part.find_all(exp.Column)):
             if type(column.this) is not exp.Identifier:
-                continue  # a star, which is refused where it is read
+                continue  # a star, which is refused when it is read
             only(column, {"this", "table"})
             name = column.name.casefold()
             if not column.table and name in given and not is_in_aggregate(column):
@@ -269,7 +273,10 @@ class _Tables:
         owner.put(column, self.people[0].each)
 
     def _check_person(self, column: exp.Column, name: str) -> None:
-        """Refuse the person's own name if no table gives it: no public column may have it here."""
+        """Refuse the person's own name if no table gives it.
+
+        No public column may have this name here.
+        """
         for one in self.people:
             if name == bare(one.each.made.by):
                 raise one.not_given(column)
@@ -311,7 +318,7 @@ class _Tables:
         return owner.names[name]
 
     def _using(self, wanted: Standing) -> _Named:
-        """Return the only per-person table that has the column of USING."""
+        """Return the one per-person table that has the column of USING."""
         found = [one for one in self.people if one.gives(wanted.column.casefold())]
         if len(found) != 1:
             raise refuse_unsupported(

@@ -1,4 +1,4 @@
-"""Parse text into one SELECT tree; refuse it if it is too long, too deep or no readable SQL."""
+"""Parse text into one SELECT tree; refuse text that is too long, too deep or not readable SQL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sfumato.query.sql.hints import UNION, hint_of_sub_select
 MAX_TEXT: Final = 16 * 1024
 MAX_TOKENS: Final = 2000
 MAX_DEPTH: Final = 20
-logging.getLogger("sqlglot").setLevel(logging.CRITICAL + 1)  # it would log the asker's text
+logging.getLogger("sqlglot").setLevel(logging.CRITICAL + 1)  # sqlglot would log the asker's text
 _WORDS: Final = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER)
 _OPENING: Final = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING: Final = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
@@ -31,7 +31,7 @@ _STRAY: Final = (SqlglotError, RecursionError, ValueError, LookupError, Attribut
 
 @dataclass(frozen=True)
 class Parsed:
-    """The SELECT of a text, and a refusal to raise after the whole of it was read.
+    """The SELECT of a text, and a refusal to raise after the whole SELECT was read.
 
     The refusal is for words that the parser dropped. Refusals of unsupported SQL come first,
     because they say more.
@@ -69,13 +69,13 @@ def parse(text: str) -> Parsed:
 
 
 def _second_statement(tokens: Sequence[Token]) -> Place | None:
-    """Return where a second statement begins, or None."""
+    """Return the position where a second statement begins, or None."""
     pairs = pairwise(tokens)
     return next((_begin(t) for end, t in pairs if end.token_type is TokenType.SEMICOLON), None)
 
 
 def _stopped_at(error: ParseError) -> Place | None:
-    """Return where the parser stopped; sqlglot reports the end of the word."""
+    """Return the position where the parser stopped; sqlglot reports the end of the word."""
     found = next(iter(error.errors), {})
     line, column = found.get("line"), found.get("col")
     if not isinstance(line, int) or not isinstance(column, int):
@@ -84,7 +84,7 @@ def _stopped_at(error: ParseError) -> Place | None:
 
 
 def _lost(tokens: Sequence[Token], tree: exp.Select) -> Refused | None:
-    """Return the refusal of a text of which the parser dropped a word, or None."""
+    """Return the refusal of a text from which the parser dropped a word, or None."""
     said = _words(tokens)
     if said <= _leaves(tree):
         return None
@@ -125,9 +125,9 @@ def check_sub_selects(tree: exp.Select) -> None:
 
 
 def _leaves(tree: exp.Select) -> Counter[str]:
-    """Count the names and constants in the tree; this is a few times faster than printing it.
+    """Count the names and constants in the tree; this is a few times faster than printing the tree.
 
-    A word that became something else (a unit, a type) is not counted. In that case the caller
+    A word that became something else (a unit, a type) is not counted. In that case, the caller
     prints the tree.
     """
     found: Counter[str] = Counter()
@@ -154,9 +154,9 @@ def _words(tokens: Sequence[Token]) -> Counter[str]:
 
 
 def _is_of_grammar(word: str, before: str, after: str) -> bool:
-    """Check whether the word is a function name, or a keyword that prints differently.
+    """Check whether the word is a function name, or a keyword that is printed differently.
 
-    NULLS LAST is the default order of rows, and WITHIN GROUP another spelling of a quantile.
+    NULLS LAST is the default order of rows, and WITHIN GROUP another way to write a quantile.
     """
     if after == "(" or (word, after) == ("within", "group"):
         return True
@@ -169,7 +169,10 @@ def too_large(what: str) -> Refused:
 
 
 def _checked_tokens(text: str) -> list[Token]:
-    """Return the tokens of a text that is short and flat enough; none if it can't be tokenized."""
+    """Return the tokens of a text that is short and flat enough.
+
+    Return an empty list if the text can't be split into tokens.
+    """
     if len(text.encode("utf-8", "replace")) > MAX_TEXT:
         raise too_large("16 KB of text")
     try:

@@ -1,6 +1,6 @@
 """Read an inner SELECT by person, and substitute its parts into the outer SELECT.
 
-A per-person table has no arithmetic over a person's own aggregates, and no HAVING. Both are put
+A per-person table has no arithmetic over a person's own aggregates, and no HAVING. Both are moved
 into the outer SELECT, which works on one row for each person.
 """
 
@@ -20,12 +20,13 @@ from sfumato.query.sql.expressions import predicate
 from sfumato.query.sql.formulas import formula_of_aggregate, outer_aggregates, with_names
 from sfumato.query.sql.hints import ARGUMENTS
 
-MAX_NODES: Final = 60  # of arithmetic in an inner SELECT, which may be substituted many times
+# most nodes of arithmetic in an inner SELECT, because it may be substituted many times
+MAX_NODES: Final = 60
 
 
 @dataclass
 class Inner:
-    """An inner SELECT as it is read: its table's columns, and what goes to the outer SELECT."""
+    """An inner SELECT while it is read: its table's columns, and what moves to the outer SELECT."""
 
     select: exp.Select
     by: str
@@ -44,7 +45,7 @@ class Inner:
         self.names.add(name.casefold())
 
     def table(self) -> PersonTable:
-        """Return the per-person table; without any aggregate, it counts the person's rows."""
+        """Return the per-person table; if it has no aggregate, it counts the person's rows."""
         columns = self.columns or [PersonColumn("(1) count", "count")]
         where = self.select.args.get("where")
         condition = None if where is None else predicate(where.this)
@@ -62,7 +63,7 @@ class Inner:
 
 @dataclass(frozen=True)
 class _OfPerson:
-    """Names a person's own aggregates as columns of the per-person table."""
+    """Replaces a person's own aggregates by columns of the per-person table."""
 
     made: Inner
     node: exp.Expr
@@ -80,7 +81,7 @@ class _OfPerson:
         return name
 
     def key(self, _of: Expr) -> str | None:
-        """Return None: a person has one row, so there is no total over keys."""
+        """Return None: a person has one row, so no total over keys exists."""
         return None
 
 
@@ -154,7 +155,7 @@ def _column(item: exp.Expr, made: Inner) -> None:
 
 
 def _one_of_any(node: exp.Expr) -> exp.Expr:
-    """Rewrite ANY_VALUE(x) as MIN(x): it is one of the values, and the same on every engine."""
+    """Rewrite ANY_VALUE(x) as MIN(x), which is one of the values, and the same on every engine."""
     inner = node.this if type(node) is exp.IgnoreNulls else node  # as sqlglot parses DuckDB's
     if type(inner) is not exp.AnyValue:
         return node
@@ -177,7 +178,8 @@ def _bare(name: str) -> str:
 def substitute_person_subquery(select: exp.Select, made: Inner) -> None:
     """Substitute the inner arithmetic and HAVING into the outer SELECT, in place of their names.
 
-    In HAVING and ORDER BY, an alias of the outer SELECT wins, except inside an aggregate.
+    In HAVING and ORDER BY, an alias of the outer SELECT takes precedence, except inside an
+    aggregate.
     """
     given = {item.alias.casefold() for item in select.expressions if type(item) is exp.Alias}
     for key in ("where", "group", "having", "order"):
@@ -194,7 +196,7 @@ def substitute_person_subquery(select: exp.Select, made: Inner) -> None:
 
 
 def narrowed(select: exp.Select, having: exp.Expr) -> None:
-    """Restrict the outer SELECT to the people for whom the inner HAVING holds."""
+    """Restrict the outer SELECT to the people for whom the inner HAVING is true."""
     where = select.args.get("where")
     both = having if where is None else exp.And(this=exp.Paren(this=where.this), expression=having)
     select.set("where", exp.Where(this=both))

@@ -1,9 +1,9 @@
-"""Substitute inner SELECTs of rows into the outer SELECT; they are no tables of their own.
+"""Substitute inner SELECTs of rows into the outer SELECT; they do not become tables.
 
 `WITH s AS (SELECT cost * 2 AS c FROM visits WHERE sick) SELECT AVG(c) FROM s` is read as `SELECT
-AVG(cost * 2) FROM visits WHERE sick`. So nothing can be asked that could not be asked without inner
-SELECTs. Several may be joined. Columns that an inner SELECT does not select can't be named outside
-of it.
+AVG(cost * 2) FROM visits WHERE sick`. So inner SELECTs allow no question that could not be asked
+without them. Several may be joined. Columns that an inner SELECT does not select can't be named
+outside of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sfumato.query.sql.columns_and_constants import column_of, found_at, only, r
 from sfumato.query.sql.formulas import outer_aggregates
 from sfumato.query.sql.parse import too_large
 
-MAX_NODES: Final = 5000  # of all substituted columns together
+MAX_NODES: Final = 5000  # most nodes of all substituted columns together
 _AFTER: Final = ("group", "having", "order")  # clauses that may use aliases of SELECT
 
 
@@ -47,7 +47,10 @@ class Source:
 
 @dataclass(frozen=True)
 class _Table:
-    """A source, its name after substitution, and its columns; None means all of its table's."""
+    """A source, its name after substitution, and its columns.
+
+    None means all columns of its table.
+    """
 
     source: Source
     name: str
@@ -60,7 +63,7 @@ class _Table:
         return self.columns is not None and name not in self.columns
 
     def gives_as_it_is(self, name: str) -> bool:
-        """Check whether the column has the same name inside."""
+        """Check whether the column has the same name inside the inner SELECT."""
         made = (self.columns or {}).get(name)
         return type(made) is exp.Column and made.name.casefold() == name
 
@@ -178,7 +181,7 @@ def _check_apart(sources: Sequence[Source]) -> None:
 
 
 def _own_names(table: _Table) -> None:
-    """Qualify the columns of an inner SELECT with its table, as further tables are joined."""
+    """Add the table's name to the columns of an inner SELECT, because further tables are joined."""
     if table.source.inner is None:
         return
     for column in table.source.inner.find_all(exp.Column):
@@ -226,7 +229,7 @@ def _named(name: str, table: _Table) -> exp.Column:
 
 
 def _check_aliases(select: exp.Select, columns: dict[str, exp.Expr]) -> None:
-    """Refuse an alias that means one thing inside and another outside, as it is ambiguous."""
+    """Refuse an alias that means one thing inside and another outside, because it is ambiguous."""
     for item in select.expressions:
         if type(item) is not exp.Alias or item.alias.casefold() not in columns:
             continue
@@ -247,7 +250,7 @@ def _named_after(select: exp.Select) -> set[str]:
 
 @dataclass(frozen=True)
 class _Named:
-    """Aliases of the SELECT itself: those of aggregates, and all."""
+    """Aliases of the SELECT itself: those of aggregates, and all aliases."""
 
     numbers: frozenset[str]
     all: frozenset[str]
@@ -283,7 +286,7 @@ def _columns(select: exp.Select) -> Iterator[tuple[str, exp.Column]]:
 
 
 def _owner(column: exp.Column, tables: Sequence[_Table]) -> _Table | None:
-    """Return the table that the column belongs to; None if the card will decide."""
+    """Return the table to which the column belongs; None if the card decides it later."""
     table, name = column.table.casefold(), column.name.casefold()
     if table:
         owner = next((t for t in tables if table in t.source.names), None)
@@ -384,7 +387,7 @@ def _narrow(select: exp.Select, source: Source) -> None:
 
 
 def _move_in(select: exp.Select, source: Source) -> None:
-    """Replace the inner SELECT by its own tables."""
+    """Replace the inner SELECT by the tables from which it selects."""
     if source.inner is None:
         return
     source.node.set("this", source.inner.args["from_"].this)

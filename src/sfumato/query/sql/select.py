@@ -1,7 +1,7 @@
 """Read SQL text as a query, by an allow-list of the whole syntax tree.
 
 Every node has a reader that knows all of the node's arguments. An argument or a node that no reader
-knows is refused with its position in the text. The text is then discarded: none of it is passed on,
+knows is refused with its position in the text. Then the text is discarded: none of it is passed on,
 so no SQL of the asker reaches an engine.
 """
 
@@ -138,7 +138,7 @@ def _selected(node: exp.Expr, aliases: AbstractSet[str]) -> tuple[Aggregate | Ex
 
 
 def value_of(node: exp.Expr) -> Expr:
-    """Read a column of the answer; a condition becomes true, false or NULL."""
+    """Read a column of the answer; a condition becomes its truth value: true, false or NULL."""
     bare = node.unnest()
     if not isinstance(bare, exp.Condition) or type(bare) not in CONDITIONS:
         return expression(node)
@@ -146,7 +146,7 @@ def value_of(node: exp.Expr) -> Expr:
 
 
 def _is_of_aliases(node: exp.Expr, aliases: AbstractSet[str]) -> bool:
-    """Check whether the node casts aggregates by their aliases, as only formulas may."""
+    """Check whether the node casts aggregates by their aliases, which only formulas may do."""
     columns = {c.name.casefold() for c in nodes_of(node) if isinstance(c, exp.Column)}
     return bool(columns) and columns <= aliases and has_other_spelling(node)
 
@@ -171,12 +171,13 @@ def _output(
         return Output(item.name, Formula(renamed(expr, numbers)))
     if isinstance(of, Aggregate | Ref) or of in groups or not is_of_numbers(of, known):
         return Output(item.name, of)
-    return Output(item.name, Formula(renamed(of, numbers)))  # aliases, where no column is possible
+    # in a formula, aliases are allowed where no column is possible
+    return Output(item.name, Formula(renamed(of, numbers)))
 
 
 @dataclass(frozen=True)
 class InAnswer:
-    """Names of the answer's aggregates and keys; missing ones become hidden outputs."""
+    """Names of the answer's aggregates and keys; a missing one becomes a hidden output."""
 
     outputs: list[Output]
     groups: Sequence[Expr]
@@ -201,14 +202,14 @@ def numbers_of(outputs: Sequence[Output]) -> dict[str, str]:
 
 
 def is_of_numbers(expr: Expr, outputs: Sequence[Output]) -> bool:
-    """Check whether the expression uses the answer's own aggregates only."""
+    """Check whether the expression uses only aggregates of this answer."""
     names = {output.name.casefold() for output in outputs if is_number(output)}
     columns = {name.casefold() for name in columns_of(expr)}
     return bool(columns) and columns <= names
 
 
 def named_output(outputs: list[Output], of: Aggregate | Expr | Formula) -> str:
-    """Return the name of the output with this value, added as a hidden output if missing."""
+    """Return the name of the output with this value; add it as a hidden output if it is missing."""
     for output in outputs:
         if output.of == of:
             return output.name
@@ -339,10 +340,10 @@ def _group(node: exp.Expr, items: Sequence[Item]) -> Expr:
 
 
 def _check_name(node: exp.Expr, named: Item, items: Sequence[Item]) -> None:
-    """Refuse GROUP BY an alias that SELECT gives to an expression over a column of that name.
+    """Refuse GROUP BY an alias of an expression if a column of that name is in the expression.
 
-    SQL groups by the column then, and would repeat the same value in many rows. Queries with
-    RUNNING_COUNT are accepted, as this function is not standard SQL.
+    SQL then groups by the column, and would repeat the same value in many rows. Queries with
+    RUNNING_COUNT are accepted, because this function is not standard SQL.
     """
     if named.of is None or isinstance(named.of, Aggregate | Ref):
         return
@@ -359,7 +360,7 @@ def _called(select: exp.Select, items: Sequence[Item]) -> frozenset[str]:
     """Return the aliases of computed expressions by which the text groups.
 
     If a table has a column of that name, SQL groups by the column. So code that knows the card must
-    check it.
+    check the aliases.
     """
     group = select.args.get("group")
     if group is None or any(_has_running_count(item) for item in items):
@@ -412,7 +413,7 @@ def _by_name(node: exp.Expr, outputs: Sequence[Named]) -> Named | None:
 class _After:
     """Reads HAVING and ORDER BY over released values; their aggregates become outputs.
 
-    Each such value is priced and gets noise like any other (soundness rule 17).
+    Each such output is priced and gets noise like any other (soundness rule 17).
     """
 
     outputs: list[Output]
@@ -447,7 +448,7 @@ class _After:
         return Order(name, bool(item.args.get("desc")))
 
     def _named(self, node: exp.Expr) -> str:
-        """Return the output with this value, added as a hidden output if missing."""
+        """Return the output with this value; add it as a hidden output if it is missing."""
         if is_aggregate(node):
             return self.names.aggregate(formula_of_aggregate(node))
         if outer_aggregates(node):
@@ -465,7 +466,7 @@ class _After:
         return named_output(self.outputs, Formula(renamed(expr, numbers_of(self.outputs))))
 
     def _renamed(self, made: Predicate) -> Predicate:
-        """Return the condition with outputs in their own spelling."""
+        """Return the condition with the names of outputs as the outputs have them."""
         match made:
             case Not(predicate=inner):
                 return Not(self._renamed(inner))
@@ -492,7 +493,7 @@ class _After:
         return renamed(of, names)
 
     def _check_keys(self, node: exp.Expr) -> None:
-        """Refuse a key's name in HAVING that is also another item's alias: SQL takes the key."""
+        """Refuse a key's name in HAVING that is also another item's alias: SQL uses the key."""
         keys = {bare(key.column): key for key in self.groups if isinstance(key, Ref)}
         others = {o.name.casefold() for o in self.outputs if o.of != keys.get(o.name.casefold())}
         for column in nodes_of(node):

@@ -1,4 +1,4 @@
-"""Record the source position of each part of a query while it is read."""
+"""Record the source position of each part of a query while the part is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfumato.query.source_positions import Places, packed
 from sfumato.query.sql.columns_and_constants import nodes_of, place_of
 
 Notes = list[tuple[object, exp.Expr]]
-# As an argument, it would go through every reader, and only the outermost would use it.
+# As an argument, it would pass through every reader, and only the outermost reader would use it.
 _NOTES: Final[ContextVar[Notes | None]] = ContextVar("notes", default=None)
 Made = TypeVar("Made")
 
@@ -31,7 +31,7 @@ def record_positions() -> Iterator[Notes]:
 
 
 def recorded_positions(made: Made, node: exp.Expr) -> Made:
-    """Record what was made of the node, and return it."""
+    """Record which value was made from the node, and return the value."""
     notes = _NOTES.get()
     if notes is not None:
         notes.append((made, node))
@@ -39,7 +39,7 @@ def recorded_positions(made: Made, node: exp.Expr) -> Made:
 
 
 def names_in(tree: exp.Expr) -> dict[str, int]:
-    """Return the first position of each name; for columns also with their table."""
+    """Return the first position of each name; for columns, also with the name of their table."""
     found: dict[str, int] = {}
     for node in nodes_of(tree):
         if not isinstance(node, exp.Identifier | exp.Column):
@@ -59,7 +59,7 @@ def _spellings(node: exp.Expr) -> Iterator[str]:
 
 
 def places_of(notes: Notes, names: dict[str, int]) -> Places:
-    """Return the positions of what was recorded."""
+    """Return the positions of the recorded values."""
     known = [(part, node, place_of(node)) for part, node in notes]
     placed = [(part, node, place) for part, node, place in known if place is not None]
     return Places(

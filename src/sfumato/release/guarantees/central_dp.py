@@ -1,6 +1,7 @@
 """The release step of `central-dp`: add fresh noise to exact integers, and select partitions.
 
-Mechanisms that choose (quantiles, medians, synthetic data's worst candidate) run here too.
+Mechanisms that choose a value (quantiles, medians, the worst candidate of synthetic data) run here
+too.
 """
 
 from __future__ import annotations
@@ -39,25 +40,25 @@ class BlockDraws:
 
 NoiseOrMechanism = (
     NDArray[np.int64] | BlockDraws | PrivateChoice
-)  # noise, or a mechanism that chooses
+)  # noise to add, or a mechanism that chooses a value
 
 
 @dataclass(frozen=True)
 class PartitionSelection:
-    """The settings of partition selection: which tally counts people, its price, the noise."""
+    """The settings of partition selection: which tally counts people, the price, and the noise."""
 
-    people: int  # the tally that counts the people of a key
+    people: int  # index of the tally that counts the people of a key
     selection: PricedPartitionSelection
     draw: Callable[
         [int, int], NoiseOrMechanism
-    ]  # part, count -> fresh noise, or a mechanism that chooses
+    ]  # (part, count) -> fresh noise, or a mechanism that chooses
     dice: RandomSource
     histograms: Callable[[Keys], Iterable[Sealed[Cells]]] = lambda _: ()  # histograms of kept keys
 
 
 @dataclass(frozen=True)
 class HistogramIndex:
-    """The index of a part's histogram among the histograms of kept keys."""
+    """The index of a part's histogram among the histograms of the kept keys."""
 
     index: int
 
@@ -123,7 +124,7 @@ class ReleasedKeys:
 
 @dataclass(frozen=True)
 class NoisyCells:
-    """What may leave: noisy integers per part, and the selected private keys, if any."""
+    """The values that may leave: noisy integers per part, and the selected private keys, if any."""
 
     parts: tuple[IntegerArray, ...]
     keys: Keys | None = None
@@ -135,7 +136,10 @@ def add_noise(
     drawn: Sequence[NoiseOrMechanism],
     dice: RandomSource,
 ) -> NoisyCells:
-    """Add each part's noise, one fresh draw per cell, or run the part's mechanism that chooses."""
+    """Add noise to each part, one fresh draw per cell.
+
+    A part whose mechanism chooses a value runs that mechanism instead.
+    """
     exact = unseal(sealed)
     if exact.keys is not None:
         raise Bug("the engine answered private keys that nobody chose from")
@@ -146,10 +150,10 @@ def add_noise(
 def select_partitions(
     sealed: Sealed[Cells], tallies: Sequence[TallyIndex], choosing: PartitionSelection
 ) -> NoisyCells:
-    """Select partitions, and return the kept keys' parts with noise.
+    """Select partitions, and return the noisy parts of the kept keys.
 
-    A key that isn't kept has neither a row nor noise in the result (soundness rule 16). Keys are
-    sorted by value, and noise is drawn only for kept keys.
+    The result has neither a row nor noise for a key that isn't kept (soundness rule 16). Keys are
+    sorted by value. The code draws noise only for kept keys.
     """
     exact = unseal(sealed)
     if exact.keys is None:
@@ -172,7 +176,10 @@ def select_partitions(
 def _chosen_of_lists(
     keys: Keys, tallies: Sequence[TallyIndex], choosing: PartitionSelection
 ) -> dict[int, IntegerArray]:
-    """Choose a value from each kept key's histogram, by part, with one block of keys in memory."""
+    """Choose a value from each kept key's histogram, for each part.
+
+    One block of keys is in memory.
+    """
     listed = {
         part: tally for part, tally in enumerate(tallies) if isinstance(tally, HistogramIndex)
     }
@@ -214,9 +221,9 @@ def add_noise_to_released_keys(
 def noisy_sums_of_blocks(
     sealed: Sealed[IntegerArray], trim: int, drawn: Sequence[NDArray[np.int64]]
 ) -> tuple[int, ...]:
-    """Sum each output over the blocks, without the `trim` lowest and highest, and add noise.
+    """Sum each output over the blocks, without the `trim` lowest and highest values, and add noise.
 
-    Block values were clamped before, so one block changes a sum by the width of the range at most
+    Block values were clamped before, so one block changes a sum by at most the width of the range
     (dp/sampling/sampling_in_blocks.proof.md).
     """
     ordered = np.sort(unseal(sealed), axis=0)
@@ -227,7 +234,7 @@ def noisy_sums_of_blocks(
 def medians_of_blocks(
     sealed: Sealed[IntegerArray], steps: Sequence[int], epsilon: Fraction, dice: RandomSource
 ) -> tuple[int, ...]:
-    """Choose a private median over the blocks for each output, at `epsilon` per output.
+    """Choose a private median over the blocks for each output; each output costs `epsilon`.
 
     The proof is dp/mechanisms/median_of_blocks.proof.md.
     """
@@ -252,7 +259,8 @@ def _noisy(part: IntegerArray, drawn: NoiseOrMechanism, dice: RandomSource) -> I
 def _sum(part: IntegerArray, drawn: NDArray[np.int64]) -> IntegerArray:
     if part.shape != drawn.shape or part.dtype != np.int64:
         raise Bug("the engine answered other cells than were asked")
-    if np.any((part > MAX_PART) | (part < -MAX_PART)):  # not abs: abs(-2**63) overflows
+    # np.abs would overflow: abs(-2**63) is no int64
+    if np.any((part > MAX_PART) | (part < -MAX_PART)):
         raise Bug("a part passed the bound that the plan proved")
     return np.add(part, drawn)
 
@@ -260,7 +268,10 @@ def _sum(part: IntegerArray, drawn: NDArray[np.int64]) -> IntegerArray:
 def choose_farthest(
     sealed: Sequence[Sealed[Cells]], distances: Distances, dice: RandomSource
 ) -> tuple[int, ...]:
-    """Choose candidates by the exponential mechanism over their distances, which don't leave."""
+    """Choose candidates by the exponential mechanism over their distances.
+
+    The distances don't leave.
+    """
     utilities = np.array(
         [
             one.weight * (int(np.abs(unseal(held).parts[0] - expected).sum()) - one.penalty)
@@ -279,7 +290,7 @@ def choose_farthest(
 def noisy_misfits(
     sealed: Sequence[Sequence[Sealed[Cells]]], misfits: Misfits, drawn: Sequence[NDArray[np.int64]]
 ) -> tuple[int, ...]:
-    """Return each sum of distances between counts and expected counts, with noise."""
+    """Return each sum of distances between exact counts and expected counts, plus noise."""
     sums = [
         sum(
             int(np.abs(one.misfit.scale * unseal(held).parts[0] - expected).sum())

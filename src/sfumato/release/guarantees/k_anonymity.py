@@ -1,7 +1,7 @@
 """The release step of `k-anonymous (not DP)`: tables without noise, for the owner of the rows.
 
-They are labelled owner-only. Before the owner gives such a table to others, the ledger records it
-for everybody whose rows are in it.
+The tables are labelled owner-only. Before the owner gives such a table to others, the ledger
+records it for all people whose rows are in it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,23 @@ OWNER_ONLY: Final = "owner-only: computed from your rows without noise; show it 
 
 
 def owners_view(reader: TableReader, order: ReadOrder) -> Table:
-    """Return the owner's table without noise; the service must show it to the owner alone."""
+    """Return the owner's table without noise; the service must show it only to the owner."""
     return unseal(reader.read(order))
 
 
 def owners_report(prepared: Prepared) -> tuple[TableReport, ...]:
-    """Return how the owner's rows were read, in bands; the service must show it to them alone."""
+    """Return in bands how preparation read the owner's rows.
+
+    The service must show it only to them.
+    """
     return unseal(prepared.report)
 
 
 def hand_out(ledger: Ledger, card: Card, *, by: str, says: str) -> Json:
-    """Record in the ledger, durably, that a table without DP is handed out; return the entry.
+    """Record in the ledger, durably, that the owner hands out a table without DP; return the entry.
 
     It costs no epsilon, because it has no DP guarantee. Every later receipt about these people
-    states how many such releases there are.
+    states the number of such releases.
     """
     ledger.check_history()
     body: Json = {

@@ -1,7 +1,7 @@
 """The release step of `reviewed (not DP)`: files that leave after output checking by people.
 
-They have no noise. Reviewers see the real files, which are labelled so. Before files leave, the
-ledger records their hashes for everybody whose rows are in them.
+The files have no noise, and carry a label that says so. Reviewers see the real files. Before files
+leave, the ledger records their hashes for all people whose rows are in them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REVIEWERS_ONLY: Final = "reviewers-only: computed from real rows without noise; 
 
 
 def keep(store: AirlockFiles, found: Sealed[DraftFiles]) -> str:
-    """Store a program's output files in the airlock's store; return their place."""
+    """Store a program's output files in the airlock's store; return where they are stored."""
     return store.put(unseal(found))
 
 
@@ -71,7 +71,7 @@ def noted(ledger: Ledger, request: str) -> tuple[Entry, Mapping[str, Any]] | Non
 
 
 def released(ledger: Ledger, request: Request, held: DraftFiles | None) -> Mapping[str, bytes]:
-    """Return the files if their hashes are those in the ledger's entry; or refuse."""
+    """Return the files if their hashes equal those in the ledger's entry; otherwise refuse."""
     found = noted(ledger, request.id)
     if found is None or held is None or sums_of(held) != found[1]["files"]:
         raise changed()
@@ -100,5 +100,5 @@ def receipt(ledger: Ledger, request: Request) -> Json:
 
 
 def sums_of(held: DraftFiles) -> Json:
-    """Return each file's SHA-256."""
+    """Return the SHA-256 of each file."""
     return {path: sum_of(file) for path, file in sorted(held.files.items())}

@@ -1,7 +1,7 @@
 """The release step of secure aggregation: add this site's share of the noise, then the masks.
 
-One site's share of the noise is too small to protect its numbers alone. So noise and masks are
-added in one function, and only the masked message leaves.
+The noise share of one site is too small to protect its numbers alone. So one function adds noise
+and masks, and only the masked message leaves.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Question(Protocol):
 
 
 class NoisyQuestion(Question, Protocol, Generic[S]):
-    """A question over sites with noise, of which each site draws a share."""
+    """A question over sites whose answer gets noise; each site draws a share of the noise."""
 
     @property
     def summands(self) -> Sequence[S]: ...
@@ -68,7 +68,7 @@ class Lesson(Protocol):
 
 
 def shares_of(sum_: NoisyQuestion[S], dice: RandomSource) -> list[IntegerArray]:
-    """Draw this site's share of each part's noise, one fresh draw per cell."""
+    """Draw this site's share of the noise of each part, one fresh draw per cell."""
     cells = sum_.plan.measure.cells
     return [skellam.sample(sum_.share(summand), cells, dice) for summand in sum_.summands]
 
@@ -115,8 +115,8 @@ def learning_masked(
 ) -> bytes:
     """Round a site's gradients or update, then add its share of the noise and its masks.
 
-    The engine has clipped each row's gradient. A whole update gets its public weight and is clipped
-    here; rounding checks its norm again in whole steps.
+    The engine has already clipped each row's gradient. If a whole update is sent, this function
+    multiplies it by its public weight and clips it. Rounding checks the norm again in whole steps.
     """
     found, grid = unseal(sealed), plan.sum.grid
     if found.shape != (plan.size,):

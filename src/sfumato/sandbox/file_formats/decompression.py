@@ -5,8 +5,8 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-MOST: Final = 262_144  # most decompressed bytes of a result
-ZLIB, GZIP = 15, 31  # `wbits` of zlib, which selects the header format
+MOST: Final = 262_144  # most bytes of a decompressed result
+ZLIB, GZIP = 15, 31  # `wbits` values of zlib, which select the header format
 
 
 def inflated(found: bytes, form: int, most: int = MOST) -> bytes:

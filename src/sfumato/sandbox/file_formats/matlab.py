@@ -15,7 +15,7 @@ from sfumato.sandbox.file_formats.numpy_array import NumpyFile
 
 _HEADER: Final = 128
 _ARRAY, _PACKED = 14, 15
-_BYTES, _WORDS, _FLAGS = 1, 5, 6  # element types of a name, of dimensions, and of array flags
+_BYTES, _WORDS, _FLAGS = 1, 5, 6  # element types: a name, dimensions, array flags
 _NUMBERS: Final = range(6, 16)  # array classes of real numbers
 _COMPLEX: Final = 0x0800
 _MOST: Final = 256  # most elements of a file that are parsed
@@ -30,11 +30,11 @@ def read_matlab(found: bytes) -> Mapping[str, NumpyFile]:
     if found[124:128] != b"\x00\x01IM":
         raise ValueError
     arrays: dict[str, NumpyFile] = {}
-    left = MOST  # most decompressed bytes of all compressed arrays together
+    left = MOST  # how many more decompressed bytes all compressed arrays of the file may give
     for kind, said in _elements(found, _HEADER):
         body = _unfolded(said, left) if kind == _PACKED else said
         if body is None:
-            break  # stop: its decompressed size is unknown, so the limit cannot be checked
+            break  # stop: the size of this array is unknown, so the limit cannot be checked
         left -= len(body) if kind == _PACKED else 0
         named = _array(kind, body)
         if named is not None:
@@ -48,7 +48,7 @@ def _elements(found: bytes, place: int) -> Iterator[tuple[int, bytes]]:
         if place >= len(found):
             return
         first, size = struct.unpack_from("<2I", found, place)
-        if first >> 16:  # small element: type and size share a word, and four data bytes follow
+        if first >> 16:  # small element: type and size share a word, and four bytes of data follow
             yield first & 0xFFFF, found[place + 4 : place + 4 + min(4, first >> 16)]
             place += 8
             continue

@@ -22,7 +22,7 @@ _KINDS: Final = {
 
 
 def read_nifti(found: bytes) -> NumpyFile:
-    """Return the image in a file, or raise ValueError, LookupError or struct.error."""
+    """Return the voxels of an image file, or raise ValueError, LookupError or struct.error."""
     size, magic = struct.unpack_from("<i", found, 0)[0], found[344:348]
     if size != _HEADER or magic != b"n+1\0":
         raise ValueError
@@ -31,7 +31,8 @@ def read_nifti(found: bytes) -> NumpyFile:
         raise ValueError
     (code,) = struct.unpack_from("<h", found, 70)
     offset, slope, above = struct.unpack_from("<3f", found, 108)
-    kind, start = _KINDS[code], int(offset)  # not finite: OverflowError or ValueError
+    # a number that isn't finite raises OverflowError or ValueError
+    kind, start = _KINDS[code], int(offset)
     if start != offset or start < _HEADER:
         raise ValueError
     made = NumpyFile(tuple(sizes[:count]), kind, True, start, found)
@@ -40,12 +41,13 @@ def read_nifti(found: bytes) -> NumpyFile:
 
 
 def read_packed_nifti(found: bytes) -> NumpyFile:
-    """Return the image in a gzipped file, or raise as `read_nifti`."""
+    """Return the voxels of a gzipped image file, or raise as `read_nifti` does."""
     return read_nifti(inflated(found, GZIP))
 
 
 def _scaled(made: NumpyFile, slope: float, above: float) -> NumpyFile:
     """Apply the header's slope and intercept to the stored values."""
-    with np.errstate(all="ignore"):  # non-finite values later count as the middle
+    # values that aren't finite later count as the middle of the range
+    with np.errstate(all="ignore"):
         values = made.numbers() * slope + above
     return NumpyFile(made.shape, "f8", False, 0, values.astype("<f8").tobytes())

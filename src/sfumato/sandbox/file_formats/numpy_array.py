@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-_MAX_HEADER: Final = 1024  # most bytes of a header; a longer one is invalid
+_MAX_HEADER: Final = 1024  # most bytes of a header; a file with a longer one is invalid
 _HEADER: Final = re.compile(
     rb"\{'descr': '([<|])([iuf])([1248])', 'fortran_order': (True|False), "
     rb"'shape': \(((?:[0-9]{1,7}, ?)*(?:[0-9]{1,7})?)\), \} *\n"
@@ -23,7 +23,7 @@ _FORMS: Final = {
 
 @dataclass(frozen=True)
 class NumpyFile:
-    """An array inside a file: its shape, number type, memory order, and offset."""
+    """An array inside a file: shape, number type, memory order, and offset of its first byte."""
 
     shape: tuple[int, ...]
     kind: str

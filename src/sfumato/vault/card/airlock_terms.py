@@ -1,4 +1,7 @@
-"""The card's airlock terms: reviewers and limits of output checking; no terms, no airlock."""
+"""The card's airlock terms: reviewers and limits of output checking.
+
+A card without these terms allows no airlock.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ _KEYS: Final = {"reviewers", "needed", "smallest", "digits", "round_to", "domina
 class AirlockTerms:
     """Who reviews files that leave without noise, and the limits of the automatic checks."""
 
-    reviewers: tuple[str, ...]  # besides the owner
+    reviewers: tuple[str, ...]  # users who review, besides the owner
     needed: int = MIN_NEEDED
     smallest: int = 10  # fewest people in a group that may be shown
     digits: int = 4  # most digits of a number
     round_to: int = 5  # counts of people are multiples of this
-    dominance: int = 90  # largest share of a sum, in percent, that two people may have
-    days: int = 30  # for which a request is open
+    dominance: int = 90  # largest share of a sum, in percent, that two people together may have
+    days: int = 30  # days for which a request stays open
 
     def as_json(self) -> Json:
         """Return the terms as JSON, as on the card."""

@@ -12,20 +12,22 @@ from typing import Final
 from sfumato.vault.card.field_readers import as_count, as_table, as_texts, bad_card
 
 PERSON: Final = "participant_id"  # the column of participants.tsv that names the person
-SUBJECT: Final = "{sub}"  # placeholder in a pattern: the name of the person's folder
-MAX_PATTERNS: Final = 50  # patterns
-MAX_PEOPLE: Final = 2_000  # folders that are kept; a run has a turn for each, present or not
+# placeholder in a file pattern; stands for the name of the person's folder
+SUBJECT: Final = "{sub}"
+MAX_PATTERNS: Final = 50  # most file patterns
+# most folders that are kept; a run has one turn per folder, present or not
+MAX_PEOPLE: Final = 2_000
 MAX_MB: Final = 1_024
 MAX_DESCRIPTION: Final = 32_768  # bytes of a dataset_description.json
 DESCRIPTION: Final = "dataset_description.json"
-_BESIDE: Final = "phenotype"  # the BIDS folder of further tables
+_BESIDE: Final = "phenotype"  # the BIDS folder for further tables
 _PATTERN: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.+-]*/)*\{sub\}_[A-Za-z0-9_.+-]+")
 _IMAGES: Final = (".nii", ".nii.gz")
 
 
 @dataclass(frozen=True)
 class Folders:
-    """The most people with a folder, and the largest folder; public, with a margin."""
+    """The most people with a folder, and the largest folder; public limits, with a margin."""
 
     people: int
     person_mb: int = 4
@@ -35,7 +37,7 @@ def read_description(value: object) -> str:
     """Return the fields of a dataset_description.json as JSON text, or refuse.
 
     Args:
-        said: The text of such a file, or its fields as a table of the card.
+        value: The text of such a file, or its fields as a table of the card.
     """
     found = None
     try:
@@ -63,9 +65,9 @@ def _no_number(_text: str) -> None:
 
 
 def read_bids(shape: object, unit: str) -> tuple[tuple[str, ...], Folders | None]:
-    """Read the file patterns of a person's BIDS folder, and the limits of folders, if any.
+    """Read the file patterns of a person's BIDS folder, and the limits of the folders, if any.
 
-    `anat/{sub}_T1w.nii.gz` is `sub-01/anat/sub-01_T1w.nii.gz` for the person sub-01.
+    The pattern `anat/{sub}_T1w.nii.gz` means `sub-01/anat/sub-01_T1w.nii.gz` for the person sub-01.
     """
     body = as_table(shape, "bids", {"files", "people", "person_mb", "description"})
     files = as_texts(body.get("files", []), "bids.files")
@@ -87,12 +89,12 @@ def read_bids(shape: object, unit: str) -> tuple[tuple[str, ...], Folders | None
 
 
 def phenotype_path(table: str) -> str:
-    """Return the path of a further table (phenotype) in a BIDS folder, without its suffix."""
+    """Return the path, without suffix, of a further table (phenotype) in a BIDS folder."""
     return f"{_BESIDE}/{table}"
 
 
 def with_sidecars(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the patterns, with the pattern of its JSON sidecar after each image."""
+    """Return the file patterns; after each image pattern comes the pattern of its JSON sidecar."""
     found: dict[str, None] = {}
     for pattern in patterns:
         found[pattern] = None

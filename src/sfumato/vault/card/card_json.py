@@ -1,4 +1,4 @@
-"""The JSON of a card that users see, without hidden columns."""
+"""The JSON of a card as users see it, without hidden columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def key_value(key: Constant) -> object:
 
 
 def plain_number(number: Fraction) -> int | float:
-    """Convert to int if whole, else to float; for display and JSON, never for budgets."""
+    """Convert a whole number to int, and any other to float.
+
+    Use the result for display and JSON, never for budgets.
+    """
     return int(number) if number.denominator == 1 else float(number)
 
 

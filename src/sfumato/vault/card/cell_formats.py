@@ -1,4 +1,4 @@
-"""Read the text file formats of a card: numbers, dates, encoding and header."""
+"""Read from a card the formats of its text files: numbers, dates, encoding and header."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Final
 from sfumato.vault.card.field_readers import bad_card
 
 DECIMALS: Final = (".", ",")
-THOUSANDS: Final[Mapping[str, str]] = {  # mark -> every character that counts as it
+THOUSANDS: Final[Mapping[str, str]] = {  # mark -> all characters that are read as this mark
     "": "", ".": ".", ",": ",", "'": "'\u2019", " ": " \u00a0\u202f",
 }  # fmt: skip
-ENCODINGS: Final = (  # Python's names for them
+ENCODINGS: Final = (  # encodings by their Python names
     "utf-8", "utf-16", "iso8859-1", "iso8859-2", "iso8859-15", "cp1250", "cp1251", "cp1252",
     "cp1253", "cp1254", "cp437", "cp850", "mac-roman", "shift_jis", "gb18030", "big5", "euc_kr",
 )  # fmt: skip
@@ -37,9 +37,9 @@ class FileFormat:
     """The encoding of a text file, and whether its first line is a header."""
 
     encoding: str = "utf-8"
-    # the columns' names, if the file has no header line
+    # the column names, if the file has no header line
     names: tuple[str, ...] | None = None
-    is_header_sure: bool = False  # the first line is a header, even if it looks like a row
+    is_header_sure: bool = False  # the first line is a header, even if it looks like a row of data
 
 
 PLAIN: Final = NumberFormat()
@@ -81,7 +81,8 @@ def read_date_format(value: object, where: str) -> str:
 def read_file_format(shape: Mapping[str, object], default: FileFormat) -> FileFormat:
     """Read the file format from the keys `encoding` and `header`; or refuse.
 
-    `encoding` has the default of the card. `header` has none: each table states its own.
+    `encoding` defaults to the encoding of the card. `header` has no default from the card: each
+    table states its own.
     """
     encoding = default.encoding
     if "encoding" in shape:

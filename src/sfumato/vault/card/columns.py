@@ -1,4 +1,7 @@
-"""The columns of a card: types, bounds, steps and public keys, as the owner declares them."""
+"""The columns of a card: types, bounds, steps and public keys, as the owner declares them.
+
+A step is the unit of the integer grid on which a column's values are stored.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ NUMERIC: Final = ("integer", "number")
 TIMES: Final = ("date", "timestamp")
 MAX_KEYS: Final = 1_000_000
 MAX_STEPS: Final = 2**52  # the most steps between zero and a bound
-MAX_BOUND: Final = 10**18  # in the column's own unit, not in steps
+MAX_BOUND: Final = 10**18  # largest bound in the column's own unit, not in steps
 
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", re.ASCII)
@@ -46,7 +49,7 @@ def sql_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """One declared column. Its bounds are in whole steps; those of dates in days since 1970."""
+    """One declared column. Its bounds are whole steps; the bounds of dates are days since 1970."""
 
     name: str
     type: ColumnType
@@ -54,7 +57,8 @@ class Column:
     upper: int | None = None
     step: Fraction = Fraction(1)
     keys: tuple[Constant, ...] | None = None
-    missing: Fraction = Fraction(0)  # rough share of rows without a value; used by twins alone
+    # the owner's estimate of the share of rows without a value; only twins use it
+    missing: Fraction = Fraction(0)
     number_format: NumberFormat = PLAIN  # of numbers in a text file
     date_format: str = ""  # of dates or timestamps in a text file; ISO 8601 if empty
 
@@ -69,7 +73,7 @@ class Column:
         return self.type in NUMERIC
 
     def bounds(self) -> tuple[int, int]:
-        """Return the bounds in steps; refuse if there are none, because a sum needs clamping."""
+        """Return the bounds in steps; refuse if there are none, because clamping needs them."""
         if self.lower is None or self.upper is None:
             raise Refused(
                 "no-bounds",
@@ -223,7 +227,7 @@ def _read_step(
 
 
 def proposed_step(low: Fraction, high: Fraction) -> Fraction:
-    """Return the largest power of ten that divides both bounds and gives 10,000 steps or more."""
+    """Return the largest power of ten that divides both bounds and gives at least 10,000 steps."""
     for power in range(12, -13, -1):
         step = Fraction(10) ** power
         fits = (low / step).denominator == 1 and (high / step).denominator == 1
@@ -253,7 +257,7 @@ def _read_keys(
 
 
 def read_constant(kind: ColumnType, value: object, name: str) -> Constant:
-    """Convert a value to a constant of the column's type, in canonical spelling; or refuse."""
+    """Convert a value to a constant of the column's type, in its one canonical form; or refuse."""
     if kind in NUMERIC and isinstance(value, Fraction):
         return Constant.of(value)
     if kind in NUMERIC and not isinstance(value, str | bool):

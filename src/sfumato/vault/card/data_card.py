@@ -1,7 +1,8 @@
 """The data card: all public facts about a data set, signed by its owner before any query.
 
-It states the privacy unit: the column that names the person, or each row. It also states the
-default contribution bounds of a person (`max_groups`, `max_rows`), and the people's privacy budget.
+The card states the privacy unit: either the column that names the person, or each row. It also
+states the default contribution bounds of a person (`max_groups`, `max_rows`), and the people's
+privacy budget.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ NAMED: Final = "name must have at most 63 letters, digits, - and _, and begin wi
 
 @dataclass(frozen=True)
 class Limits:
-    """The most rows and text that preparation keeps; public, with a margin (soundness rule 13)."""
+    """The most rows and the longest texts that preparation keeps.
+
+    They are public, with a margin (soundness rule 13).
+    """
 
     rows: int = 1_000_000_000
     rows_per_person: int = 1000
@@ -48,7 +52,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Table:
-    """One table of a data set: rows of its people, or public rows with a unique key."""
+    """One table of a data set: either rows of its people, or public rows with a unique key."""
 
     name: str
     columns: tuple[Column, ...]
@@ -67,7 +71,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Card:
-    """Everything public about a data set, signed by its owner."""
+    """All public facts about a data set, signed by its owner."""
 
     name: str
     unit: str
@@ -91,10 +95,11 @@ class Card:
     folders: Folders | None = None  # limits of people's folders, if they are kept
     description: str = ""  # the owner's dataset_description.json as JSON text; public
     airlock: AirlockTerms | None = (
-        None  # who reviews files that leave without noise; None: no file does
+        None  # who reviews files that leave without noise; None: no file leaves
     )
-    window: str | None = None  # the calendar window of budget and caps; None: all time
-    averages: AverageTerms | None = None  # sums over sites without noise; None: not allowed
+    window: str | None = None  # the calendar window to which budget and caps apply; None: all time
+    # terms for sums over sites without noise; None: not allowed
+    averages: AverageTerms | None = None
     file: FileFormat = UTF8  # the format of the rows' file, if it is a text file
 
     @property
@@ -118,11 +123,11 @@ class Card:
 
     @property
     def by_person(self) -> bool:
-        """Say whether the privacy unit is a person with all their rows."""
+        """Say whether the privacy unit is a person with all their rows, not a single row."""
         return self.unit != ROW
 
     def lets_ask(self, groups: tuple[str, ...]) -> bool:
-        """Say whether members of these groups may query the data set; by default nobody may."""
+        """Say whether members of these groups may query the data set; by default no group may."""
         return any(group in self.who for group in groups)
 
     def index(self, name: str) -> int:
@@ -225,7 +230,7 @@ def check_unit(shape: Mapping[str, object]) -> None:
 
 
 def _unit(word: object) -> str:
-    if word == "":  # a proposed card has "" if no column name looks like a person
+    if word == "":  # a proposed card has "" if no column seems to name a person
         raise bad_card('unit is empty: write the column that names the person, or "row"')
     return as_text(word, "unit")
 

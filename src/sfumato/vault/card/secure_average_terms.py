@@ -1,4 +1,7 @@
-"""The card's terms for sums over sites without noise (`secure_average`); no terms, no such sums."""
+"""The card's terms for sums over sites without noise (`secure_average`).
+
+A card without these terms allows no such sums.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from sfumato.vault.card.field_readers import as_count, as_table, bad_card
 GUARANTEE: Final = "secure-average (not DP)"
 MIN_SITES: Final = 3
 MAX_RELEASES: Final = 1000
-STOPPED: Final = "secure-average-stopped"  # kind of ledger entry: the shape is blocked
+STOPPED: Final = "secure-average-stopped"  # kind of ledger entry: the question shape is blocked
 HIDES: Final = (
     "each site's own numbers, from the convener and from as many sites as may talk to it; nobody's "
     "part in the sum"
@@ -23,7 +26,7 @@ HIDES: Final = (
 class AverageTerms:
     """The most sums without noise that may use these people's rows, and the fewest sites."""
 
-    releases: int  # in all, of all data sets of the people
+    releases: int  # in total, over all data sets of the people
     sites: int = MIN_SITES  # fewest sites of a sum
 
     def as_json(self) -> Json:
