@@ -72,9 +72,9 @@ class PostgresTables:
         said = self._asked(wanted, {"do": "columns"}, self.look_s)
         return [(str(name), str(kind)) for name, kind in said["columns"]]
 
-    def fetch(self, wanted: TableThere, target: Path, most: int) -> None:
-        """Write the rows, at most `most` bytes, into the existing file `target`; or refuse."""
-        order: Header = {"do": "fetch", "target": str(target.absolute()), "most": most}
+    def fetch(self, wanted: TableThere, target: Path, max_bytes: int) -> None:
+        """Write the rows, at most `max_bytes` bytes, into the existing file `target`; or refuse."""
+        order: Header = {"do": "fetch", "target": str(target.absolute()), "most": max_bytes}
         self._asked(wanted, order, self.fetch_s)
 
     # Any: values of the child's JSON answer
