@@ -412,7 +412,7 @@ def create(  # noqa: PLR0913  # the options of `init`
     if anchor is not None and Path(anchor).exists():
         raise Refused(
             "vault-exists",
-            f"{anchor} is the anchor of another ledger.",
+            f"The anchor file {anchor} already belongs to the ledger of another vault.",
             "Choose another place for the anchor.",
         )
     if root.exists() and (not root.is_dir() or any(root.iterdir())):

@@ -94,7 +94,7 @@ def audit(
         raise Refused(
             "bad-request",
             "An audit of your own program or service takes no other audits.",
-            "Leave out NAME, --zoo, --page and --engine, or --command and --url.",
+            "Give --command or --url; or NAME, --zoo, --page or --engine. Not both.",
         )
     else:
         is_well = _own(shell, own)

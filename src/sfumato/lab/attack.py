@@ -38,7 +38,7 @@ class Setting:
             found = math.nan
         if math.isfinite(found):
             return found
-        raise Refused("bad-request", f"{name} is a number.", f"Write it like {otherwise:g}.")
+        raise Refused("bad-request", f"{name} must be a number.", f"Write it like {otherwise:g}.")
 
     def whole(self, name: str, otherwise: int, *, least: int, most: int) -> int:
         """Return an option as an integer within limits, or the default; refuse anything else."""

@@ -117,9 +117,9 @@ class FileAnchor:
         return None if _newest(slots) is not None else "both slots of the anchor file are damaged"
 
     def sums(self) -> AnchorSums | None:
-        """Return what the accounts had spent at the newest mark.
+        """Return what each account had spent when the newest mark was written into the anchor.
 
-        Return None if the records are unusable.
+        Return None if the anchor's records are missing or damaged.
         """
         found: AnchorSums | None = None
         with contextlib.suppress(OSError):

@@ -237,9 +237,9 @@ class Anchor(Protocol):
         ...
 
     def sums(self) -> AnchorSums | None:
-        """Return what the accounts had spent at the newest mark.
+        """Return what each account had spent when the newest mark was written into the anchor.
 
-        Return None if the records are unusable.
+        Return None if the anchor's records are missing or damaged.
         """
         ...
 

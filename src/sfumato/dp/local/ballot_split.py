@@ -203,9 +203,15 @@ def leaves(ballot: Randomiser, reports: Reports) -> list[tuple[Randomiser, Repor
     Ballots of the wrong length and invalid ballots are refused.
     """
     if reports.ndim != 2 or reports.shape[1] != ballot.width:
-        raise Refused("bad-request", "The ballot has the wrong length.", "Send it as it was made.")
+        raise Refused(
+            "bad-request", "The ballot has the wrong length.", "Send the ballot unchanged."
+        )
     if not ballot.are_valid(reports).all():
-        raise Refused("bad-request", "No client makes such a ballot.", "Send it as it was made.")
+        raise Refused(
+            "bad-request",
+            "The ballot has a value that no client sends.",
+            "Send the ballot unchanged.",
+        )
     if not isinstance(ballot, (Split, Sampled)):
         return [(ballot, reports)]
     parts = ballot.parts(reports)

@@ -137,9 +137,15 @@ def randomise_one(oracle: Oracle, value: int, words: list[int]) -> bytes:
 def tally(oracle: Oracle, reports: Reports) -> Tally:
     """Count reports; refuse reports that no client could have made."""
     if reports.ndim != 2 or reports.shape[1] != oracle.width:
-        raise Refused("bad-request", "The report has the wrong length.", "Send it as it was made.")
+        raise Refused(
+            "bad-request", "The report has the wrong length.", "Send the report unchanged."
+        )
     if not oracle.are_valid(reports).all():
-        raise Refused("bad-request", "No client makes such a report.", "Send it as it was made.")
+        raise Refused(
+            "bad-request",
+            "The report has a value that no client sends.",
+            "Send the report unchanged.",
+        )
     return Tally(oracle, len(reports), oracle.counts(reports))
 
 

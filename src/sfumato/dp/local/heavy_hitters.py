@@ -217,7 +217,11 @@ def grow(
     prefix of a level, some candidate passes with probability of about 1 - confidence (1 in 20).
     """
     if reports.ndim != 2 or reports.shape[1] != oracle.width or not oracle.are_valid(reports).all():
-        raise Refused("bad-request", "No client makes such a report.", "Send it as it was made.")
+        raise Refused(
+            "bad-request",
+            "The report has a value that no client sends.",
+            "Send the report unchanged.",
+        )
     kept: list[tuple[int, ...]] = [()]
     seen = (np.zeros(0, dtype=np.int64), 1)
     for level in range(oracle.levels):

@@ -65,7 +65,11 @@ def tally_numbers(oracle: Numbers, reports: Reports) -> NumberTally:
     """Count reports; refuse reports that no client could have made."""
     is_sized = reports.ndim == 2 and reports.shape[1] == oracle.width
     if not (is_sized and oracle.are_valid(reports).all()):
-        raise Refused("bad-request", "No client makes such a report.", "Send it as it was made.")
+        raise Refused(
+            "bad-request",
+            "The report has a value that no client sends.",
+            "Send the report unchanged.",
+        )
     return NumberTally(oracle, len(reports), oracle.counts(reports))
 
 

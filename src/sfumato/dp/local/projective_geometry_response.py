@@ -150,9 +150,10 @@ class Projective:
     def plane_points(self, values: Integers, places: Integers) -> Integers:
         """Return the point with the given index (`places`) on the plane of each answer.
 
-        All coordinates but one are those of the point with this index in the space of one dimension
-        less. The last coordinate is placed where the answer has its first non-zero coordinate. It
-        makes both vectors perpendicular.
+        A point is on an answer's plane if the two vectors are perpendicular. Let c be the answer's
+        first non-zero coordinate. The other coordinates are those of the point with this index in
+        the space of one dimension less. Coordinate c is then computed so that the two vectors are
+        perpendicular.
         """
         prime, dimension = self.prime, self.dimension
         answers = vectors(prime, dimension)[values]

@@ -234,10 +234,11 @@ def group_key(place: int, code: str) -> str:
 
 
 def ranks(place: int, code: str, kind: str) -> tuple[str, str]:
-    """Return SQL of two ranks: of the row's group among the person's, and of the row in its group.
+    """Return SQL of two ranks of a row: its group's rank among the person's groups, and its own.
 
-    Groups are ordered by the PRF of their key, ties by code, which is in value order. Rows without
-    a group come last, so they change no rank, and have no rank themselves.
+    The row's own rank is that within its group. A person's groups are ordered by the PRF of their
+    keys. If two are equal, the codes decide, which are in the order of values. Rows without a group
+    have no rank, and come last, so they change no other rank.
     """
     groups = f"(PARTITION BY person ORDER BY h{place} NULLS LAST, {code} NULLS LAST)"
     rows = f"(PARTITION BY person ORDER BY h{place} NULLS LAST, {code} NULLS LAST, rr)"

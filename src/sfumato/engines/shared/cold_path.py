@@ -143,7 +143,10 @@ def _has_slot(measure: Measure, group: Group | None) -> bool:
 
 
 def kernel_key(key: Key, known: PreparedTable) -> KernelKey | None:
-    """Return the kernel type of a key; None for a computed text, which has no dictionary."""
+    """Return how the kernel reads a GROUP BY key.
+
+    Return None for a text that the query computes: the kernel needs a list of all values.
+    """
     if key.size is not None:
         return KernelKey("code")
     if isinstance(key.value, Ref) and key.value.column[0] == "v":

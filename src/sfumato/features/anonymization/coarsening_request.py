@@ -64,5 +64,5 @@ def _nothing(one: Coarsening) -> Refused:
     return Refused(
         "bad-request",
         f"{one.kind!r} cannot be applied to {', '.join(one.columns)!r}.",
-        "Cut to LOW..HIGH, round to a step, or average over a whole number of neighbours.",
+        "Use cut with LOW..HIGH, round with a step, or average with the whole number of values.",
     )

@@ -319,7 +319,9 @@ def _check_possible(table: Table, goal: Goal, sensitive: Sequence[str]) -> None:
         says = f"l = {goal.l:,} is more than the {most:,} values of a sensitive column"
     else:
         return
-    raise Refused("out-of-reach", f"{says} (counts are owner-only).", "Ask for less.")
+    raise Refused(
+        "out-of-reach", f"{says} (these counts are for the owner only).", "Choose a smaller k or l."
+    )
 
 
 def _hierarchies(table: Table, how: Recoding) -> dict[str, Hierarchy]:

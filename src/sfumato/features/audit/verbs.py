@@ -74,7 +74,9 @@ def sheet(services: Services, _caller: Caller, asked: OneRelease) -> Json:
     """Return the signed answer sheet of one release."""
     entry = asked.entry
     if not (entry.isascii() and entry.isdecimal() and len(entry) <= 17):
-        raise Refused("answer-unknown", "An entry is a number.", "Take one from the releases.")
+        raise Refused(
+            "answer-unknown", "The entry must be a number.", "Take it from the list of releases."
+        )
     return services.audit.sheet(int(entry))
 
 

@@ -143,7 +143,7 @@ class ShowSum(PriceSum, frozen=True, kw_only=True):
 
 
 class TensorCall(Request, frozen=True, kw_only=True):
-    """A message for the tensors of this token."""
+    """One message to a site's remote tensors: the tensors of the caller's sign-in token."""
 
     session: Session
     number: Annotated[int, Meta(ge=1, le=1 << 53)]

@@ -196,8 +196,8 @@ def _check_order(stream: Stream, closed: int, until: int) -> None:
         )
         raise Refused(
             "stream-out-of-order",
-            f"{closed:,} of {stream.periods:,} {unit}s are closed, each once and in order. That "
-            "one is already closed, or after the last one.",
+            f"The {unit}s of a stream are released (closed) in order, each once. {closed:,} of "
+            f"{stream.periods:,} are closed; the one you asked for is among them, or too late.",
             open_,
         )
 

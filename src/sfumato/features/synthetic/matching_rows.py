@@ -249,7 +249,7 @@ Person = dict[str, list[dict[str, Value]]]  # table -> rows, by the names of the
 
 @dataclass
 class MatchingRows:
-    """The created people, and the public rows by table and key."""
+    """The synthetic people made so far, and the rows of public tables that their keys refer to."""
 
     people: list[Person] = field(default_factory=list)
     public: dict[str, dict[Value, dict[str, Value]]] = field(default_factory=dict)

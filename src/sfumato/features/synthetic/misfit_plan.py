@@ -123,7 +123,7 @@ def _planned(card: Card, misfit: TwinError, epsilon: Fraction) -> Planned:
     if _largest(misfit, plans, expected) >= MAX_TOTAL or not noise.is_drawable():
         raise Refused(
             "noise-out-of-range",
-            "The error's sum, or its noise, is too large to be exact.",
+            "The twin's error, or the noise on it, is too large a number to be computed exactly.",
             "Ask for a twin of fewer rows, or at a larger epsilon.",
         )
     return Planned(misfit, plans, expected, noise)

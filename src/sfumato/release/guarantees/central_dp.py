@@ -95,7 +95,7 @@ class Scaled(Protocol):
 
 
 class Misfit(Protocol):
-    """One sum of distances between scaled counts and their expected values."""
+    """A misfit: the sum of the distances between scaled counts and their expected values."""
 
     @property
     def misfit(self) -> Scaled: ...
@@ -104,7 +104,7 @@ class Misfit(Protocol):
 
 
 class Misfits(Protocol):
-    """Several sums of distances."""
+    """Several misfits that are released together."""
 
     @property
     def numbers(self) -> Sequence[Misfit]: ...

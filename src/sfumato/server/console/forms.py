@@ -52,7 +52,7 @@ class Form:
         except InvalidOperation:
             read = None
         if read is None or not read.is_finite():
-            raise Refused("bad-request", f"{name} is a number.", "Write it like 0.5.")
+            raise Refused("bad-request", f"{name} must be a number.", "Write it like 0.5.")
         return read
 
     def count(self, name: str) -> int | None:

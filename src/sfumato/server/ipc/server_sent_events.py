@@ -27,7 +27,11 @@ _LISTENING: Final[Counter[str]] = Counter()  # open streams of this process, by 
 def check_listeners(user: str) -> None:
     """Refuse a new stream if the process, or the user, has too many open streams."""
     if _LISTENING.total() >= AT_ONCE or _LISTENING[user] >= OF_ONE_USER:
-        raise Refused("too-many", "Too many listen already.", "Ask for the state instead.")
+        raise Refused(
+            "too-many",
+            "Too many clients already follow jobs by event streams.",
+            "Ask for the job's state every few seconds instead.",
+        )
 
 
 async def send_state_events(first: Answered, look: Look) -> AsyncIterator[bytes]:
