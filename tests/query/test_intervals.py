@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import pytest
@@ -16,9 +17,9 @@ from hypothesis import strategies as st
 
 from sfumato.dp.mechanisms.averaged_noise import average_noise
 from sfumato.dp.mechanisms.noise import Noise
-from sfumato.dp.refusal import Refused
-from sfumato.query.aggregates.aggregate import Floats, NoisyPart
-from sfumato.query.aggregates.registry import aggregate_of
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.query.aggregates.aggregate import AskedAggregate, Floats, NoisyPart, Smooth
+from sfumato.query.aggregates.registry import AGGREGATES, Registered, aggregate_of
 from sfumato.query.measure import Tally
 from sfumato.query.model import Aggregate
 from sfumato.query.plan import Plan
@@ -221,6 +222,23 @@ def test_intervals_of_what_bends_hold_in_awkward_rows_too(
     slack = 1e-9 * max(1.0, abs(truth))
     found = bars_of(plan, noisy)
     assert np.mean([low - slack <= truth <= high + slack for low, high in found]) >= LEAST
+
+
+def test_rounded_rows_whose_first_part_counts_nothing_have_no_interval_that_is_too_narrow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rounding of all rows is that of one times how many the first part counts."""
+    mean = AGGREGATES["mean"]
+
+    def rounded(asked: AskedAggregate) -> Smooth:
+        assert mean.kind.smooth is not None
+        return replace(mean.kind.smooth(asked), rounding=(0.5, 0.0))
+
+    wrong = replace(mean, kind=replace(mean.kind, smooth=rounded))
+    monkeypatch.setitem(cast(dict[str, Registered], AGGREGATES), "mean", wrong)
+    plan = plan_of(card(), "AVG(a) - AVG(b) AS r")
+    with pytest.raises(Bug, match="first part counts"):
+        bars_of(plan, released(price_at(plan, Fraction(2), Fraction(0)), [0] * 4, 1))
 
 
 def test_nothing_divided_by_nothing_is_what_it_is_otherwise_and_holds() -> None:

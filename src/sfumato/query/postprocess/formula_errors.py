@@ -227,6 +227,12 @@ class FormulaErrors:
             if smooth is not None:
                 parts = self.plan.parts_of(aggregate)
                 made[name] = (smooth(self.plan.asked_of(aggregate)), parts)
+                is_rounded = any(made[name][0].rounding)
+                if is_rounded and self.plan.parts[parts[0]].part.tally.kind not in (
+                    "rows",
+                    "values",
+                ):
+                    raise Bug("where rows are rounded, the first part counts them")
         return SmoothFormula(self.sums, made)
 
     @cached_property
