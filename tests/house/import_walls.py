@@ -85,7 +85,7 @@ OF_KIND: Final[Mapping[str, str]] = {
     "features.federated.training_progress": "service",
     "features.policy.spending": "service",
     "features.queries.history": "service",
-    "features.synthetic.counted_marginals": "release",
+    "features.synthetic.price_split": "release",
     "features.synthetic.distance_to_rows": "release",
     "features.synthetic.linked_marginals": "release",
 }

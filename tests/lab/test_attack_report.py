@@ -11,7 +11,7 @@ import pytest
 from sfumato.dp.refusal import Refused
 from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.attacks import attack, attacks
-from sfumato.lab.success_intervals import least
+from sfumato.lab.success_rate_bounds import least
 
 
 def report(*successes: SuccessRate, beside: tuple[Report, ...] = ()) -> Report:

@@ -19,7 +19,7 @@ from sfumato.lab.one_bit_game import (
     parts,
     successes_against_ours,
 )
-from sfumato.lab.success_intervals import guessing_bound
+from sfumato.lab.success_rate_bounds import guessing_bound
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 TRIALS = 20_000

@@ -17,7 +17,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.lab.attack import Attack
 from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.attacks import attacks
-from sfumato.lab.success_intervals import least
+from sfumato.lab.success_rate_bounds import least
 
 EPSILONS: Final = "0.1,0.3,1,3,10,30"
 CONFIDENCE: Final = 0.999

@@ -10,7 +10,7 @@ from typing import Final
 from sfumato.client.answer_chart import CONFIG, SCHEMA
 from sfumato.client.ask_terms import Json
 from sfumato.client.plot import Plot
-from sfumato.lab.success_intervals import interval
+from sfumato.lab.success_rate_bounds import interval
 
 CONFIDENCE: Final = 0.95
 ACCENT: Final = "#0072B2"

@@ -19,7 +19,7 @@ import numpy as np
 from sfumato.dp.refusal import Refused
 from sfumato.lab.attacks.linkage import Between, Knowledge, Row, link, uniqueness
 from sfumato.lab.sample_data import medical_rows
-from sfumato.lab.success_intervals import guessing_bound, least
+from sfumato.lab.success_rate_bounds import guessing_bound, least
 
 TRIALS: Final = 2000
 MISS: Final = 0.001  # the largest chance that a correct mechanism is called broken

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sfumato.lab.attack_report import SuccessRate
 from sfumato.lab.platform_noise import EPSILONS, private_sums
-from sfumato.lab.success_intervals import guessing_bound
+from sfumato.lab.success_rate_bounds import guessing_bound
 
 Whole = NDArray[np.int64]
 Guess = Callable[[Whole, np.random.Generator], Whole]  # rows of counts -> zeros and ones

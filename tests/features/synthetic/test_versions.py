@@ -11,9 +11,9 @@ import pytest
 
 from sfumato import Refused
 from sfumato.app.vault import OpenVault
-from sfumato.features.synthetic.counted_marginals import counted_tables, most_events
 from sfumato.features.synthetic.measurement_port import unmerged
 from sfumato.features.synthetic.measurement_release import PrivateDevice, price_of
+from sfumato.features.synthetic.price_split import counted_tables, most_events
 from sfumato.release.release_order import Asker
 from support.small_vaults import card, open_with, write_csv
 

@@ -21,7 +21,7 @@ from sfumato.lab.attacks.averaging import average, average_in_other_words, padde
 from sfumato.lab.attacks.differencing import difference
 from sfumato.lab.probe import is_one_noise, probe
 from sfumato.lab.running_mean_plot import means_so_far
-from sfumato.lab.success_intervals import guessing_bound
+from sfumato.lab.success_rate_bounds import guessing_bound
 from support.served_vault import served
 from support.small_vaults import open_with, patients_vault, write_csv
 

@@ -10,7 +10,7 @@ from sfumato.lab.attacks.gradient_inversion import CLIP, LINEUP, rebuilt
 from sfumato.lab.attacks.gradient_matching import FITS, fit, miss_and_slope
 from sfumato.lab.dense_model import draw_model, draw_pictures, private_sum
 from sfumato.lab.platform_noise import DELTA
-from sfumato.lab.success_intervals import hit_rate_bound
+from sfumato.lab.success_rate_bounds import hit_rate_bound
 
 RUNS = 20
 

@@ -28,7 +28,7 @@ from sfumato.lab.attacks.leave_one_out_report import (
 from sfumato.lab.broken.leave_one_out_shared_noise import broken_releases, loo_means
 from sfumato.lab.broken.leave_one_out_std_noise import loo_std_releases
 from sfumato.lab.sample_data import HEIGHT_BOUNDS, HEIGHTS, read_numbers
-from sfumato.lab.success_intervals import hit_rate_bound
+from sfumato.lab.success_rate_bounds import hit_rate_bound
 
 PARTICIPANTS = Path(__file__).parents[4] / "shared" / "data" / "participants.tsv"
 needs_participants = pytest.mark.skipif(

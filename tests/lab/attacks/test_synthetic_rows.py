@@ -11,7 +11,7 @@ from sfumato.lab.attacks import attack
 from sfumato.lab.attacks.synthetic_rows_report import UNSURE, _success
 from sfumato.lab.attacks.synthetic_rows_risk import Risk, Tally
 from sfumato.lab.column_tables import joined, rows_of, taken
-from sfumato.lab.success_intervals import hit_rate_bound, most
+from sfumato.lab.success_rate_bounds import hit_rate_bound, most
 from sfumato.lab.synthetic_rows import (
     AGES,
     PUBLIC_SIZE,

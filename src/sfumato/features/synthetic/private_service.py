@@ -18,7 +18,11 @@ from sfumato.dp.budget import read_delta, read_epsilon
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
-from sfumato.features.synthetic.counted_marginals import (
+from sfumato.features.synthetic.distance_to_rows import TwinSide, error_of
+from sfumato.features.synthetic.marginal_selection import METHODS
+from sfumato.features.synthetic.measurement_port import Integers
+from sfumato.features.synthetic.measurement_release import Price, PrivateDevice, look_op, price_of
+from sfumato.features.synthetic.price_split import (
     Counted,
     bins_json,
     counted_tables,
@@ -26,10 +30,6 @@ from sfumato.features.synthetic.counted_marginals import (
     measured_all,
     most_events,
 )
-from sfumato.features.synthetic.distance_to_rows import TwinSide, error_of
-from sfumato.features.synthetic.marginal_selection import METHODS
-from sfumato.features.synthetic.measurement_port import Integers
-from sfumato.features.synthetic.measurement_release import Price, PrivateDevice, look_op, price_of
 from sfumato.features.synthetic.schema import DpTwinOrder, DpTwinTerms
 from sfumato.features.synthetic.table_assembly import TableMeasurements, dealt, dp_tables
 from sfumato.features.synthetic.twin_files import Stamp, twin_json

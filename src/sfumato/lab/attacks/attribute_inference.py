@@ -19,7 +19,7 @@ from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
 from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.line_plot import Axes, Point, curves
 from sfumato.lab.platform_noise import private_sums
-from sfumato.lab.success_intervals import guessing_bound, hit_rate_bound
+from sfumato.lab.success_rate_bounds import guessing_bound, hit_rate_bound
 from sfumato.system.optional_packages import extra_module
 
 Floats = NDArray[np.float64]

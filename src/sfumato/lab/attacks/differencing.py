@@ -21,7 +21,7 @@ from sfumato.lab.attack_target import Target
 from sfumato.lab.one_bit_game import COIN, by_the_mean, coin_flips, parts
 from sfumato.lab.platform_noise import EPSILONS, private_sums
 from sfumato.lab.probe import Probe, probe
-from sfumato.lab.success_intervals import guessing_bound
+from sfumato.lab.success_rate_bounds import guessing_bound
 
 PAIRS: Final = (1, 10, 100, 1000)
 EACH: Final = 1.0  # epsilon of each question to a target without a budget

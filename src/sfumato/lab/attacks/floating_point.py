@@ -18,7 +18,7 @@ from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
 from sfumato.lab.attack_report import CONFIDENCE, Report, SuccessRate
 from sfumato.lab.line_plot import Axes, Point, curves
 from sfumato.lab.platform_noise import private_sums
-from sfumato.lab.success_intervals import guessing_bound, interval
+from sfumato.lab.success_rate_bounds import guessing_bound, interval
 
 Floats = NDArray[np.float64]
 Bits = NDArray[np.bool_]

@@ -30,7 +30,7 @@ from sfumato.lab.dense_model import (
     private_sum,
 )
 from sfumato.lab.platform_noise import DELTA
-from sfumato.lab.success_intervals import hit_rate_bound
+from sfumato.lab.success_rate_bounds import hit_rate_bound
 
 NEURONS: Final = 128
 BATCH: Final = 8

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.lab.platform_noise import private_sums
-from sfumato.lab.success_intervals import hit_rate_bound
+from sfumato.lab.success_rate_bounds import hit_rate_bound
 
 FloatArray = NDArray[np.float64]
 Whole = NDArray[np.int64]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
 from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.platform_noise import DELTA, private_vectors
-from sfumato.lab.success_intervals import hit_rate_bound
+from sfumato.lab.success_rate_bounds import hit_rate_bound
 
 Floats = NDArray[np.float64]
 PEOPLE: Final = 100

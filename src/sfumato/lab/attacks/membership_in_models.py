@@ -28,7 +28,7 @@ from sfumato.lab.logistic_models import (
 )
 from sfumato.lab.one_bit_game import parts
 from sfumato.lab.platform_noise import DELTA
-from sfumato.lab.success_intervals import hit_rate_bound
+from sfumato.lab.success_rate_bounds import hit_rate_bound
 
 PEOPLE: Final = 24
 COLUMNS: Final = 200

@@ -23,7 +23,7 @@ from sfumato.lab.attack_report import CONFIDENCE, Report, SuccessRate
 from sfumato.lab.line_plot import Axes, Point, curves
 from sfumato.lab.one_bit_game import parts
 from sfumato.lab.platform_noise import private_sums
-from sfumato.lab.success_intervals import guessing_bound, interval
+from sfumato.lab.success_rate_bounds import guessing_bound, interval
 from sfumato.system.optional_packages import extra_module
 
 Bits = NDArray[np.bool_]

@@ -23,7 +23,7 @@ from sfumato.lab.attacks.synthetic_rows_risk import (
     singled_out,
 )
 from sfumato.lab.column_tables import Table, joined
-from sfumato.lab.success_intervals import hit_rate_bound, most
+from sfumato.lab.success_rate_bounds import hit_rate_bound, most
 from sfumato.lab.synthetic_rows import PUBLIC_SIZE, copied, draw_town, from_private_histogram
 
 PREDICATES: Final = 60

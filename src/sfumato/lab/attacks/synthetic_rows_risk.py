@@ -29,7 +29,7 @@ from sfumato.lab.column_tables import (
     rows_of,
     taken,
 )
-from sfumato.lab.success_intervals import interval
+from sfumato.lab.success_rate_bounds import interval
 
 TOLERANCE: Final = 0.05  # a guessed number is right up to this relative error
 ROUNDS: Final = 20  # the most predicates that are tried for each one that is wanted

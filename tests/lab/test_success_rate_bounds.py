@@ -12,7 +12,7 @@ from scipy import stats
 from sfumato.dp.refusal import Refused
 from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.attacks import attack, attacks
-from sfumato.lab.success_intervals import guessing_bound, hit_rate_bound, interval
+from sfumato.lab.success_rate_bounds import guessing_bound, hit_rate_bound, interval
 
 
 @pytest.mark.parametrize(("hits", "tries"), [(0, 10), (3, 10), (10, 10), (500, 1000)])

@@ -1,4 +1,4 @@
-"""Compute confidence intervals of a success probability, and its upper bounds under DP."""
+"""Compute confidence intervals of a success rate, and its highest value under DP."""
 
 from __future__ import annotations
 
