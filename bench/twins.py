@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from bench.peers.environments import python_of
-from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.accounting.zcdp_conversion import rho_within
 from sfumato.dp.mechanisms import gaussian
 from sfumato.dp.mechanisms.exponential import rate_for
 from sfumato.dp.mechanisms.noise import Noise

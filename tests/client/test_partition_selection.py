@@ -16,7 +16,7 @@ from scipy.stats import norm
 
 from sfumato.app.vault import OpenVault
 from sfumato.client.answer import Answer
-from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.accounting.zcdp_conversion import rho_within
 from sfumato.dp.mechanisms.gaussian_partition_selection import threshold_for
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.mechanisms.partition_selection import ONE, keep_probabilities, per_key

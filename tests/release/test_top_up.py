@@ -18,8 +18,8 @@ from scipy import stats
 import sfumato
 from sfumato.app.vault import OpenVault
 from sfumato.client.answer import Answer
-from sfumato.dp.accounting.composition import epsilon_at, rho_within
 from sfumato.dp.accounting.privacy_events import GaussianEvent, PrivacyCost, PureEvent, privacy_cost
+from sfumato.dp.accounting.zcdp_conversion import epsilon_at, rho_within
 from sfumato.dp.refusal import Refused
 from sfumato.query.measure import Cells, Measure
 from sfumato.query.request import Request

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
-from sfumato.dp.accounting.composition import epsilon_at
 from sfumato.dp.accounting.privacy_events import Event, PrivacyCost, privacy_cost
+from sfumato.dp.accounting.zcdp_conversion import epsilon_at
 from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget
 
 

@@ -93,9 +93,9 @@ TARGETS = (
         {
             "vault/ledger_entries": "contract/ledger_all contract/ledger_store dp/accounting/privacy_filter",  # noqa: E501
             "dp/budget": "dp/budget dp/accounting/privacy_filter",
-            "dp/accounting/composition": "dp/accounting/composition dp/accounting/privacy_filter dp/accounting/against_dp_accounting",  # noqa: E501
+            "dp/accounting/zcdp_conversion": "dp/accounting/zcdp_conversion dp/accounting/privacy_filter dp/accounting/against_dp_accounting",  # noqa: E501
             "dp/accounting/privacy_filter": "dp/accounting/privacy_filter",
-            "dp/accounting/privacy_events": "dp/accounting/privacy_events dp/accounting/privacy_filter dp/accounting/composition",  # noqa: E501
+            "dp/accounting/privacy_events": "dp/accounting/privacy_events dp/accounting/privacy_filter dp/accounting/zcdp_conversion",  # noqa: E501
             "dp/confidence/ratio_of_sums": "dp/confidence/ratio_of_sums query/postprocess/formulas",
             "dp/confidence/ratio_of_integers": "dp/confidence/ratio_of_integers dp/mechanisms/averaged_noise",  # noqa: E501
             "dp/accounting/renyi": "dp/mechanisms/skellam dp/accounting/poisson_subsampling dp/secure_aggregation/distributed_noise features/federated/training_plan",  # noqa: E501

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.accounting.zcdp_conversion import rho_within
 from sfumato.dp.budget import read_epsilon
 from sfumato.dp.mechanisms import gaussian, laplace
 from sfumato.dp.refusal import Refused

@@ -10,7 +10,6 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.dp.accounting.composition import epsilon_at, rho_within
 from sfumato.dp.accounting.privacy_events import (
     Event,
     GaussianEvent,
@@ -18,6 +17,7 @@ from sfumato.dp.accounting.privacy_events import (
     PureEvent,
     SingleEvent,
 )
+from sfumato.dp.accounting.zcdp_conversion import epsilon_at, rho_within
 from sfumato.dp.budget import MAX_EPSILON, MIN_EPSILON
 from sfumato.dp.mechanisms import gaussian, laplace
 from sfumato.dp.mechanisms.averaged_noise import average_noise

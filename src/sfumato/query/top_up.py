@@ -10,8 +10,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Never
 
-from sfumato.dp.accounting.composition import epsilon_at, rho_within
 from sfumato.dp.accounting.privacy_events import Event, GaussianEvent, PureEvent
+from sfumato.dp.accounting.zcdp_conversion import epsilon_at, rho_within
 from sfumato.dp.mechanisms import gaussian, laplace
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused

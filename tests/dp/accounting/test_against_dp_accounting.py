@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from dp_accounting import rdp
 
-from sfumato.dp.accounting.composition import (
+from sfumato.dp.accounting.privacy_events import ApproximateEvent, Event, GaussianEvent, PureEvent
+from sfumato.dp.accounting.zcdp_conversion import (
     delta_at,
     epsilon_at,
     rho_within,
 )
-from sfumato.dp.accounting.privacy_events import ApproximateEvent, Event, GaussianEvent, PureEvent
 from support.ledger_totals import plain_total, zcdp_epsilon
 
 SEED: Final = 20261121

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.dp.accounting.composition import delta_at, rho_within
 from sfumato.dp.accounting.privacy_events import (
     ApproximateEvent,
     Event,
@@ -29,6 +28,7 @@ from sfumato.dp.accounting.privacy_filter import (
     largest_next_epsilon,
     remaining_budget,
 )
+from sfumato.dp.accounting.zcdp_conversion import delta_at, rho_within
 from sfumato.dp.budget import Budget
 from sfumato.vault.hash_chain import cap_list
 from support.ledger_totals import total_privacy_cost

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from sfumato.dp.accounting.composition import rho_within
 from sfumato.dp.accounting.privacy_events import (
     ApproximateEvent,
     JointEvent,
@@ -22,6 +21,7 @@ from sfumato.dp.accounting.privacy_events import (
     ThresholdEvent,
     privacy_cost,
 )
+from sfumato.dp.accounting.zcdp_conversion import rho_within
 from sfumato.dp.mechanisms.gaussian_partition_selection import (
     GaussianThreshold,
     tail_above,

@@ -16,7 +16,7 @@ import pytest
 
 import sfumato
 from sfumato.app.vault import OpenVault
-from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.accounting.zcdp_conversion import rho_within
 from sfumato.dp.ports import IntegerArray
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.release import PipelinePorts

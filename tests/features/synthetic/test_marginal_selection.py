@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.twins import SIZES, InMemory, adult_like, errors
-from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.accounting.zcdp_conversion import rho_within
 from sfumato.features.synthetic.junction_tree import Clique, Floats
 from sfumato.features.synthetic.marginal_selection import METHODS, FittedTwin, independent
 from sfumato.features.synthetic.measurement_port import Merged, regrouped, unmerged

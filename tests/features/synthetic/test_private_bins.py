@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sfumato.app.vault import OpenVault
-from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.accounting.zcdp_conversion import rho_within
 from sfumato.dp.refusal import Refused
 from sfumato.features.synthetic.column_categories import BINS
 from sfumato.features.synthetic.private_bins import LEVELS, is_wide, split_at_median, uncut

@@ -14,8 +14,8 @@ import pytest
 import sfumato
 from sfumato import Refused
 from sfumato.app.vault import OpenVault
-from sfumato.dp.accounting.composition import rho_within
 from sfumato.dp.accounting.privacy_events import PureEvent, privacy_cost
+from sfumato.dp.accounting.zcdp_conversion import rho_within
 from sfumato.dp.budget import EPSILON_UNITS, RHO_UNITS
 from sfumato.features.synthetic.column_categories import coded
 from sfumato.features.synthetic.measurement_port import unmerged

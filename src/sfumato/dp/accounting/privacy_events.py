@@ -49,7 +49,7 @@ class PureEvent:
 
 @dataclass(frozen=True)
 class GaussianEvent:
-    """A release that is rho-zCDP; composition.py converts rho to (epsilon, delta)-DP."""
+    """A release that is rho-zCDP; zcdp_conversion.py converts rho to (epsilon, delta)-DP."""
 
     rho: Fraction
     epsilon: Fraction

@@ -13,8 +13,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-from sfumato.dp.accounting.composition import rho_within
 from sfumato.dp.accounting.privacy_events import PrivacyCost
+from sfumato.dp.accounting.zcdp_conversion import rho_within
 from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget, units_down
 
 

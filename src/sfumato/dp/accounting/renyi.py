@@ -1,7 +1,8 @@
 """Convert Rényi DP at integer orders to (epsilon, delta)-DP, rounded to the safe side.
 
-The bound is that of composition.py at a single order (proof: composition.proof.md). A divergence of
-at most R at order 1 + t implies (epsilon, delta)-DP with epsilon = R - (ln delta + kappa(t)) / t.
+The bound is that of zcdp_conversion.py at a single order (its proof: zcdp_conversion.proof.md). A
+divergence of at most R at order 1 + t implies (epsilon, delta)-DP with
+epsilon = R - (ln delta + kappa(t)) / t.
 The bound holds at every order, so the code takes the smallest epsilon over a fixed list of orders.
 The divergences of several releases add up at each order, also if each release is chosen adaptively
 (a privacy filter at a fixed order).

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.accounting.zcdp_conversion import rho_within
 from sfumato.dp.mechanisms import gaussian
 from sfumato.dp.mechanisms.partition_selection import MAX_LENGTH
 from sfumato.dp.ports import RandomSource

@@ -18,9 +18,9 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.dp.accounting.composition import rho_within
 from sfumato.dp.accounting.privacy_events import ApproximateEvent
 from sfumato.dp.accounting.renyi import epsilon_at, failure_budget
+from sfumato.dp.accounting.zcdp_conversion import rho_within
 from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms import skellam
 from sfumato.dp.mechanisms.noise import Noise

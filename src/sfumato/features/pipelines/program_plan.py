@@ -16,7 +16,6 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.dp.accounting.composition import rho_within
 from sfumato.dp.accounting.privacy_events import (
     Event,
     ExponentialEvent,
@@ -24,6 +23,7 @@ from sfumato.dp.accounting.privacy_events import (
     JointEvent,
     PureEvent,
 )
+from sfumato.dp.accounting.zcdp_conversion import rho_within
 from sfumato.dp.budget import read_delta, read_epsilon
 from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms import gaussian, laplace

@@ -15,8 +15,8 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from sfumato.dp.accounting.composition import rho_within
 from sfumato.dp.accounting.privacy_events import PrivacyCost, PureEvent, privacy_cost
+from sfumato.dp.accounting.zcdp_conversion import rho_within
 from sfumato.dp.budget import EPSILON_UNITS, RHO_UNITS
 from sfumato.dp.json_values import Json
 from sfumato.features.synthetic.choice_plan import Candidate, make_distances

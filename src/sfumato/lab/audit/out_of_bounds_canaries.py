@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Final
 
-from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.accounting.zcdp_conversion import rho_within
 from sfumato.lab.audit.canaries import (
     Canaries,
     CanaryFlips,

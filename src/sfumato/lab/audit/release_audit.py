@@ -16,7 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.accounting.zcdp_conversion import rho_within
 from sfumato.lab.audit.auditor import ALPHA, Audited, Random
 from sfumato.lab.audit.canaries import (
     AuditedQuestion,

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.accounting.zcdp_conversion import rho_within
 from sfumato.dp.learning.poisson_sampling import PoissonSample
 from sfumato.dp.local import TwoCoins
 from sfumato.dp.mechanisms import bounds_search, gaussian, laplace, partition_selection, skellam

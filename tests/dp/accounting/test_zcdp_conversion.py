@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.dp.accounting.composition import (
+from sfumato.dp.accounting.privacy_events import ApproximateEvent, GaussianEvent, PureEvent
+from sfumato.dp.accounting.zcdp_conversion import (
     delta_at,
     epsilon_at,
     rho_within,
 )
-from sfumato.dp.accounting.privacy_events import ApproximateEvent, GaussianEvent, PureEvent
 from sfumato.dp.budget import Budget
 from sfumato.dp.refusal import Bug
 from support.ledger_totals import plain_total, zcdp_epsilon

@@ -1,6 +1,6 @@
-"""Composition for the accountant: convert rho-zCDP to (epsilon, delta)-DP and back.
+"""Convert rho-zCDP to (epsilon, delta)-DP and back, for the accountant's composition.
 
-Every conversion rounds to the safe side. All of them use one bound (proof: composition.proof.md).
+Every conversion rounds to the safe side. All use one bound (proof: zcdp_conversion.proof.md).
 rho-zCDP implies (epsilon, delta)-DP with ln delta = t(1+t) rho - t epsilon - kappa(t). Here
 kappa(t) = (1+t) ln(1+t) - t ln t. The bound holds for EVERY t = alpha - 1 > 0, so float arithmetic
 may choose t. The code then evaluates the bound at that t with 80 digits. A poor t costs utility,
