@@ -103,7 +103,7 @@ def test_a_ballot_that_nobody_makes_is_refused() -> None:
     assert sampled.are_valid(good).all()
     for row in ([2, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0], [0, 0, 3, 0, 0, 0], [0, 0, 1, 9, 0, 0],
                 [1, 0, 0, 0, 1, 0]):  # fmt: skip
-        with pytest.raises(Refused, match="No client"):
+        with pytest.raises(Refused, match="no client sends"):
             leaves(sampled, np.array([row], dtype=np.uint8))
     with pytest.raises(Refused, match="length"):
         leaves(sampled, np.zeros((1, 5), dtype=np.uint8))

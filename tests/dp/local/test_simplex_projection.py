@@ -336,7 +336,7 @@ def test_noise_alone_names_no_text() -> None:
 
 def test_a_report_on_texts_that_nobody_makes_is_refused() -> None:
     oracle = PrefixOracle.within("ab", 2, ONE)
-    with pytest.raises(Refused, match="No client"):
+    with pytest.raises(Refused, match="no client sends"):
         grow(oracle, np.full((1, oracle.width), 255, dtype=np.uint8))
 
 

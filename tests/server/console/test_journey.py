@@ -263,9 +263,9 @@ def test_a_number_that_is_none_loses_no_question(ada: Watched, service: Service)
     page.goto(service.url + ASK)
     page.fill("#sql", SQL)
     page.fill("#epsilon", "a little")
-    expect(page.locator("#problem")).to_contain_text("epsilon is a number")
+    expect(page.locator("#problem")).to_contain_text("epsilon must be a number")
     page.click("text=Ask and pay")
-    expect(page.locator(".refused")).to_contain_text("epsilon is a number")
+    expect(page.locator(".refused")).to_contain_text("epsilon must be a number")
     expect(page.locator("#sql")).to_have_value(SQL)
 
 
