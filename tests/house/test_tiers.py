@@ -37,6 +37,7 @@ def test_a_function_is_dear_by_all_of_its_cases_and_its_cheapest_stays() -> None
         ("a.py::f[x]", "call", 0.75), ("a.py::f[y[1]]", "call", 0.5), ("a.py::g", "call", 0.9)
     )
     assert costs == {"a.py::f": Cost("a.py::f", 1.25, "y[1]")}
+    assert not is_quick("a.py::g[spark]", costs)
     assert [is_quick(f"a.py::{test}", costs) for test in ("f[x]", "f[y[1]]", "g", "new")] == [
         False, True, True, True,
     ]  # fmt: skip
