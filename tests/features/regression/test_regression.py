@@ -137,6 +137,8 @@ def test_columns_that_say_the_same_are_steadied_and_said_so(tmp_path: Path) -> N
     assert "A ridge of 50 rows" in " ".join(typed.notes)
     for made in (fit, typed, odds):
         assert np.isfinite(found(made)[0]).all()
+    for made in (fit, typed):
+        assert all(c.sampling_std is None or c.sampling_std > 0 for c in made.coefficients.values())
     both = fit.coefficients["dose"].value + fit.coefficients["same"].value
     assert both == pytest.approx(least_squares(twins, ("dose",))[1], rel=0.05)
 

@@ -22,7 +22,7 @@ from sfumato.features.surveys.model import read_survey
 from sfumato.features.surveys.ports import Ballot, StoredSurvey
 from sfumato.features.surveys.randomised_report import token_digest
 from sfumato.features.surveys.respondent_client import Prepared
-from sfumato.features.surveys.store import SqlSurveys
+from sfumato.features.surveys.store import STEP, SqlSurveys
 from sfumato.features.surveys.tally import nothing
 from sfumato.server.ipc.call_metrics import UNWRITTEN, CallMetrics
 from sfumato.storage.sqlite_ledger import open_forgetful_records
@@ -81,16 +81,35 @@ def test_an_order_that_is_kept_is_found() -> None:
     assert not is_chance([n // 8 for n in range(PEOPLE)])
 
 
+def stored(left: Left, table: str) -> str:
+    """Return the bodies of a table's rows, as they were while the survey was open."""
+    raw = sqlite3.connect(":memory:")
+    raw.deserialize(left.files[left.folder / "vault" / "surveys.sqlite"])
+    text = "\n".join(body for (body,) in raw.execute(f"SELECT body FROM {table}"))
+    raw.close()
+    return text
+
+
 def test_no_file_of_a_vault_has_the_order_of_the_reports(left: Left) -> None:
-    digests = [token_digest(one.token).encode() for one in left.ready]
-    holding = set()
-    for path, content in left.files.items():
-        for places in ([content.find(d) for d in digests], [content.rfind(d) for d in digests]):
-            kept = [place for place in places if place >= 0]
-            if kept:
-                holding.add(path.name)
-            assert len(kept) < 2 or is_chance(kept), path
-    assert holding == {"surveys.sqlite"}
+    """Look at the shown reports and the others apart: anybody may read which ones are shown."""
+    content = left.files[left.folder / "vault" / "surveys.sqlite"]
+    digests = [token_digest(one.token) for one in left.ready]
+    shown = stored(left, "survey_shown")
+    for is_shown in (True, False):
+        mine = [digest.encode() for digest in digests if (digest in shown) is is_shown]
+        assert len(mine) >= STEP
+        assert is_chance([content.find(digest) for digest in mine])
+        assert is_chance([content.rfind(digest) for digest in mine])
+
+
+def test_a_report_is_in_its_rows_and_nowhere_else(left: Left) -> None:
+    """A freed page that was not wiped would tell an earlier state, and so who came when."""
+    rows = stored(left, "survey_parts") + stored(left, "survey_shown")
+    for one in left.ready:
+        digest = token_digest(one.token)
+        for path, content in left.files.items():
+            wanted = rows.count(digest) if path.name == "surveys.sqlite" else 0
+            assert content.count(digest.encode()) == wanted, path
 
 
 def test_rows_and_export_have_no_order_of_time(left: Left) -> None:

@@ -137,6 +137,10 @@ def _sampling(matrix: Matrix, solved: Solved, rest: float, count: int) -> Floats
     free = matrix.rows - count - 1
     if rest <= 0 or free <= 0:
         return None
+    if solved.ridge > 0:
+        # (M + R)^-1 is an upper bound of (M + R)^-1 M (M + R)^-1, and it is positive definite,
+        # whereas the noise can make M indefinite.
+        return np.asarray(rest / free * solved.inverse, np.float64)
     inner = matrix.entries[: count + 1, : count + 1]
     return np.asarray(rest / free * solved.inverse @ inner @ solved.inverse, np.float64)
 
