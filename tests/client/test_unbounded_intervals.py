@@ -13,7 +13,7 @@ import pytest
 
 from sfumato.cli.researcher import answer_shape
 from sfumato.client import Answer
-from sfumato.client.answer_values import cell_text
+from sfumato.client.answer_table import cell_text
 from sfumato.features.queries.answer_pages import cells_of, csv_of
 from sfumato.release.receipts import intervals_json
 from support.small_vaults import open_with, run, write_csv

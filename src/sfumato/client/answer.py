@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sfumato.client.answer_values import AnswerValues
+from sfumato.client.answer_table import AnswerValues
 from sfumato.dp.refusal import Refused
 
 if TYPE_CHECKING:

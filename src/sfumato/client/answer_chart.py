@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal
 
-from sfumato.client.answer_values import AnswerValues, cell_text
+from sfumato.client.answer_table import AnswerValues, cell_text
 from sfumato.client.ask_terms import Json
 from sfumato.dp.refusal import Refused
 

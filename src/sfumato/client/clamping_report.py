@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sfumato.client.answer import Answer
 from sfumato.client.ask_terms import FitTerms
 from sfumato.client.budget_shares import check_all_fits, shares
+from sfumato.client.card_columns import card_columns
 from sfumato.client.column_expressions import case, col
-from sfumato.client.declared_columns import declared_columns
 from sfumato.client.text_tables import table_html, table_text
 from sfumato.dp.refusal import Refused
 
@@ -72,7 +72,7 @@ def clamping_report(built: Builder, of: str, terms: FitTerms) -> ClampingReport:
             "Narrow with where(...) first, and ask for nothing else with it.",
         )
     card = built.target.card
-    values = _values(built, of, declared_columns(card, built))
+    values = _values(built, of, card_columns(card, built))
     questions, parts = [values], [Fraction(1)]
     most = built.rows or _max_rows(card, built.table)
     if card["unit"] != "row":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from sfumato.dp.refusal import Refused
 
 if TYPE_CHECKING:
-    from sfumato.client.answer_values import AnswerValues, SomeAnswer
+    from sfumato.client.answer_table import AnswerValues, SomeAnswer
 
 ADDITIVE: Final = ("count", "count_values", "sum")
 TIDIED: Final = "Tidied: free post-processing of released numbers; it asked and paid nothing."

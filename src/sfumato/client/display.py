@@ -8,7 +8,7 @@ from fractions import Fraction
 from html import escape
 from typing import Any, Final
 
-from sfumato.client.answer_values import advice_lines
+from sfumato.client.answer_table import advice_lines
 from sfumato.client.ask_terms import Json
 from sfumato.client.text_tables import (
     number_text,

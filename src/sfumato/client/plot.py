@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from sfumato.client.answer_chart import Cell, View, plain, spec_of, view_of
-from sfumato.client.answer_values import (
+from sfumato.client.answer_table import (
     AnswerValues,
     advice_lines,
     chosen_lines,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
-from sfumato.client.answer_values import AnswerValues, SomeAnswer
+from sfumato.client.answer_table import AnswerValues, SomeAnswer
 from sfumato.dp.refusal import Refused
 
 NORMAL: Final = 1.96  # half-width of a normal 95 % interval, in standard deviations

@@ -6,10 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+from sfumato.client.column_expressions import expr_of
 from sfumato.client.conditions import Equal, conjunction, equal_pairs
 from sfumato.client.pandas_hints import QUESTION_HINTS, Hinted
-from sfumato.client.person_rows import joined_people, looked_up, reduced
-from sfumato.query.model import Joined, PersonTable
+from sfumato.dp.refusal import Refused
+from sfumato.query.model import (
+    REDUCTIONS,
+    Joined,
+    JoinedPersonTable,
+    PersonColumn,
+    PersonTable,
+    Query,
+)
 
 if TYPE_CHECKING:
     from sfumato.client.column_expressions import Column
@@ -74,7 +82,7 @@ class TableSteps(Hinted):
             Refused: `not-in-language` if an aggregate is not supported for each person.
         """
         begun = self.builder()
-        made = tuple(reduced(name, column) for name, column in columns.items())
+        made = tuple(_reduced(name, column) for name, column in columns.items())
         source = PersonTable(made, conjunction(begun.conditions))
         return replace(begun, conditions=(), source=source)
 
@@ -92,7 +100,7 @@ class TableSteps(Hinted):
             Refused: `not-in-language` if one of the two does not have one row per person.
         """
         begun = self.builder()
-        made = joined_people(begun, other.builder(), keep_all=keep_all)
+        made = _joined_people(begun, other.builder(), keep_all=keep_all)
         return replace(begun, beside=(*begun.beside, made))
 
     def look_up(self, table: str, on: str | None = None, *, keep_all: bool = False) -> Builder:
@@ -110,5 +118,62 @@ class TableSteps(Hinted):
             Refused: `not-in-language` if `each_person(...)` does not come first.
         """
         begun = self.builder()
-        made = looked_up(begun, Joined(table, () if on is None else (on,), keep_all))
+        made = _looked_up(begun, Joined(table, () if on is None else (on,), keep_all))
         return replace(begun, lookups=(*begun.lookups, made))
+
+
+def _reduced(name: str, column: str | tuple[str, str | Column]) -> PersonColumn:
+    """Parse a column of a per-person table: "count", or a pair (aggregate, column).
+
+    Refuse the rest.
+    """
+    if not isinstance(column, str) and not (isinstance(column, tuple) and len(column) == 2):
+        raise Refused(
+            "not-in-language",
+            f"{name!r} does not say what to compute for each person.",
+            f'Write {name}="count", or {name}=("sum", "x").',
+        )
+    verb, of = (column, None) if isinstance(column, str) else column
+    for known in REDUCTIONS:
+        if known == verb:
+            return PersonColumn(name, known, None if of is None else expr_of(of))
+    raise Refused(
+        "not-in-language",
+        f"{verb!r} is not supported for each person.",
+        f"Use {', '.join(REDUCTIONS)}.",
+    )
+
+
+def _joined_people(begun: Builder, other: Builder, *, keep_all: bool) -> JoinedPersonTable:
+    """Return the join with another table that has one row per person. Refuse any other table."""
+    if begun.source is None or other.source is None:
+        raise Refused(
+            "not-in-language",
+            "A table with one row for each person can only stand beside another such table.",
+            "Write each_person(...) on both tables first.",
+        )
+    if other.data_set != begun.data_set:
+        raise Refused(
+            "not-in-language",
+            f"{other.data_set!r} is not the data set {begun.data_set!r}.",
+            "Use another table of this data set: of_table(name).",
+        )
+    plain = Query(other.data_set, (), source=other.source, table=other.table, joins=other.joins)
+    if other.question() != plain:
+        raise Refused(
+            "not-in-language",
+            "The second table must be each_person(...) alone, without further steps.",
+            "Narrow, group and ask after join_people(...).",
+        )
+    return JoinedPersonTable(other.source, other.table, other.joins, keep_all)
+
+
+def _looked_up(begun: Builder, public: Joined) -> Joined:
+    """Return the join of a public table by a column of a per-person table, or refuse."""
+    if begun.source is None:
+        raise Refused(
+            "not-in-language",
+            "The question looks up a public table, but has no table with one row for each person.",
+            "Write each_person(...) first, or join(...) it to the rows.",
+        )
+    return public

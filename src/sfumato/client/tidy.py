@@ -23,7 +23,7 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.client.answer_values import AnswerValues, SomeAnswer
+from sfumato.client.answer_table import AnswerValues, SomeAnswer
 from sfumato.client.ask_terms import Json
 from sfumato.client.derived_totals import TIDIED, has_private_keys
 from sfumato.client.nonnegative_counts import nonnegative_counts

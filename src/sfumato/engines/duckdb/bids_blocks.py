@@ -31,7 +31,7 @@ from sfumato.engines.shared.message_frames import Header
 from sfumato.query.printing.from_clause import table_name
 from sfumato.sandbox.ports import KEPT_PROGRAMS, MAX_KEPT, output_path
 from sfumato.vault.card.bids import phenotype_path
-from sfumato.vault.folder_records import FILE, SAID, record
+from sfumato.vault.folder_archive_format import FILE, SAID, record
 
 ROWS: Final = "participants.tsv"
 _ROOM: Final = ".room"

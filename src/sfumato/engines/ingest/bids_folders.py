@@ -17,7 +17,7 @@ import duckdb
 from sfumato.dp.refusal import Refused
 from sfumato.engines.ingest.prepare_order import FolderOrder
 from sfumato.vault.card.bids import SUBJECT
-from sfumato.vault.folder_records import FILE, HEAD, record
+from sfumato.vault.folder_archive_format import FILE, HEAD, record
 
 _PERSON: Final = re.compile(r"sub-[A-Za-z0-9]{1,64}")
 _AT_ONCE: Final = 1 << 20

@@ -15,7 +15,7 @@ from sfumato.features.synthetic.twin_files import NOT_AVAILABLE, stubs, twin_fil
 from sfumato.sandbox.block_columns import folder_tables
 from sfumato.vault.card.bids import phenotype_path
 from sfumato.vault.card.data_card import Card
-from sfumato.vault.folder_records import FILE, SAID, whole
+from sfumato.vault.folder_archive_format import FILE, SAID, whole
 
 KIND: Final = "schema-twin"  # the label inside their files
 

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from sfumato.client.answer import Answer
-from sfumato.client.answer_values import cell_text
+from sfumato.client.answer_table import cell_text
 from sfumato.dp.refusal import Refused
 from sfumato.server.console.answer_pictures import drawn, looks, pictured
 from sfumato.server.console.number_text import key_text

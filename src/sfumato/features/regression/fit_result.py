@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from sfumato.client.answer import Answer
-from sfumato.client.answer_values import cell_text
+from sfumato.client.answer_table import cell_text
 from sfumato.client.text_tables import number_text, table_html, table_text
 from sfumato.dp.refusal import Refused
 from sfumato.features.regression.logistic_curve import Floats

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.client.declared_columns import declared_columns
+from sfumato.client.card_columns import card_columns
 from sfumato.client.display import CardView
 from sfumato.client.query_builder import Builder
 from sfumato.dp.refusal import Refused
@@ -99,7 +99,7 @@ def model_of(rows: Builder, card: CardView, y: str, xs: Sequence[str]) -> Model:
             f"A fit takes at most {MAX_COLUMNS} columns beside y.",
             "Leave some out.",
         )
-    made = [_scaled(declared_columns(card, rows), name) for name in (y, *xs)]
+    made = [_scaled(card_columns(card, rows), name) for name in (y, *xs)]
     complete = tuple(Not(IsNull(Ref(column.name))) for column in made)
     narrowed = replace(rows, conditions=(*rows.conditions, *complete))
     return Model(narrowed, made[0], tuple(made[1:]))

@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as HttpRoute
 
 from sfumato.dp.refusal import Refused
-from sfumato.server.http.event_endpoint import events_endpoint
 from sfumato.server.http.json_replies import json_reply, refusal_reply
 from sfumato.server.http.request_origin import Endpoint, bearer, place_of
 from sfumato.server.ipc.body_drain import drain_body
-from sfumato.server.ipc.edge_client import DoorConnection
+from sfumato.server.ipc.edge_client import Answered, DoorConnection
 from sfumato.server.ipc.file_sender import send_file
+from sfumato.server.ipc.server_sent_events import (
+    EVENTS,
+    NOT_KEPT,
+    check_listeners,
+    send_state_events,
+)
 from sfumato.wire.json_text import bad_request, cannot_be_kept
 from sfumato.wire.query_json import Json
 from sfumato.wire.verb import Verb
@@ -27,7 +32,7 @@ BUSY: Final = ("survey-report",)  # the busiest route comes first, because route
 
 def api_routes(line: DoorConnection) -> list[HttpRoute]:
     """Return a route for every verb."""
-    kinds = {"json": _endpoint, "events": events_endpoint, "file": _file_endpoint}
+    kinds = {"json": _endpoint, "events": _events_endpoint, "file": _file_endpoint}
     return [
         HttpRoute(v.path, kinds[v.carries](v, line), methods=[v.method], name=v.name)
         for v in sorted(VERBS, key=lambda verb: verb.name not in BUSY)
@@ -108,3 +113,32 @@ def _whole(key: str, value: str) -> int:
     if not (value.isascii() and value.isdecimal() and len(value) <= 18):
         raise bad_request(f"{key} has to be a whole number")
     return int(value)
+
+
+def _events_endpoint(verb: Verb, line: DoorConnection) -> Endpoint:
+    """Return the endpoint that streams a job's state.
+
+    Each poll authenticates the token again, so a revoked token receives nothing more.
+    """
+
+    async def endpoint(request: Request) -> Response:
+        async def look() -> Answered:
+            return await line.call(
+                verb.name,
+                token=bearer(request),
+                place=place_of(request),
+                params=dict(request.path_params),
+            )
+
+        try:
+            first = await look()
+            if first.code is None:
+                check_listeners(first.user)
+        except Refused as refused:
+            return refusal_reply(refused)
+        if first.code is not None:
+            return json_reply(first.code, first.body)
+        stream = send_state_events(first, look)
+        return StreamingResponse(stream, media_type=EVENTS, headers=NOT_KEPT)
+
+    return endpoint

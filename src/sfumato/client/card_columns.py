@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sfumato.client.query_builder import Builder
 
 
-def declared_columns(card: CardView, rows: Builder) -> list[dict[str, Any]]:  # Any: JSON
+def card_columns(card: CardView, rows: Builder) -> list[dict[str, Any]]:  # Any: JSON
     """Return the card's columns of the question's table; refuse a question with a join."""
     if rows.joins:
         raise Refused(
