@@ -1,4 +1,4 @@
-"""Parse numbers in the cells of untrusted tables, in one way for all airlock checks."""
+"""Parse numbers in the cells of untrusted tables, in one way for all output checks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ _MAX_COUNT: Final = 10**15  # a number this large is no count of people
 
 
 def plain(cell: object) -> str:
-    """Return a cell in a normal form for comparison: 1 and 1.00 become equal, and so do A and a."""
+    """Normalise a table cell for comparison: 1 and 1.00 become equal, and so do A and a."""
     number = number_of(str(cell))
     return str(cell).strip().casefold() if number is None else f"{number.normalize():f}"
 
 
 def number_of(cell: str) -> Decimal | None:
-    """Parse a cell as one number, or return None."""
+    """Parse a table cell as one finite number; return None if it is not one.
+
+    Cells over 60 characters, and numbers with an exponent of 100 or more, also give None.
+    """
     if len(cell) > 60:
         return None
     try:
@@ -41,9 +44,9 @@ def numbers_in(text: str) -> tuple[Decimal, ...]:
 
 
 def _read(word: str) -> list[Decimal]:
-    """Parse a word of digits and separators as one number.
+    """Parse a word of digits and separators, such as 1,234.5, as one number.
 
-    If it is not one number, return the numbers between its separators.
+    If the word is not one number, return the numbers between its separators.
     """
     if _GROUPED.fullmatch(word):
         word = re.sub("[,'_ ]", "", word)
@@ -66,5 +69,5 @@ def count_of(cell: str) -> Decimal | None:
 
 
 def digits_of(number: Decimal) -> int:
-    """Return the number of significant digits, without leading and trailing zeros."""
+    """Count the significant digits of a number, without leading and trailing zeros."""
     return len(number.normalize().as_tuple().digits)

@@ -1,4 +1,4 @@
-"""The airlock commands: files without noise, which reviewers release."""
+"""Commands of `sfumato airlock` (output checking): reviewers release files without noise."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def submit(shell: Shell, data_set: str, program: str, **given: Any) -> None:
 @click.option("--source", is_flag=True, help="Also print each program's source.")
 @command
 def list_(shell: Shell, data_set: str, source: bool) -> None:
-    """List the requests about a data set that you may see."""
+    """List the airlock requests about a data set that you may see."""
     with shell.open() as vault:
         found = vault.call("airlock", {"data_set": data_set})
     lines = [
@@ -79,7 +79,7 @@ def list_(shell: Shell, data_set: str, source: bool) -> None:
 @click.argument("request")
 @command
 def run(shell: Shell, request: str) -> None:
-    """Run a program once on the real rows; its files wait for the reviewers."""
+    """Run a request's program once on the real rows; its files wait for the reviewers."""
     with shell.open() as vault, show_elapsed("Running"):
         made = vault.call("run-airlock", {"request": request})
     shell.show(made, _line(made))
@@ -183,7 +183,7 @@ def fetch(shell: Shell, request: str, output: str) -> None:
 @click.argument("request")
 @command
 def decline(shell: Shell, request: str) -> None:
-    """Decline a request, as the owner."""
+    """Decline an airlock request; only the data set's owner may."""
     with shell.open() as vault:
         made = vault.call("decline-airlock", {"request": request})
     shell.show(made, _line(made))
@@ -193,7 +193,7 @@ def decline(shell: Shell, request: str) -> None:
 @click.argument("request")
 @command
 def withdraw(shell: Shell, request: str) -> None:
-    """Withdraw your own request."""
+    """Withdraw your own airlock request while it is open."""
     with shell.open() as vault:
         made = vault.call("withdraw-airlock", {"request": request})
     shell.show(made, _line(made))

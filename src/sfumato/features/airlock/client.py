@@ -31,7 +31,7 @@ import pandas
 
 
 class Files:
-    """The files of a request by path, with their guarantee and findings; none is rendered."""
+    """An airlock request's files by path, with their guarantee and the findings of the checks."""
 
     def __init__(self, shape: Json) -> None:
         self.shape = shape
@@ -45,7 +45,7 @@ class Files:
 
     @property
     def findings(self) -> Sequence[Mapping[str, str]]:
-        """Return what the automatic checks found, for reviewers."""
+        """Return the findings of the automatic checks; only reviewers get them."""
         return cast("Sequence[Mapping[str, str]]", self.shape.get("findings", []))
 
     def archive(self) -> bytes:
@@ -57,7 +57,7 @@ class Files:
         return made.getvalue()
 
     def _all(self) -> dict[str, bytes]:
-        """Return the files by path, with the receipt (or the reviewers-only note) as one more file.
+        """Return all files by path, and the receipt (or a reviewers-only note) as one more file.
 
         Refuse a path that could leave the folder.
         """
@@ -152,12 +152,12 @@ class DataSetAirlock:
         return self._call("submit-airlock", {**body, **named, **said})
 
     def list(self) -> Sequence[Json]:
-        """Return the requests that you may see."""
+        """Return the airlock requests about this data set that you may see."""
         found = self._call("airlock", {"data_set": self._name})
         return cast("Sequence[Json]", found["requests"])
 
     def run(self, request: str) -> Json:
-        """Run a request's program, once; for the owner.
+        """Run a request's program once on the real rows; only the data set's owner may.
 
         Args:
             request: The id of the request.
@@ -171,7 +171,7 @@ class DataSetAirlock:
         return self._act("run", request)
 
     def show(self, request: str) -> Files:
-        """Return the files to review; they show real data and are for reviewers alone.
+        """Return the files under review, with real data; only the request's reviewers get them.
 
         Args:
             request: The id of the request.
@@ -180,12 +180,12 @@ class DataSetAirlock:
             The files, and what the automatic checks found.
 
         Raises:
-            Refused: `airlock-unknown`, `airlock-waits` or `airlock-unsafe`.
+            Refused: `airlock-unknown`, or `airlock-changed` if the files no longer exist.
         """
         return Files(self._act("show", request))
 
     def vote(self, seen: Files, says: str, *, why: str = "") -> Json:
-        """Vote on exactly the files that you have seen.
+        """Vote on exactly the files that you have seen; your last vote counts.
 
         Args:
             seen: The files, as `show` gave them.
@@ -207,7 +207,7 @@ class DataSetAirlock:
         return self._act("vote", str(seen.shape["request"]), says=says, why=why, **said)
 
     def trim(self, request: str, path: str) -> Json:
-        """Remove a file from a request; approvals become void.
+        """Remove a file from the files under review; earlier approvals become void.
 
         Args:
             request: The id of the request.
@@ -232,13 +232,13 @@ class DataSetAirlock:
         return self._act("replace", request, path=path, base64=base64.b64encode(file).decode())
 
     def release(self, request: str) -> Json:
-        """Release the files, if enough reviewers have voted for it.
+        """Release a request's files, if enough reviewers voted for exactly these files.
 
         Args:
             request: The id of the request.
 
         Returns:
-            The request and its state.
+            The request and its state, with the receipt.
 
         Raises:
             Refused: `airlock-waits` without enough votes, `airlock-unsafe` for a file whose content
@@ -247,7 +247,7 @@ class DataSetAirlock:
         return self._act("release", request)
 
     def decline(self, request: str) -> Json:
-        """Decline a request; for the owner.
+        """Decline a request; only the data set's owner may.
 
         Args:
             request: The id of the request.

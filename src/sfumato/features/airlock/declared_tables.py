@@ -20,7 +20,7 @@ Counts = dict[tuple[str, ...], Decimal]  # group -> number of people
 
 @dataclass(frozen=True)
 class DeclaredFile:
-    """A requested file, with what its author declares about it."""
+    """A file that a program writes, and its group, count and sum columns as the author declares."""
 
     path: str
     by: tuple[str, ...] = ()  # the group columns, which are columns of the card and the table
@@ -40,7 +40,7 @@ class DeclaredFile:
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding of a check in a file."""
+    """One finding of an output check: file, check, text, and whether it stops a release."""
 
     path: str
     check: str
@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Earlier:
-    """A file that another request released, about the same people."""
+    """A file that another request about the same people released, to compare new files with."""
 
     request: str
     asked: DeclaredFile

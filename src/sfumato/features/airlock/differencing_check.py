@@ -39,7 +39,7 @@ _Numbers = list[tuple[_Label, Decimal]]
 
 @dataclass(frozen=True)
 class Compared:
-    """A file prepared for comparison, with a text that names its origin.
+    """A file's table and numbers, read once for comparisons, and a text that names its origin.
 
     An unreadable file has neither a table nor numbers.
     """
@@ -168,7 +168,7 @@ def _texts(line: Mapping[str, str], heads: Sequence[str]) -> tuple[str, ...]:
 
 
 def _of_numbers(mine: Compared, other: Compared, terms: AirlockTerms) -> Iterator[Finding]:
-    """Compare numbers with equal labels.
+    """Yield a finding if numbers with equal labels (the words near them) are close in both files.
 
     If both files have the same number of numbers, also compare numbers at the same position.
     """
@@ -248,7 +248,7 @@ def _of_json(said: object, above: tuple[str, ...]) -> Iterator[tuple[_Label, Dec
 
 
 def _nearest(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the first texts, cut to _MAX_BESIDE letters in all."""
+    """Return the first texts, cut to _MAX_BESIDE letters in all, to build the label of a number."""
     left = _MAX_BESIDE
     found: list[str] = []
     for text in texts:

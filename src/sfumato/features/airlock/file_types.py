@@ -72,9 +72,9 @@ def _parts(file: bytes) -> tuple[list[_Part], str | None]:
 
 
 def _order_fault(names: list[bytes]) -> str | None:
-    """Return the fault of the chunk order, or None.
+    """Return what is wrong with the kinds or the order of a PNG's chunks, or None.
 
-    A chunk may be unknown, repeated or out of order, and the end chunk may be missing.
+    Faults are an unknown, repeated or misplaced chunk, and a missing header, image or end chunk.
     """
     other = [name for name in names if name not in {b"IHDR", b"PLTE", b"IDAT", _END, *_BESIDE}]
     if other:
@@ -109,7 +109,7 @@ def _fault_of(parts: list[_Part]) -> str | None:
 def _rows(
     width: int, height: int, bits: int, passes: tuple[tuple[int, int, int, int], ...]
 ) -> list[tuple[int, int]]:
-    """Return each interlace pass as its number of lines, and the bytes of a line.
+    """Return, for each interlace pass of a PNG, its number of lines and the bytes of a line.
 
     The bytes of a line include its filter byte.
     """
@@ -122,7 +122,7 @@ def _rows(
 
 
 def _pixels_fault(packed: bytes, rows: list[tuple[int, int]]) -> str | None:
-    """Return the fault of the image data, or None: it must have exactly the bytes of its pixels."""
+    """Return what is wrong with a PNG's image data, or None; it must be exactly its pixels."""
     size = sum(high * line for high, line in rows)
     if not 0 < size <= MAX_PIXELS:
         return "it has no pixels, or too many to be looked at"
@@ -210,7 +210,7 @@ def bad_airlock(cause: str) -> Refused:
 
 
 def joined(said: bytes, pieces: tuple[str, ...]) -> bytes:
-    """Join the pieces that the sandbox sent, into one file.
+    """Join the numbered pieces of a program's output, which the sandbox sent, into one file.
 
     Malformed output gives an empty file. Never raises.
     """
@@ -222,7 +222,10 @@ def joined(said: bytes, pieces: tuple[str, ...]) -> bytes:
 
 
 def unpacked(whole: bytes, paths: tuple[str, ...]) -> dict[str, bytes]:
-    """Return the declared files, by path, that arrived complete. Never raises."""
+    """Unpack the joined output of a program; return the declared files that are complete, by path.
+
+    Never raises.
+    """
     found: dict[str, bytes] = {}
     place = 0
     while place < len(whole):
@@ -333,7 +336,7 @@ class _Drawing:
         self._faults.append("it has comments, which no picture shows")
 
     def fault(self) -> str | None:
-        """Return the first fault, or None; raise ValueError for invisible characters."""
+        """Return the first fault of the SVG, or None; raise ValueError for invisible characters."""
         _seen("".join((*self._texts, *self._styles, *self._values)))
         texts, styles = "".join(self._texts), "".join(self._styles)
         if _REACHES_OUT.search(texts) or _REACHES_OUT.search(styles) or "://" in styles:
@@ -405,7 +408,10 @@ def _text(file: bytes) -> str | None:
 
 
 def json_of(file: bytes) -> object:
-    """Parse a JSON file; raise ValueError for repeated keys or invisible characters."""
+    """Parse a JSON file; raise ValueError for repeated keys or invisible characters.
+
+    NaN, infinity and deep nesting also raise ValueError.
+    """
     said: object = json.loads(
         text_of(file),
         parse_constant=_no_number, parse_float=Decimal, object_pairs_hook=_once,
@@ -438,7 +444,7 @@ def _no_number(_text: str) -> None:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Build a JSON object.
+    """Build a dictionary from the key-value pairs of a JSON object.
 
     Raise ValueError for a repeated key, because readers see only its last value.
     """

@@ -29,7 +29,7 @@ WORDS: Final = (YES, NO)
 
 @dataclass(frozen=True)
 class Vote:
-    """One reviewer's vote on exactly the draft that they saw."""
+    """One reviewer's vote on exactly the draft (the files under review) that they saw."""
 
     user: str
     says: str
@@ -41,7 +41,7 @@ class Vote:
 
 @dataclass(frozen=True)
 class Request:
-    """A request for the files of a program, with its state, its votes and its history."""
+    """A request to release a program's files without noise, with its state and votes."""
 
     id: str
     data_set: str
@@ -109,7 +109,10 @@ class Request:
         return user in (self.author, self.owner) or self.is_reviewer(user)
 
     def approvals(self, seal: str) -> tuple[str, ...]:
-        """Return the reviewers who approve exactly this draft, without those who edited it."""
+        """Return the reviewers who approve exactly this draft.
+
+        A reviewer who put a file of their own into the draft does not count.
+        """
         found = {
             vote.user
             for vote in self.votes
@@ -132,9 +135,9 @@ class Request:
 
 
 def begun(request: Request, user: str) -> Request:
-    """Return the request with its program running.
+    """Return the request in the state `running`.
 
-    Only the data set's owner may start the only run.
+    Only the data set's owner may start the program, and only once.
     """
     _check_owner(request, user)
     _check_state(request, WAITING, user)
@@ -142,26 +145,29 @@ def begun(request: Request, user: str) -> Request:
 
 
 def to_review(request: Request, place: str) -> Request:
-    """Put a request into review after its run, whatever files the program left."""
+    """Return the request in review after its run; `place` names the folder of the draft.
+
+    A draft is the set of files under review. The program may have left any files, or none.
+    """
     _check_state(request, RUNNING, "")
     return _next(request, state=REVIEW, draft=request.draft + 1, place=place)
 
 
 def failed(request: Request) -> Request:
-    """Mark a request whose program could not be run; its owner then declines it."""
+    """Return the request as failed: its program could not be run. Its owner then declines it."""
     _check_state(request, RUNNING, "")
     return _next(request, state=FAILED)
 
 
 def declined(request: Request, user: str, at: str) -> Request:
-    """Decline a request; the data set's owner alone may."""
+    """Return the request as declined; only the data set's owner may decline it."""
     _check_owner(request, user)
     _check_open(request, user)
     return _next(request, state=DECLINED, ended_by=user, ended_at=at)
 
 
 def withdrawn(request: Request, user: str, at: str) -> Request:
-    """Withdraw a request; its author alone may."""
+    """Return the request as withdrawn; only its author may withdraw it."""
     if user != request.author:
         raise _not_yours("withdrawn by its author")
     _check_open(request, user)
@@ -178,7 +184,8 @@ def expired(request: Request, at: str) -> Request:
 def voted(request: Request, vote: Vote, seal: str) -> Request:
     """Record a vote; refuse it unless it names the current draft, whose seal is `seal`.
 
-    Each reviewer has one vote, the last. Nobody votes on a draft with a file of their own.
+    A reviewer's last vote counts. Nobody votes on a draft with a file of their own. The request is
+    rejected once `needed` reviewers object.
     """
     _check_reviewer(request, vote.user)
     _check_state(request, REVIEW, vote.user)
@@ -200,7 +207,7 @@ def voted(request: Request, vote: Vote, seal: str) -> Request:
 
 
 def replaced(request: Request, user: str, place: str) -> Request:
-    """Record that a reviewer replaced a file by their own; approvals become void."""
+    """Record a new draft with a file replaced by a reviewer's own; approvals become void."""
     _check_reviewer(request, user)
     _check_state(request, REVIEW, user)
     editors = tuple(sorted({*request.editors, user}))
@@ -208,7 +215,7 @@ def replaced(request: Request, user: str, place: str) -> Request:
 
 
 def trimmed(request: Request, user: str, place: str) -> Request:
-    """Record that a reviewer removed a file; approvals become void.
+    """Record a new draft from which a reviewer removed a file; approvals become void.
 
     The author may never do this: the reply, or its duration, would tell them about the files.
     """
@@ -218,7 +225,7 @@ def trimmed(request: Request, user: str, place: str) -> Request:
 
 
 def release(request: Request, user: str, at: str, seal: str) -> Request:
-    """Release a request's files, if enough reviewers approve exactly this draft."""
+    """Return the request as released; refuse unless enough reviewers approve exactly this draft."""
     check_reviewed(request, user)
     if not request.is_cleared(seal):
         count = len(request.approvals(seal))
@@ -231,7 +238,7 @@ def release(request: Request, user: str, at: str, seal: str) -> Request:
 
 
 def undo_release(request: Request) -> Request:
-    """Put a request back into review if its release was interrupted before the ledger entry."""
+    """Return a request in review again, whose release was interrupted before its ledger entry."""
     return replace(request, state=REVIEW, ended_by="", ended_at="")
 
 
@@ -311,7 +318,7 @@ def changed() -> Refused:
 
 @dataclass(frozen=True)
 class DraftFiles:
-    """A draft: its files by path, and our own measurements of the real rows; all of it private."""
+    """A draft under review: files by path, and our own counts of the real rows; all private."""
 
     nonce: str  # makes the seal safe to show to people who may not see the files
     files: Mapping[str, bytes]
@@ -324,7 +331,7 @@ def sum_of(file: bytes) -> str:
 
 
 def seal_of(held: DraftFiles, findings: str) -> str:
-    """Return the seal that votes name: a hash of the nonce, the paths, file hashes and findings."""
+    """Return the seal of a draft, which votes name: a hash of its nonce, files and findings."""
     sums = {path: sum_of(file) for path, file in held.files.items()}
     said = {"nonce": held.nonce, "files": sums, "findings": findings}
     return hashlib.sha256(canonical(said).encode()).hexdigest()
@@ -342,7 +349,7 @@ class AirlockStore(Protocol):
         ...
 
     def of(self, people: str) -> tuple[Request, ...]:
-        """Return all requests about a people domain, the newest first."""
+        """Return all requests about a people domain (the same people), the newest first."""
         ...
 
     def all(self) -> tuple[Request, ...]:
@@ -350,7 +357,7 @@ class AirlockStore(Protocol):
         ...
 
     def change(self, request: Request) -> bool:
-        """Replace the previous revision (compare and swap); return False if it is not stored."""
+        """Replace the stored request by compare-and-swap; return False if its revision differs."""
         ...
 
 
@@ -361,25 +368,28 @@ class AirlockFiles(Protocol):
     """
 
     def put(self, held: DraftFiles) -> str:
-        """Store a draft durably; return its place."""
+        """Store a draft durably; return its place, the name of its folder."""
         ...
 
     def read(self, place: str) -> DraftFiles | None:
-        """Return the draft at this place, or None."""
+        """Return the draft in the folder of this name, or None."""
         ...
 
     def drop(self, place: str) -> None:
-        """Delete a draft."""
+        """Delete the draft in the folder of this name."""
         ...
 
     def writing(self) -> AbstractContextManager[None]:
-        """Block sweeps during the block, because no request names the new draft yet."""
+        """Block the deletion of unused drafts during the `with` block.
+
+        No request names a draft that is just being written.
+        """
         ...
 
     def holding(self, what: str) -> AbstractContextManager[None]:
-        """Hold the exclusive lock of this name during the block, across processes.
+        """Hold the exclusive lock of this name during the `with` block, across processes.
 
-        Wait for it if necessary.
+        Wait for the lock if necessary.
         """
         ...
 
@@ -388,5 +398,5 @@ class AirlockFiles(Protocol):
         ...
 
     def sweep(self, named: Callable[[], Collection[str]]) -> None:
-        """Delete the locks of dead processes, and the drafts that `named` does not return."""
+        """Delete locks of dead processes, and all drafts whose names `named` does not return."""
         ...

@@ -62,7 +62,7 @@ def findings_text(found: Sequence[Finding]) -> str:
 
 
 def read_measured(text: str) -> Measured | None:
-    """Parse the measurements; return None if they are missing or malformed."""
+    """Parse the counting program's measurements; return None if they are missing or malformed."""
     try:
         body: Any = json.loads(text)
         groups = {path: _groups(lines) for path, lines in body["tables"].items()}
@@ -74,7 +74,7 @@ def read_measured(text: str) -> Measured | None:
 
 
 def _groups(lines: Any) -> dict[tuple[str, ...], _Group]:
-    """Return the measurements of a table's groups.
+    """Return the measured people and sums of a table's groups, by normalised key.
 
     If normalisation makes two keys equal, keep the worse of each number.
     """
@@ -87,9 +87,9 @@ def _groups(lines: Any) -> dict[tuple[str, ...], _Group]:
 
 
 def _sized(first: float, second: float, total: float) -> tuple[float, float, float]:
-    """Return the parts of a sum.
+    """Return the largest part, the second largest part, and the total of a sum.
 
-    If a part is not finite, the result says that one person dominates the sum.
+    If one of them is not finite, the result says that one person dominates the sum.
     """
     parts = first, second, total
     return parts if all(map(math.isfinite, parts)) else (math.inf, 0.0, math.inf)
@@ -178,7 +178,7 @@ def _file_checks(
 
 
 def _cells_of(said: object) -> Iterator[str]:
-    """Yield every key, text and number of a JSON."""
+    """Yield every key, text and number of a parsed JSON, as text."""
     if isinstance(said, dict | list):
         for one in said:
             yield from _cells_of(one)
@@ -244,9 +244,9 @@ def _number_checks(path: str, cells: Iterable[str], terms: AirlockTerms) -> Iter
 
 
 def _rest_checks(table: Table, rest: Sequence[str], terms: AirlockTerms) -> Iterator[Finding]:
-    """Check the columns that are neither group nor count.
+    """Yield findings about the table columns that hold neither groups nor counts of people.
 
-    It looks for shares of few people, for words, and for sums that the author did not declare.
+    The checks find shares of few people, words, and sums that the author did not declare.
     """
     one = table.asked
     shares = words = numbers = 0

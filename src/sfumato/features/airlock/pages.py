@@ -18,14 +18,14 @@ WAITS: Final = ("waiting", "running", "in review", "failed")
 
 
 async def requests(visit: Visit) -> Response:
-    """List the requests about a data set that the caller may see."""
+    """Show the airlock requests about a data set that the caller may see."""
     name = visit.at("data_set")
     found = await visit.call("airlock", {"data_set": name})
     return visit.page("airlock.html", data_set=name, requests=found["requests"])
 
 
 async def request(visit: Visit) -> Response:
-    """Show one request; its reviewers also see the findings and can save the files."""
+    """Show one airlock request; its reviewers also see the findings and can save the files."""
     return await _page(visit, None)
 
 

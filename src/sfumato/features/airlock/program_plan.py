@@ -61,7 +61,7 @@ class AirlockProgram:
 def read_airlock_program(
     card: Card, shape: Mapping[str, object], environment: str
 ) -> AirlockProgram:
-    """Parse a submitted program; refuse an invalid one."""
+    """Parse a submitted program and check it against the data card; refuse an invalid one."""
     source = shape.get("source")
     if not isinstance(source, str) or not 1 <= len(source) <= MAX_SOURCE or not source.isascii():
         raise bad_airlock(f"a program must be 1 to {MAX_SOURCE:,} ASCII letters of Python")

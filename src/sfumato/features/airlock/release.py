@@ -67,7 +67,7 @@ class AirlockPorts:
 
 @dataclass(frozen=True)
 class Draft:
-    """A draft as reviewers see it: files from real rows, and the findings of the checks."""
+    """A draft as reviewers see it: the files under review, and the findings of the checks."""
 
     held: DraftFiles
     findings: tuple[Finding, ...]
@@ -79,7 +79,7 @@ class Draft:
 
 
 def check_airlock(door: AirlockPorts, program: AirlockProgram) -> None:
-    """Refuse while the ledger or the sandbox does not work, so that the only run is not wasted."""
+    """Refuse to start a program, which may run only once, while the ledger or sandbox is broken."""
     door.programs.ledger.check_history()
     check_sandbox(door.programs.sandbox, program.limits)
 
@@ -87,10 +87,10 @@ def check_airlock(door: AirlockPorts, program: AirlockProgram) -> None:
 def run_for_review(
     door: AirlockPorts, card: Card, table: str, program: AirlockProgram
 ) -> str | None:
-    """Run the program on all rows. Return the place of its draft, or None if it could not run.
+    """Run the program on all rows; return the folder name of its draft, or None without a run.
 
-    A program that ran always leaves a draft, whatever it did. Reviewers see which files are
-    missing.
+    A program that ran always leaves a draft (the files under review), whatever it did. Reviewers
+    see which files are missing.
     """
     found, _ = attempt_read(lambda: _found(door.programs, card, table, program))
     return None if found is None else keep(door.files, found)
@@ -154,7 +154,7 @@ def read_draft(
     program: AirlockProgram,
     past: Sequence[Earlier],
 ) -> Draft:
-    """Read a draft and run the checks on it; callers must show it to reviewers alone."""
+    """Read a draft and run the output checks on it; callers must show it to reviewers alone."""
     held = door.files.read(request.place)
     if held is None or card.airlock is None:
         raise changed()
@@ -187,7 +187,7 @@ def reviewers_view(request: Request, user: str, draft: Draft) -> Json:
 
 
 def edited(door: AirlockPorts, draft: Draft, path: str, file: bytes | None) -> str:
-    """Store a new draft with one file replaced (or removed if `file` is None); return its place.
+    """Store a new draft with a file replaced, or removed if `file` is None; return its folder name.
 
     The new draft has a new nonce, so it has a new seal.
     """

@@ -17,7 +17,7 @@ GUARANTEE: Final = "reviewed (not DP)"
 
 
 def why_of(text: object) -> str:
-    """Return a free-text reason; refuse one that is too long or not printable."""
+    """Return the free-text reason of a request or vote; refuse a long or unprintable text."""
     if not isinstance(text, str) or len(text) > 2000 or not text.replace("\n", " ").isprintable():
         raise bad_airlock("why must be a text of up to 2,000 letters")
     return text
@@ -43,7 +43,7 @@ def check_themselves(caller: Caller) -> None:
 
 
 def shown_to(one: Request, caller: Caller) -> Json:
-    """Return a request as JSON for this caller.
+    """Return an airlock request as JSON for this caller.
 
     The author sees neither votes nor anything about the run.
     """
@@ -91,7 +91,7 @@ def closed() -> Refused:
 
 
 def too_few() -> Refused:
-    """Return the refusal for an author without whom too few reviewers are left."""
+    """Return the refusal of a request for which, without its author, too few reviewers are left."""
     return Refused(
         "airlock-closed",
         "Without you, there are fewer reviewers than the card needs.",

@@ -23,7 +23,7 @@ Reason = Annotated[str, letters(2000)]
 
 
 class DeclaredFile(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A file that a program is to leave; for a table, its groups and its counts."""
+    """A file that a program writes; for a table, also its group, count and sum columns."""
 
     path: Name
     by: Annotated[list[Name], items(16)] | None = None
@@ -32,7 +32,7 @@ class DeclaredFile(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SubmitAirlock(OfDataSet, frozen=True, kw_only=True):
-    """A program and the files that it is to leave; its own reader checks most fields."""
+    """A program to run on the real rows, and the files to collect from it."""
 
     source: Annotated[Any, needed(Annotated[str, letters(200_000)])] = UNSET
     files: Annotated[Any, needed(Annotated[list[DeclaredFile], items(16)])] = UNSET
@@ -59,13 +59,13 @@ class Vote(OneRequest, frozen=True, kw_only=True):
 
 
 class TrimFile(OneRequest, frozen=True, kw_only=True):
-    """A file to take out."""
+    """A file to remove from the files under review."""
 
     path: Name
 
 
 class ReplaceFile(OneRequest, frozen=True, kw_only=True):
-    """A file to put in the place of another."""
+    """A file that replaces one of the files under review."""
 
     path: Name
     base64: Annotated[str, letters(2_800_000)]

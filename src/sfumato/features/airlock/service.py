@@ -59,7 +59,7 @@ MAX_OPEN: Final = 10  # open requests of one author per people domain
 
 @dataclass(frozen=True)
 class Airlock:
-    """The airlock service of one vault."""
+    """The airlock service (output checking) of one vault: checks who may do what in which state."""
 
     door: AirlockPorts
     store: AirlockStore
@@ -121,7 +121,7 @@ class Airlock:
     # --- owner --------------------------------------------------------------------------------
 
     def run(self, caller: Caller, request: str) -> Json:
-        """Run the program once on the real rows; its files then wait for reviewers."""
+        """Run a request's program once on the real rows; its files then wait for reviewers."""
         check_themselves(caller)
         listing, found = self._found(caller, request)
         airlock_model.begun(found, caller.user)  # refuses other callers, and a second run
@@ -142,7 +142,7 @@ class Airlock:
             return shown_to(self._ran(listing, begun, program), caller)
 
     def _ran(self, listing: Listing, begun: Request, program: AirlockProgram) -> Request:
-        """Run the program; return the request in review, or failed if no sandbox could run it."""
+        """Run the program; return the request in review, or as failed if it could not be run."""
         place = run_for_review(self.door, listing.card, listing.table, program)
         if place is None:
             return self._failed(begun)
@@ -151,7 +151,7 @@ class Airlock:
         return made
 
     def decline(self, caller: Caller, request: str) -> Json:
-        """Decline a request; for the data set's owner."""
+        """Decline a request; only the data set's owner may."""
         check_themselves(caller)
         _, found = self._found(caller, request)
         made = airlock_model.declined(found, caller.user, self.clock.now())
@@ -171,7 +171,7 @@ class Airlock:
     def vote(
         self, caller: Caller, request: str, says: str, seen: tuple[str, int], why: str
     ) -> Json:
-        """Record a reviewer's vote on the draft with this seal and number."""
+        """Record a vote on the draft (the files under review) with this seal and number."""
         check_themselves(caller)
         listing, found = self._found(caller, request)
         seal, draft = seen
@@ -191,7 +191,7 @@ class Airlock:
         return shown_to(made, caller)
 
     def trim(self, caller: Caller, request: str, path: str) -> Json:
-        """Remove a file from the draft; approvals become void."""
+        """Remove a file from the draft (the files under review); approvals become void."""
         check_themselves(caller)
         listing, found = self._found(caller, request)
         airlock_model.trimmed(found, caller.user, "")  # refuses before any file is read
@@ -203,7 +203,10 @@ class Airlock:
             return self._edit(caller, airlock_model.trimmed(found, caller.user, place), found, path)
 
     def replace(self, caller: Caller, request: str, path: str, text: str) -> Json:
-        """Replace a file by the reviewer's own; approvals become void, and the reviewer's vote."""
+        """Replace a file of the draft by the reviewer's own; approvals become void.
+
+        The reviewer then has no vote on the draft.
+        """
         check_themselves(caller)
         listing, found = self._found(caller, request)
         airlock_model.replaced(found, caller.user, "")  # refuses before any file is read
@@ -218,7 +221,7 @@ class Airlock:
             )
 
     def release(self, caller: Caller, request: str) -> Json:
-        """Release the files, if enough reviewers approve exactly this draft."""
+        """Release a request's files, if enough reviewers approve exactly this draft."""
         check_themselves(caller)
         _, found = self._found(caller, request)
         if found.state != RELEASED or not found.is_reviewer(caller.user):
@@ -289,7 +292,7 @@ class Airlock:
         return made
 
     def sweep(self) -> None:
-        """Delete drafts that killed processes left: drafts of no open or released request."""
+        """Delete drafts of no open or released request, which killed processes have left."""
         now = self.clock.now()
 
         def named() -> frozenset[str]:

@@ -41,7 +41,7 @@ _WRITES: Final = f"writes{_LOCK}"
 
 
 class SqlAirlock:
-    """An AirlockStore in the vault's SQL records."""
+    """A store of airlock requests in the vault's SQL database."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -62,7 +62,7 @@ class SqlAirlock:
         return Request.of_text(rows[0][0]) if rows else None
 
     def of(self, people: str) -> tuple[Request, ...]:
-        """Return all requests about a people domain, the newest first."""
+        """Return all requests about a people domain (the same people), the newest first."""
         sql = "SELECT body FROM airlock WHERE people = ? ORDER BY made_at DESC, id"
         return tuple(Request.of_text(body) for (body,) in self._records.rows(sql, (people,)))
 
@@ -72,7 +72,7 @@ class SqlAirlock:
         return tuple(Request.of_text(body) for (body,) in rows)
 
     def change(self, request: Request) -> bool:
-        """Replace the previous revision (compare and swap); return False if it is not stored."""
+        """Replace the stored request by compare-and-swap; return False if its revision differs."""
         sql = "UPDATE airlock SET revision = ?, body = ? WHERE id = ? AND revision = ?"
         values = request.revision, request.as_text(), request.id, request.revision - 1
         with self._records.change() as link:
@@ -80,7 +80,7 @@ class SqlAirlock:
 
 
 class FileAirlock:
-    """An AirlockFiles in a folder of the vault."""
+    """A store of drafts (files under review) in a private folder of the vault."""
 
     def __init__(self, folder: Path, dice: RandomSource, rest: AtRest | None = None) -> None:
         self._folder = folder
@@ -88,7 +88,7 @@ class FileAirlock:
         self._rest = rest
 
     def put(self, held: DraftFiles) -> str:
-        """Store a draft durably; return its place."""
+        """Store a draft durably; return its place, the name of its folder."""
         make_folder(self._folder)
         place = self._dice.draw(16).hex()
         made = self._folder / f"{_DRAFT}{place}"
@@ -108,7 +108,7 @@ class FileAirlock:
         return place
 
     def read(self, place: str) -> DraftFiles | None:
-        """Return the draft at this place, or None."""
+        """Return the draft in the folder of this name, or None."""
         words = self._file(place, _WORDS) if place.isalnum() else None
         if words is None:
             return None
@@ -125,7 +125,7 @@ class FileAirlock:
         return decrypted_at_rest(self._rest, f"{place}/{name}", path.read_bytes())
 
     def drop(self, place: str) -> None:
-        """Delete a draft in a background thread, so that the caller can't time the deletion."""
+        """Delete a draft in a background thread, so that the caller cannot time the deletion."""
         if not place.isalnum():
             return
         gone = self._folder / f"{_GONE}{place}"
@@ -137,15 +137,18 @@ class FileAirlock:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Block sweeps during the block, because no request names the new draft yet."""
+        """Block the deletion of unused drafts during the `with` block.
+
+        No request names a draft that is just being written.
+        """
         with self._locked(_WRITES, fcntl.LOCK_SH):
             yield
 
     @contextmanager
     def holding(self, what: str) -> Iterator[None]:
-        """Hold the exclusive lock of this name during the block, across processes.
+        """Hold the exclusive lock of this name during the `with` block, across processes.
 
-        Wait for it if necessary.
+        Wait for the lock if necessary.
         """
         path = self._folder / f"{what}{_LOCK}"
         with self._locked(path.name, fcntl.LOCK_EX):
@@ -163,7 +166,7 @@ class FileAirlock:
             return not _is_free(held, fcntl.LOCK_SH)
 
     def sweep(self, named: Callable[[], Collection[str]]) -> None:
-        """Delete the locks of dead processes, and the drafts that `named` does not return.
+        """Delete locks of dead processes, and all drafts whose names `named` does not return.
 
         While any draft is being written, no draft is deleted; the next sweep deletes it.
         """
@@ -183,7 +186,7 @@ class FileAirlock:
                     shutil.rmtree(place, ignore_errors=True)
 
     def _swept(self, lock: Path) -> None:
-        """Delete a lock file that nobody holds, unless another process has replaced it."""
+        """Delete a lock file that no process holds, unless another process has replaced it."""
         with self._opened(lock) as held:
             if _is_free(held, fcntl.LOCK_EX) and _lies_at(held, lock):
                 lock.unlink(missing_ok=True)
@@ -208,7 +211,7 @@ class FileAirlock:
     def _taken(self, path: Path, how: int) -> int:
         """Open and lock the file, and return its descriptor.
 
-        Try again if its last holder deleted it meanwhile.
+        Try again if another process deleted the file meanwhile.
         """
         while True:
             held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -30,7 +30,7 @@ _REFUSALS: Final = (*_SUBMITTED, "airlock-changed", "bad-airlock", "unknown-colu
 
 
 class Services(Protocol):
-    """The service that these verbs use."""
+    """The services of the vault that the airlock verbs call."""
 
     @property
     def airlock(self) -> Airlock:
@@ -55,7 +55,7 @@ def airlock_requests(services: Services, caller: Caller, asked: OfDataSet) -> Js
     ),
 )  # fmt: skip
 def submit_airlock(services: Services, caller: Caller, asked: SubmitAirlock) -> Json:
-    """Submit a program and the files that it is to leave; reviewers check them first."""
+    """Submit a program and declare its files, which reviewers check before a release."""
     return services.airlock.submit(caller, asked.data_set, asked.as_body("data_set"))
 
 
@@ -63,7 +63,7 @@ def submit_airlock(services: Services, caller: Caller, asked: SubmitAirlock) -> 
     "show-airlock", "GET", _ONE, "any", OneRequest, AirlockRequest, refusals=_REFUSALS
 )
 def show_airlock(services: Services, caller: Caller, asked: OneRequest) -> Json:
-    """Return a request; its reviewers also see its real files and what the checks found."""
+    """Return a request; its reviewers also see its real files and the findings of the checks."""
     return services.airlock.show(caller, asked.request)
 
 
@@ -81,7 +81,7 @@ def fetch_airlock(services: Services, caller: Caller, asked: OneRequest) -> Json
     is_long=True,
 )  # fmt: skip
 def run_airlock(services: Services, caller: Caller, asked: OneRequest) -> Json:
-    """Run the program once on the real rows; only the data set's owner may."""
+    """Run a request's program once on the real rows; only the data set's owner may."""
     return services.airlock.run(caller, asked.request)
 
 
@@ -99,7 +99,7 @@ def decline_airlock(services: Services, caller: Caller, asked: OneRequest) -> Js
     refusals=_REFUSALS,
 )  # fmt: skip
 def withdraw_airlock(services: Services, caller: Caller, asked: OneRequest) -> Json:
-    """Withdraw your request."""
+    """Withdraw a request; only its author may."""
     return services.airlock.withdraw(caller, asked.request)
 
 
@@ -107,7 +107,7 @@ def withdraw_airlock(services: Services, caller: Caller, asked: OneRequest) -> J
     "vote-airlock", "POST", f"{_ONE}/vote", "any", Vote, AirlockRequest, refusals=_REFUSALS
 )
 def vote_airlock(services: Services, caller: Caller, asked: Vote) -> Json:
-    """Vote on whether the files that you saw may leave; the author has no vote."""
+    """Vote on whether the files that you saw may be released; the author has no vote."""
     seen = asked.seal, asked.draft
     return services.airlock.vote(caller, asked.request, asked.says, seen, asked.why or "")
 
@@ -116,7 +116,7 @@ def vote_airlock(services: Services, caller: Caller, asked: Vote) -> Json:
     "trim-airlock", "POST", f"{_ONE}/trim", "any", TrimFile, AirlockRequest, refusals=_REFUSALS
 )
 def trim_airlock(services: Services, caller: Caller, asked: TrimFile) -> Json:
-    """Take a file out of a request; votes for it no longer count."""
+    """Remove a file from the files under review; earlier approvals become void."""
     return services.airlock.trim(caller, asked.request, asked.path)
 
 
@@ -125,7 +125,7 @@ def trim_airlock(services: Services, caller: Caller, asked: TrimFile) -> Json:
     refusals=_REFUSALS,
 )  # fmt: skip
 def replace_airlock(services: Services, caller: Caller, asked: ReplaceFile) -> Json:
-    """Replace a file of a request by one of yours; votes for it no longer count."""
+    """Replace a file under review by one of yours; earlier approvals become void."""
     return services.airlock.replace(caller, asked.request, asked.path, asked.base64)
 
 
@@ -134,5 +134,5 @@ def replace_airlock(services: Services, caller: Caller, asked: ReplaceFile) -> J
     refusals=(*_REFUSALS, "airlock-unsafe"),
 )  # fmt: skip
 def release_airlock(services: Services, caller: Caller, asked: OneRequest) -> Json:
-    """Release the files, if enough reviewers voted for exactly these."""
+    """Release a request's files, if enough reviewers voted for exactly these files."""
     return services.airlock.release(caller, asked.request)
