@@ -41,7 +41,7 @@ JOINED, LEFT = "federation-joined", "federation-left"  # kinds of entry in a sit
 
 @dataclass(frozen=True)
 class Agreement:
-    """The terms that all sites accept before any secure sum."""
+    """The agreement of a federation: sites, convener, least number of sites, and colluders."""
 
     name: str
     convener: bytes
@@ -91,7 +91,7 @@ class Agreement:
         }
 
     def terms(self, nonce: bytes, size: int, bits: int, about: str = "") -> Terms:
-        """Return the terms of a round: `size` integers modulo 2**bits, all sites as members."""
+        """Return the terms of a secure-sum round of all sites: `size` integers modulo 2**bits."""
         return terms_for(
             self.members,
             nonce=nonce,
@@ -104,7 +104,7 @@ class Agreement:
         )
 
     def trust(self) -> Trust:
-        """Return what this site requires of a round: convener, known keys, floor and colluders."""
+        """Return what a site requires of a round: convener, known keys, floor and colluders."""
         known = {member.name: member.identity for member in self.members}
         everyone = len(known) - 1
         fewest = everyone if self.neighbours is None else self.neighbours
@@ -122,7 +122,7 @@ class Agreement:
 
 
 def read_agreement(shape: Mapping[str, object]) -> Agreement:
-    """Parse an agreement from JSON, or refuse."""
+    """Parse an agreement from JSON; refuse an invalid one."""
     unknown = sorted(shape.keys() - {*WORDS, *SHOWN})
     if unknown:
         raise bad_federation(
@@ -150,7 +150,7 @@ def agreed(  # noqa: PLR0913  # what sites agree on
     colluders: int | None = None,
     neighbours: int | None = None,
 ) -> Agreement:
-    """Create an agreement; choose missing values from the number of sites.
+    """Create an agreement between sites; choose missing values from the number of sites.
 
     Up to MAX_SITES sites, each site shares masks with every other. With more sites, each has the
     fewest neighbours with which a sum succeeds for any loss of sites down to the floor.
@@ -169,7 +169,7 @@ def agreement_of(text: str) -> Agreement:
 
 
 def key_of(text: object) -> bytes:
-    """Parse a 32-byte key from hex, or refuse."""
+    """Parse a 32-byte public key from hex; refuse any other text."""
     is_key = isinstance(text, str) and len(text) == KEY_DIGITS
     if not is_key or set(str(text)) - set("0123456789abcdef"):
         raise bad_federation(

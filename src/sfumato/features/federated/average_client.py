@@ -42,7 +42,7 @@ def average(convener: Convener, data_set: str, sql: str) -> Json:
 
 
 def _check_left(priced: dict[str, Json]) -> None:
-    """Refuse before any site writes a ledger entry, if a site's card limit is used up."""
+    """Refuse if a site's card allows no further sum without noise, before any ledger entry."""
     spent = sorted(name for name, one in priced.items() if one["fits"] is not True)
     if spent:
         raise Refused(

@@ -35,18 +35,18 @@ _NOTHING: Final = Fraction(1, 1 << 80)  # a positive noise scale, for aggregates
 
 
 class NoNoise(Noise):
-    """A placeholder with zero noise, for aggregates that need a noise. Its errors are not shown."""
+    """Zero noise, for aggregates that need a noise object; their errors of 0 are not shown."""
 
     def std(self) -> float:
-        """Return 0."""
+        """Return 0, the standard deviation without noise."""
         return 0.0
 
     def margin(self) -> float:
-        """Return 0."""
+        """Return 0, the error margin of a number without noise."""
         return 0.0
 
     def within(self, confidence: Fraction) -> float:  # 0 at any confidence
-        """Return 0."""
+        """Return 0, the error margin without noise at any confidence."""
         return 0.0
 
 
@@ -69,7 +69,7 @@ class AveragePlan:
 
     @cached_property
     def bits(self) -> int:
-        """Return the bit width that fits every sum."""
+        """Return the bits per integer of the masked sum, so that no sum overflows; or refuse."""
         most = max(most_of(self.plan.card, bounded) for bounded in self.plan.parts)
         bits = (len(self.joined.members) * most + 1).bit_length() + 1
         if bits > MAX_BITS:
@@ -82,7 +82,7 @@ class AveragePlan:
 
     @cached_property
     def about(self) -> str:
-        """Return the hash of the sum's terms.
+        """Return the hash of query, card bounds and agreement, which all sites must have in common.
 
         Sites whose cards have other bounds or keys get another hash.
         """
@@ -105,7 +105,8 @@ class AveragePlan:
     def shape(self) -> str:
         """Return the hash of the query's shape and the card's version.
 
-        An engine stop freezes this shape.
+        If an engine limit stops the query, the ledger records this hash, and the site refuses the
+        query from then on.
         """
         said: Json = {"average": self.plan.shape(), "version": self.plan.card.version}
         return hashlib.sha256(canonical_json(said).encode()).hexdigest()
@@ -116,7 +117,7 @@ class AveragePlan:
         return Priced(self.plan, Fraction(0), Fraction(0), PureEvent(_NOTHING), noises)
 
     def parts_of(self, total: IntegerArray) -> list[IntegerArray]:
-        """Split the sum's integers into the parts of the plan."""
+        """Split the sum's integers into one array for each count or sum of the query."""
         return list(np.asarray(total).reshape(len(self.plan.parts), self.plan.measure.cells))
 
 

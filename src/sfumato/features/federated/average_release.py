@@ -1,8 +1,9 @@
-"""Release one site's part of a sum without noise: `secure-average (not DP)`.
+"""Compute one site's masked input to a sum without noise: `secure-average (not DP)`.
 
 The sum has no epsilon, because no epsilon would be true. Instead, the card limits the number of
-such sums per people domain. The site writes each sum to the ledger before it reads a row. Every
-later receipt for these people states how many such sums there are.
+such sums per people domain (data sets about the same people). The site writes each sum to the
+ledger before it reads a row. Every later receipt for these people states how many such sums there
+are.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ BESIDE: Final = (
 
 @dataclass(frozen=True)
 class AverageOrder:
-    """One round without noise at one site, requested by one user."""
+    """A user's request for one site's input to a sum without noise: card, rows, plan, nonce."""
 
     card: Card
     table: str
@@ -60,7 +61,7 @@ class AverageOrder:
 
 
 def can_average(door: SumDependencies, order: AverageOrder) -> None:
-    """Refuse a round that this site would not join; writes nothing."""
+    """Refuse a sum without noise that the card or the ledger does not allow; writes nothing."""
     door.ledger.check_history()
     ledger, sum_ = door.ledger, order.sum
     if sum_.shape in {one["shape"] for one in _stopped(ledger, order.card.people)}:
@@ -69,7 +70,10 @@ def can_average(door: SumDependencies, order: AverageOrder) -> None:
 
 
 def price_of_average(door: SumDependencies, card: Card, asker: Asker, sum_: AveragePlan) -> Json:
-    """Return the terms of a sum without noise at this site; writes nothing."""
+    """Return the guarantee of a sum without noise, and how many more the site's card allows.
+
+    Writes nothing.
+    """
     accounts = accounts_paying(door.ledger, card, asker)
     left = _releases(card) - len(_averages(door.ledger, card.people))
     return {
@@ -87,7 +91,7 @@ def price_of_average(door: SumDependencies, card: Card, asker: Asker, sum_: Aver
 
 
 def average_part(door: SumDependencies, order: AverageOrder, participant: Participant) -> SumPart:
-    """Write the sum to the ledger, check the limit, read the rows, and return the masked part.
+    """Write the sum to the ledger, check the limit, read the rows, and return masked numbers.
 
     The entry is durable before a row is read. It is written before the count, so that two
     concurrent rounds cannot both be the last one. The freeze check comes after the write: a
@@ -104,7 +108,7 @@ def average_part(door: SumDependencies, order: AverageOrder, participant: Partic
 
 
 def averaged_answer(sum_: AveragePlan, total: IntegerArray) -> Json:
-    """Return a finished sum without noise as an answer; read no row."""
+    """Format a finished sum without noise as an answer; read no row."""
     priced = sum_.unpriced()
     answer = shown_answer(priced, answer_text(priced, NoisyCells(tuple(sum_.parts_of(total)))))
     answer.pop("open_intervals", None)
@@ -181,7 +185,7 @@ def _releases(card: Card) -> int:
 
 
 def _read(door: SumDependencies, order: AverageOrder, participant: Participant) -> bytes:
-    """Return the masked numbers; every failure on the rows gives the same refusal code."""
+    """Read the rows and return this site's masked numbers; all failures get one refusal code."""
 
     reader = RowReader(door.ledger, order.card.name, order.sum.shape)
 

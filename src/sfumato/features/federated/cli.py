@@ -131,7 +131,7 @@ def join(shell: Shell, data_set: str, agreement: str) -> None:
 @click.argument("name")
 @command
 def leave(shell: Shell, data_set: str, name: str) -> None:
-    """End the part of DATA_SET in a federation; it answers no further questions there."""
+    """Leave the federation NAME: DATA_SET takes part in no further sums there."""
     with shell.open() as vault:
         made = vault.call("leave-federation", {"data_set": data_set, "federation": name})
     shell.show(made, f"{data_set} has left {name}.")
@@ -165,7 +165,7 @@ def _convened(function: F) -> F:
 
 # Any: a federated.Progress; the return value is the federation object
 def _together(shell: Shell, agreement: str, given: Any, heard: Callable[[Any], None]) -> Any:
-    """Return one federation object for all sites of the agreement."""
+    """Connect to all sites of the agreement; return one federation object for them."""
     sites = {name: _site(shell, url) for name, url in map(_way, given["ways"])}
     return shell.app.federation(agreement, key=given["key_file"], sites=sites, heard=heard)
 
@@ -309,7 +309,7 @@ def average(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any)
 @_convened
 @command
 def train(shell: Shell, agreement: str, data_set: str, target: str, **given: Any) -> None:
-    """Train a network for TARGET at all sites of AGREEMENT; each site charges once for all."""
+    """Train a network for TARGET at all sites of AGREEMENT; each charges all rounds at once."""
     fed = _together(shell, agreement, given, heard=lambda _: None)
     rows = None if given["tests"] is None else public_rows(Path(given["tests"]))
     model = fed.train(

@@ -59,9 +59,9 @@ class Progress:
 
 @dataclass
 class Round:
-    """The convener's state of one round: collector, refusals and receipts.
+    """The state of one secure-sum round at the convener: collector, refusals and receipts.
 
-    It changes at every stage.
+    The object changes at every stage.
     """
 
     collector: Collector
@@ -73,7 +73,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Convener:
-    """The sites of an agreement, and the convener's key."""
+    """The client that runs secure sums over an agreement's sites, and learns only the sums."""
 
     agreement: Agreement
     key: Ed25519PrivateKey
@@ -91,7 +91,7 @@ class Convener:
             )
 
     def ask(self, asked: Json) -> Json:
-        """Run one round and return its answer with the cost at each site; or refuse."""
+        """Ask the sites one query; return the noisy answer and the price charged at each site."""
         body = self._body(asked)
         priced, gone = self.priced(body)
         first = next(iter(priced.values()))
@@ -100,7 +100,7 @@ class Convener:
     def run_round(
         self, body: Json, priced: Mapping[str, Json], gone: Mapping[str, Refused], about: str
     ) -> Round:
-        """Run one round with the sites that gave a price, and return it; or refuse."""
+        """Run one secure-aggregation round with the sites that gave a price; return its state."""
         first = next(iter(priced.values()))
         bits = max(int(one["bits"]) for one in priced.values())
         nonce = self.dice.draw(NONCE_BYTES)
@@ -110,7 +110,7 @@ class Convener:
         return round_
 
     def price(self, asked: Json) -> Json:
-        """Return a round's price and its expected error; spends nothing."""
+        """Return a query's price at the sites and its expected error; spends nothing."""
         priced, gone = self.priced(self._body(asked))
         least = min(priced, key=lambda name: float(priced[name]["left"]["next_epsilon"]))
         return {
@@ -122,7 +122,7 @@ class Convener:
         }
 
     def budget(self, data_set: str) -> Json:
-        """Return the budget of the first site by name; `yours` has all accounts of all sites."""
+        """Return the budget of the first site by name; its `yours` lists all sites' accounts."""
         said, gone = self._everywhere("budget", {n: {"data_set": data_set} for n in self.sites})
         said = {name: one for name, one in said.items() if is_budget(one)}
         self._check_left(said.keys(), gone)
@@ -153,7 +153,7 @@ class Convener:
         return {name: float(one["spent"]["epsilon"]) for name, one in told.items()}
 
     def call_all(self, verb: str, body: Json) -> dict[str, Json]:
-        """Return the reply of each site that answers; replies are not validated."""
+        """Call a verb at all sites; return the replies by site, checked only to be JSON objects."""
         return self._everywhere(verb, dict.fromkeys(self.sites, body))[0]
 
     # --- helpers ------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Convener:
     def priced(
         self, body: Json, is_more: Callable[[Json], bool] = lambda _: True
     ) -> tuple[dict[str, Json], dict[str, Refused]]:
-        """Return each site's price, and the refusals.
+        """Ask every site for the price of a sum; return the prices and the refusals, by site.
 
         Refuse if the sites disagree on the terms of the sum.
 
@@ -276,8 +276,9 @@ class Convener:
     def shown(self, body: Json) -> Json:
         """Return the table that most sites compute from a finished sum; refuse if too few agree.
 
-        It is post-processing of released numbers, so honest sites agree. More sites must agree than
-        may collude. The receipt also has, field by field, what most of these sites state.
+        The table is post-processing of released numbers, so honest sites agree. More sites must
+        agree than may collude. The receipt has, field by field, what most of the agreeing sites
+        state.
         """
         said, gone = self._everywhere("show-sum", dict.fromkeys(self.sites, body))
         if not said:
@@ -303,7 +304,8 @@ class Convener:
     ) -> tuple[dict[str, Json], dict[str, Refused]]:
         """Call the verb at all sites in parallel; return the replies and the refusals.
 
-        A site that is much later than a floor of others counts as refusing.
+        Once as many sites as the floor have answered, a site that takes much longer counts as
+        refusing.
         """
         said: dict[str, Json] = {}
         gone: dict[str, Refused] = {}
@@ -319,7 +321,7 @@ class Convener:
 
 
 def _wrong(collector: Collector) -> Json:
-    """Return the wrong key shares as JSON: the site that showed each, and the site that dealt it.
+    """Return the wrong key shares as JSON: which site showed each, and which site dealt it.
 
     The sum is right without them, but one of the two sites lied. Returns {} if there are none.
     """

@@ -116,13 +116,13 @@ class VirtualWorker(virtual_worker.VirtualWorker):
 
     @property
     def _objects(self) -> dict[str, str]:
-        """Return the keys of the worker's objects, each with the worker's name, without values."""
+        """Return the keys of the worker's objects, each with a text that names the worker."""
         return dict.fromkeys(self.objects(), f"at {self.id}")
 
     _tensors = _objects
 
     def add_workers(self, workers: Iterable[object]) -> Self:
-        """Do nothing: a reference already knows its worker."""
+        """Do nothing, because a tensor reference already knows its worker."""
         del workers
         return self
 
@@ -138,7 +138,7 @@ class Torch:
         return _making(found) if name in MAKERS else found
 
     def tensor(self, data: Any, **terms: Any) -> LocalTensor:
-        """Return a tensor that can be sent."""
+        """Return a tensor that can be sent to a worker."""
         return tensor(data, **terms)
 
     Tensor = FloatTensor = staticmethod(lambda data: tensor(data, dtype=plain_torch.float32))

@@ -12,7 +12,7 @@ _TABLES: Final = (
 
 
 class SqlNonces:
-    """A NonceStore in the vault's records database."""
+    """A table of used round nonces in the vault's SQL database."""
 
     def __init__(self, records: Records) -> None:
         self._records = records

@@ -57,9 +57,9 @@ async def lessons(visit: Visit) -> Response:
 
 
 def paid_of(lesson: Mapping[str, Any], own: str | None) -> list[Paid]:  # Any: JSON of the wire
-    """Return each site's payment.
+    """Return the epsilon that each site has paid for a training run, in order of site names.
 
-    This site's own comes from its ledger, and the others' as the convener reports them.
+    This site's figure comes from its ledger. The convener reports the figures of other sites.
     """
     told: dict[str, Paid] = {}
     for one in lesson["told"]:
@@ -74,7 +74,7 @@ def paid_of(lesson: Mapping[str, Any], own: str | None) -> list[Paid]:  # Any: J
 
 
 def curves_of(rounds: Sequence[Mapping[str, Any]]) -> list[Curve]:  # Any: JSON of the wire
-    """Return the curves of loss and accuracy, each if two or more rounds report it."""
+    """Return a training run's curves of loss and accuracy, each if two or more rounds report it."""
     found = []
     for name in ("loss", "accuracy"):
         told = [(int(one["round"]), float(one[name])) for one in rounds if name in one]

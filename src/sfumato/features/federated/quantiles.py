@@ -30,7 +30,7 @@ class Bins:
 
 @dataclass(frozen=True)
 class BinnedQuantile:
-    """One quantile: its bin, and the 95 % range of bins.
+    """A quantile read off a noisy histogram: its bin, and a 95 % confidence range of bins.
 
     The range covers the noise alone.
     """
@@ -43,7 +43,7 @@ class BinnedQuantile:
 
     @property
     def value(self) -> float:
-        """Return the middle of the bin."""
+        """Return the middle of the quantile's bin."""
         return (self.start + self.end) / 2
 
 
@@ -96,9 +96,9 @@ def _quantile(bins: Bins, share: float) -> BinnedQuantile:
 
 
 def _doubts(stds: Sequence[float], share: float) -> list[float]:
-    """Return the std of each running sum minus `share` times the total.
+    """Return the standard deviation of each running sum minus `share` times the total.
 
-    It assumes that the noises of the bins are independent.
+    The noises of the bins are taken to be independent.
     """
     squares = [std**2 for std in stds]
     whole = math.fsum(squares)

@@ -39,7 +39,7 @@ _Told = Annotated[Any, Meta(extra_json_schema={"type": "number"})]
 
 
 class JoinFederation(OfDataSet, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the sites of a federation have agreed; the agreement's own reader checks it."""
+    """The agreement of a federation: its sites with their keys, convener, floor and colluders."""
 
     name: Annotated[Any, needed(FederationName)] = UNSET
     convener: Annotated[Any, needed(Key)] = UNSET
@@ -58,7 +58,7 @@ class OneFederation(OfDataSet, frozen=True, kw_only=True):
 
 
 class Told(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What the convener reports of a training: loss, accuracy, and what each site has paid."""
+    """Metrics that the convener reports of a training run: loss, accuracy, and sites' payments."""
 
     loss: _Told | None = None
     accuracy: _Told | None = None
@@ -81,14 +81,14 @@ class PriceSum(OneFederation, frozen=True, kw_only=True):
     lesson: Annotated[Any, Meta(description="The training task, instead of a query.")] = None
 
     def __post_init__(self) -> None:
-        """Read the exact numbers; refuse a request without exactly one task."""
+        """Read the exact numbers; refuse a request without exactly one query or training task."""
         super().__post_init__()
         if [self.sql, self.question, self.lesson].count(None) != 2:
             raise self.malformed("it needs one of sql, question and lesson")
 
 
 class JoinSum(PriceSum, frozen=True, kw_only=True):
-    """A round of a sum: the convener's message, and the state of a training."""
+    """A request to join a secure-sum round: the query or task, and the state of a training run."""
 
     message: Message
     number: Annotated[Count | None, Meta(description="The round of the training.")] = None
@@ -99,18 +99,18 @@ class JoinSum(PriceSum, frozen=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be read, also where a plain sum does not use it."""
+        """Refuse malformed weights, metrics and payments, also if a plain sum does not use them."""
         super().__post_init__()
         _ = self.model, self.measures, self.payments
 
     @property
     def round_number(self) -> int:
-        """Return the round of the training, or 0."""
+        """Return the number of the training round, or 0 if none is given."""
         return self.number or 0
 
     @property
     def model(self) -> bytes:
-        """Return the model's weights at the start of the round."""
+        """Return the model's weights at the start of the round; empty if none are given."""
         return b"" if self.weights is None else bytes_of(self.weights, "weights")
 
     @property
@@ -128,7 +128,7 @@ class JoinSum(PriceSum, frozen=True, kw_only=True):
 
 
 class NextStage(OfDataSet, frozen=True, kw_only=True):
-    """The message of a stage of a round."""
+    """The convener's message for one stage of a secure-sum round."""
 
     round: Name
     stage: Literal["share", "mask", "agree", "reveal"]
@@ -136,7 +136,7 @@ class NextStage(OfDataSet, frozen=True, kw_only=True):
 
 
 class ShowSum(PriceSum, frozen=True, kw_only=True):
-    """A finished sum to show as a table."""
+    """A finished sum over sites, to show as a table."""
 
     total: list[int]
     sites: Count
@@ -165,7 +165,7 @@ class SiteKey(Reply):
 
 
 class Agreement(Reply):
-    """An agreement of sites."""
+    """An agreement between sites: their keys, the floor and the colluders."""
 
     name: FederationName
     sites: dict[str, Key]
@@ -180,7 +180,7 @@ class Federations(Reply):
 
 
 class Lessons(Reply):
-    """The progress of trainings over sites."""
+    """The progress of training runs over sites."""
 
     lessons: list[dict[str, Any]]
     state: Name
@@ -195,14 +195,14 @@ class SumPrice(Reply):
 
 
 class JoinedRound(Reply):
-    """This site's keys for a round."""
+    """A site's reply when it joins a round: its keys for this round."""
 
     round: Name
     message: Message
 
 
 class SiteMessage(Reply):
-    """This site's message."""
+    """A site's message: for a stage of a round, or from the caller's tensor process."""
 
     message: Message
 
@@ -227,7 +227,7 @@ def _number(one: object) -> float | None:
 
 
 def bytes_of(text: str, name: str = "message") -> bytes:
-    """Decode base64, or refuse."""
+    """Decode base64; refuse malformed text."""
     found = None
     try:
         found = base64.b64decode(text, validate=True)

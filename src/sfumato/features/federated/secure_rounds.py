@@ -25,7 +25,7 @@ Reply = Callable[[], Json]
 
 @dataclass
 class Round:
-    """One open round at this site, and its last reply. It changes at every stage."""
+    """One open secure-sum round at this site, and its last reply; changes at every stage."""
 
     order: SumOrder | AverageOrder | TrainOrder
     participant: Participant
@@ -35,10 +35,7 @@ class Round:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def once(self, stage: str, message: bytes, reply: Reply) -> Json:
-        """Return the reply to a message of a stage.
-
-        The reply is computed once: the same message again gets the stored reply.
-        """
+        """Return the reply to a stage's message; the same message again gets the stored reply."""
         heard = hash_of(message)
         with self.lock:
             if (self.stage, self.heard) != (stage, heard):
@@ -48,14 +45,14 @@ class Round:
 
 
 class Rounds:
-    """The open rounds; beyond a limit per user, the user's oldest round is dropped."""
+    """The open secure-sum rounds of a site; beyond a limit, a user's oldest round is dropped."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: dict[tuple[str, str], Round] = {}
 
     def add(self, user: str, nonce: str, made: Round) -> None:
-        """Store a round that was joined."""
+        """Store a round that this site joined; drop the user's oldest round beyond the limit."""
         with self._lock:
             own = [key for key in self._open if key[0] == user]
             for key in own[: max(0, len(own) - MAX_ROUNDS + 1)]:
@@ -63,7 +60,7 @@ class Rounds:
             self._open[user, nonce] = made
 
     def find(self, user: str, nonce: str) -> Round | None:
-        """Return the user's round, or None."""
+        """Return the user's open round with this nonce, or None."""
         with self._lock:
             return self._open.get((user, nonce))
 

@@ -1,8 +1,8 @@
 """Verbs of a site: join agreements and take part in secure aggregation and training rounds.
 
 A caller needs a token and membership in a group that the card allows. A round also needs the
-convener's signature and the agreement's sites with the keys that the owner has stored. This
-vault's own ledger is charged for its part.
+convener's signature and the agreement's sites with the keys that the owner has stored. The ledger
+of this vault is charged for the site's numbers.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ from sfumato.vault.users import Caller
 
 @dataclass(frozen=True)
 class SiteService:
-    """The service that implements a site's verbs."""
+    """The service of a federated site: agreements, prices, secure sums and training rounds."""
 
     door: SumDependencies
     catalogue: Catalogue
@@ -126,7 +126,7 @@ class SiteService:
     # --- sums ---------------------------------------------------------------------------------
 
     def price(self, caller: Caller, asked: PriceSum) -> Json:
-        """Return the price of a sum here and its expected error; spends and reads nothing."""
+        """Return the price of a sum or training run at this site; spends and reads nothing."""
         listing, asker = self._listing(caller, asked.data_set)
         if asked.lesson is not None:
             plan = self._training(listing.card, asked)
@@ -202,7 +202,7 @@ class SiteService:
     # --- helpers ------------------------------------------------------------------------------
 
     def _masked(self, caller: Caller, listing: Listing, found: Round, delivery: bytes) -> Json:
-        """Charge the round, read the rows, and return the masked part.
+        """Pay for the round, read the rows, and return the site's masked numbers and receipt.
 
         Refuse if the card or the agreement has changed since the round began.
         """
@@ -226,7 +226,7 @@ class SiteService:
         return {"message": part.message, "receipt": part.receipt}
 
     def _planned(self, card: Card, asked: JoinSum) -> tuple[SumPlan | AveragePlan | TrainPlan, str]:
-        """Return the plan of the sum or training run, and the `about` text for the terms."""
+        """Return the plan of a sum or training run, and its identifying text in the terms."""
         if asked.lesson is None:
             sum_ = self._summed(card, asked)
             return sum_, sum_.about
@@ -246,7 +246,7 @@ class SiteService:
         asked: JoinSum,
         nonce: bytes,
     ) -> SumOrder | AverageOrder | TrainOrder:
-        """Return the order for a round that this site can pay for. Refuse any other round."""
+        """Return what this site computes in a round; refuse a round that it cannot pay for."""
         card, table = listing.card, listing.table
         if isinstance(sum_, AveragePlan):
             average = AverageOrder(card, table, sum_, asker, nonce)

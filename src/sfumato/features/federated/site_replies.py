@@ -21,7 +21,7 @@ DEEPEST: Final = 300  # the most levels of objects and lists in a reply; no quer
 def majority_reply(said: Mapping[str, Json], one: str) -> Json:
     """Return, key by key, the value that most replies have; ties go to the reply of site `one`.
 
-    So one lying site cannot change a value that the other sites know too.
+    So one lying site cannot change a value on which two or more other sites agree.
     """
     found: Json = {}
     for word in sorted({str(word) for words in said.values() for word in words}):
@@ -34,12 +34,12 @@ def majority_reply(said: Mapping[str, Json], one: str) -> Json:
 
 
 def _told(words: Json, word: str) -> str:
-    """Return the value of a key as text, or an empty text if the key is missing."""
+    """Return a key's value in a reply as text, or an empty text if the key is missing."""
     return json.dumps(words[word], sort_keys=True, default=str) if word in words else ""
 
 
 def is_reply(said: object) -> bool:
-    """Return True if the reply is an object and not nested too deeply."""
+    """Return True if a site's reply is a JSON object that is not nested too deeply."""
     level: list[object] = [said]
     for _ in range(DEEPEST):
         level = [part for one in level for part in _parts(one)]
@@ -71,7 +71,7 @@ def _is_within(said: object, least: int, most: int) -> bool:
 
 
 def is_budget(said: Json) -> bool:
-    """Return True if a reply has the account fields that `budget` shows."""
+    """Return True if a reply has the account fields that `Convener.budget` reads."""
     spent = said.get("spent")
     return (
         isinstance(spent, dict)
@@ -110,7 +110,7 @@ def is_number(said: object) -> bool:
 
 
 def malformed() -> Refused:
-    """Return the refusal for a reply outside this protocol."""
+    """Return the refusal of a site's reply that does not follow the secure-sum protocol."""
     return Refused(
         "sum-message-refused",
         "The site's reply does not follow this protocol.",

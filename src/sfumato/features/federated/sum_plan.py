@@ -1,8 +1,8 @@
 """Plan a query over several sites: each site adds its own rows and its share of the noise.
 
-The sensitivity is that of the plan at one site. Each part is rounded to its own grid, coarse enough
-to draw the noise exactly, and the sensitivity includes the rounding. Everything depends only on the
-query, the card and the agreement, so every site computes the same plan. Proof:
+The sensitivity is that of the plan at one site. Each count or sum is rounded to its own grid,
+coarse enough to draw the noise exactly, and the sensitivity includes the rounding. Everything
+depends only on the query, the card and the agreement, so every site computes the same plan. Proof:
 dp/mechanisms/skellam.proof.md.
 """
 
@@ -46,10 +46,11 @@ ADDITIVE: Final = ("rows", "values", "people", "sum")
 
 @dataclass(frozen=True)
 class SummedSkellam(Noise):
-    """Skellam noise summed over sites. Aggregates read it like a Gaussian of the same variance.
+    """Skellam noise summed over sites, which aggregates treat as Gaussian of the same variance.
 
-    As a subclass of `Noise`, it looks like the noise of one draw, but no site draws the whole
-    noise. The variance is in the part's own steps, and includes the rounding error of the grid.
+    As a subclass of `Noise`, the object looks like the noise of one draw, but no site draws the
+    whole noise. The variance is in the value's own steps, and includes the rounding error of the
+    grid.
     """
 
     sites: int = 0
@@ -71,7 +72,10 @@ class SummedSkellam(Noise):
 
 @dataclass(frozen=True)
 class Summand:
-    """One part of a sum. Its values and its noise variance are in units of `grid` steps."""
+    """One count or sum of a query over sites: rounding grid, sensitivity and noise variance.
+
+    Values and variance are in units of `grid` steps.
+    """
 
     grid: int
     cells: int  # the most cells to which one person contributes
@@ -119,17 +123,17 @@ class SumPlan:
         return ApproximateEvent(self.epsilon, self.delta)
 
     def share(self, summand: Summand) -> Fraction:
-        """Return the variance of the noise share that each site draws for a part."""
+        """Return the variance of the noise share that each site adds to a count or sum."""
         floor, colluders = self.agreement.floor, self.agreement.colluders
         return skellam.share_of(Fraction(summand.variance), floor, colluders)
 
     def cost(self) -> Fraction:
-        """Return the epsilon of the noise at delta. The charged epsilon is at least this."""
+        """Return the epsilon of the noise at delta; the charged epsilon is at least this."""
         return _cost(self.summands, self.delta - self.delta / FAILS)
 
     @cached_property
     def bits(self) -> int:
-        """Return the bit width of a sum; it fits except with a failure chance that delta covers."""
+        """Return the bits per integer of the masked sum; delta covers the rare overflow."""
         each = self.failure / (len(self.agreement.members) * self.size)
         pairs = zip(self.plan.parts, self.summands, strict=True)
         most = max(
@@ -152,7 +156,7 @@ class SumPlan:
 
     @cached_property
     def about(self) -> str:
-        """Return the hash of the sum's terms; cards with different bounds or keys give another."""
+        """Return the hash of query, card bounds, agreement, price and noise, equal at all sites."""
         kept = {k: v for k, v in self.plan.canonical().items() if k not in ("people", "version")}
         said: Json = {
             "format": FORMAT,
@@ -186,7 +190,7 @@ class SumPlan:
         return SummedSkellam("gaussian", variance * summand.grid**2, sites, summand.grid)
 
     def parts_of(self, total: IntegerArray) -> list[IntegerArray]:
-        """Split the sum's integers into the parts of the plan, in whole steps."""
+        """Split the sum's integers into one array, in steps, per count or sum of the query."""
         cells = self.plan.measure.cells
         if total.size and int(np.abs(total.astype(object)).max()) * self._coarsest >= MAX_STEPS:
             raise _too_wide()
@@ -232,7 +236,7 @@ def check_additive(plan: Plan) -> None:
 def _summands(
     parts: Sequence[PartSensitivity], epsilon: Fraction, delta: Fraction
 ) -> tuple[Summand, ...]:
-    """Return the parts with the least noise at which all of them together fit the price.
+    """Return the counts and sums of the query with the least noise that fits the price.
 
     A bisection finds the noise, as a multiple of 1/1024 of the variance that Gaussian noise would
     need.
@@ -260,10 +264,10 @@ def _summands(
 
 
 def _grid(bounded: PartSensitivity, rho: Fraction) -> int:
-    """Return the grid of a part, a power of two, on which its noise variance is at most FINE.
+    """Return the rounding grid of a count or sum, at which its noise variance is at most FINE.
 
-    The grid is 1, or less than twice the sensitivity per cell. At that limit, the variance may be
-    larger.
+    The grid is a power of two: 1, or less than twice the sensitivity per group of the answer. At
+    that limit, the variance may be larger.
     """
     grid = 1
     while grid < bounded.per_cell and _summand(bounded, grid, rho).variance > FINE:
@@ -280,7 +284,7 @@ def _summand(bounded: PartSensitivity, grid: int, rho: Fraction) -> Summand:
 
 
 def _cost(summands: Sequence[Summand], delta: Fraction) -> Fraction:
-    """Return the epsilon of all parts together: their Rényi divergences add, order by order."""
+    """Return the epsilon at delta of all counts and sums; Rényi divergences add at each order."""
 
     def curve(order: int) -> Fraction:
         each = (skellam.renyi(order, s.l1, s.l2_squared, Fraction(s.variance)) for s in summands)
@@ -290,7 +294,7 @@ def _cost(summands: Sequence[Summand], delta: Fraction) -> Fraction:
 
 
 def most_of(card: Card, bounded: PartSensitivity) -> int:
-    """Return the largest value that a cell can have at a site with this card."""
+    """Return the largest count or sum that one group can have at a site with this card."""
     part = bounded.part
     return card.limits.rows * max(part.per_row, part.per_person or 0)
 

@@ -1,4 +1,4 @@
-"""Release one site's part of a secure sum: charge it, read the rows, add the noise share, mask.
+"""Compute one site's masked input to a secure sum: charge it, read rows, add noise, mask.
 
 The ledger's answer does not contain the masked numbers. They stay in memory until the round's next
 stage, for a retry after a lost reply (features/federated/secure_rounds.py).
@@ -44,7 +44,7 @@ MECHANISM: Final = "skellam"
 
 @dataclass(frozen=True)
 class SumDependencies:
-    """The dependencies of a sum: the ledger, the engine, and randomness for noise shares."""
+    """The dependencies of a site's secure sum: ledger, engine, and randomness for noise shares."""
 
     ledger: Ledger
     engine: Engine
@@ -54,7 +54,10 @@ class SumDependencies:
 
 @dataclass(frozen=True)
 class SumOrder:
-    """One round at one site, requested by one user; its operation is the round's nonce."""
+    """A user's request for one site's input to a secure sum: card, rows, plan and nonce.
+
+    The nonce of the round names the ledger operation that pays.
+    """
 
     card: Card
     table: str
@@ -85,7 +88,7 @@ def can_pay(door: SumDependencies, order: SumOrder) -> None:
 
 
 def check_fits(ledger: Ledger, card: Card, asker: Asker, event: Event) -> None:
-    """Refuse an event that exceeds any paying account's cap; charges nothing."""
+    """Refuse a privacy event that exceeds the cap of any paying account; charges nothing."""
     debt = privacy_cost(event)
     for account in accounts_paying(ledger, card, asker):
         if not fits_under_cap(account.cap, account.spent, debt):
@@ -93,7 +96,7 @@ def check_fits(ledger: Ledger, card: Card, asker: Asker, event: Event) -> None:
 
 
 def price_of(door: SumDependencies, card: Card, asker: Asker, sum_: SumPlan) -> Json:
-    """Return a sum's price here, whether it fits, and what is left; spends nothing."""
+    """Return a sum's price at this site, whether it fits, and the budget left; spends nothing."""
     accounts = accounts_paying(door.ledger, card, asker)
     debt = privacy_cost(sum_.event)
     after = spent_in_all(accounts[0]) + debt
@@ -120,7 +123,7 @@ def price_of(door: SumDependencies, card: Card, asker: Asker, sum_: SumPlan) -> 
 
 
 def sum_part(door: SumDependencies, order: SumOrder, participant: Participant) -> SumPart:
-    """Charge the round, read the rows once, and return this site's masked part; or refuse.
+    """Charge the round, read the rows once, and return this site's masked numbers; or refuse.
 
     The charge is durable before a row is read. A nonce that was charged before is never read again.
     Noise shares are drawn before the charge, so their running time does not depend on any row.
@@ -172,7 +175,7 @@ def _read(
     participant: Participant,
     shares: Sequence[IntegerArray],
 ) -> bytes:
-    """Return the masked numbers; every failure on the rows gives the same refusal code."""
+    """Read the rows and return this site's masked numbers; all failures get one refusal code."""
 
     def look(reader: RowReader) -> bytes:
         sealed = reader.read(lambda: door.engine.measure(order.table, order.sum.plan.measure))
@@ -219,12 +222,12 @@ def _charge(door: SumDependencies, order: SumOrder) -> Charge:
 
 
 def operation_of(nonce: bytes) -> str:
-    """Return the ledger operation that pays for a round."""
+    """Return the name of the ledger operation that pays for a round."""
     return f"sum-{nonce.hex()}"
 
 
 def says(sum_: SumPlan) -> str:
-    """Return a sentence that describes the sum."""
+    """Return a sentence for receipts that describes the query and its sites."""
     agreement = sum_.agreement
     count = len(agreement.members)
     return f"{plan_text(sum_.plan)}, added up over {count} sites ({agreement.name})"
@@ -241,7 +244,7 @@ def against(agreement: Agreement) -> str:
 
 
 def noise_json(sum_: SumPlan) -> Sequence[Json]:
-    """Return, for each part, the total noise over all sites and the noise share of one site."""
+    """Return, for each count or sum, the total noise over all sites and the share of one site."""
     return [
         {
             "kind": "skellam",

@@ -21,7 +21,7 @@ class TensorRooms(Protocol):
     """The interface of the tensor processes: one process for each user's token."""
 
     def say(self, caller: tuple[str, str], header: Mapping[str, object], body: bytes) -> bytes:
-        """Return the reply of the caller's process, or refuse."""
+        """Send a message to the caller's tensor process and return the reply, or refuse."""
         ...
 
 
@@ -37,7 +37,7 @@ class Tensors:
         return self._send(caller, asked, header, bytes_of(asked.message))
 
     def declare(self, caller: Caller, card: Card, asked: TensorTable) -> bytes:
-        """Declare a data set's shape to the process: row limit and bounded numeric columns."""
+        """Declare a data set's row limit and bounded numeric columns to the caller's process."""
         columns = [
             column.name for column in card.columns if column.is_numeric and column.is_bounded
         ]

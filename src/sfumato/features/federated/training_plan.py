@@ -65,7 +65,7 @@ class TrainPlan:
 
     @property
     def bits(self) -> int:
-        """Return the bit width of a sum; it fits except with a failure chance that delta covers."""
+        """Return the bits per integer of the masked sum; delta covers the rare overflow."""
         return self.sum.bits
 
     @property
@@ -80,12 +80,12 @@ class TrainPlan:
 
     @property
     def unit(self) -> float:
-        """Return the value of one grid step of the sum."""
+        """Return the real value of one integer step of the noisy sum."""
         return float(self.lesson.clip / self.sum.grid.steps)
 
     @cached_property
     def about(self) -> str:
-        """Return the hash of the run's terms; sites whose cards have other bounds get another."""
+        """Return the hash of settings, card bounds, price and noise, equal at all sites."""
         fields = [[f.lower, f.upper] for f in (*self.features, self.target)]
         said: Json = {
             "format": FORMAT,
@@ -110,7 +110,7 @@ class TrainPlan:
         return None if self.lesson.sample == 1 else PoissonSample.fresh(self.lesson.sample, dice)
 
     def order(self, table: str, weights: bytes, coins: PoissonSample | None = None) -> LearnOrder:
-        """Return the engine's order to compute one round at these weights."""
+        """Return what the engine computes in one round: columns, weights, clipping and sample."""
         lesson = self.lesson
         wanted = None if lesson.sample == 1 else most_below(lesson.sample)
         if wanted != (None if coins is None else coins.below):
@@ -246,7 +246,10 @@ def _sum(  # noqa: PLR0913, PLR0917  # inputs of the noise
 def _grids(
     card: Card, lesson: TrainingTask, size: int, chance: Fraction, epsilon: Fraction
 ) -> tuple[Callable[[int], Grid | DitheredGrid], int]:
-    """Return a function from shift to grid, and the sum's sensitivity in multiples of the clip."""
+    """Return a function from shift (a power of two) to rounding grid, and the sum's sensitivity.
+
+    The sensitivity is in multiples of the clipping norm.
+    """
     if lesson.is_of_sites:
         steps = lesson.clip * (1 << UNIT_BITS)
         return lambda shift: Grid(lesson.clip, max(1, int(steps / (1 << shift))), size), 2

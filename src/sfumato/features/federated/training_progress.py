@@ -38,7 +38,7 @@ class ProgressCache:
         self._entries: dict[tuple[str, str | None], tuple[LedgerHead, str]] = {}
 
     def lessons(self, ledger: Ledger, data_set: str, user: str | None) -> Json:
-        """Return the result of `lessons_of`, recomputed only after a new ledger entry."""
+        """Return a data set's training runs, recomputed only after a new ledger entry."""
         head, key = ledger.store.head(), (data_set, user)
         with self._lock:
             before = self._entries.pop(key, None)
@@ -64,14 +64,14 @@ def lessons_of(ledger: Ledger, data_set: str, user: str | None) -> Json:
 
 
 def _charges(ledger: Ledger, data_set: str) -> list[tuple[Entry, Mapping[str, Any]]]:
-    """Return each charge for a training run with its body (Any: JSON of our own ledger)."""
+    """Return the ledger entries that charge for training runs, each with its parsed body."""
     charges = ledger.store.charges(_LAST, LOOKED_AT, data_set=data_set)
     read = ((entry, json.loads(entry.body)) for entry in charges if entry.kind == "charged")
     return [(entry, body) for entry, body in read if TRAINING in body["body"]]
 
 
 def _rounds(ledger: Ledger, data_set: str, after: int) -> dict[str, list[Json]]:
-    """Return the rounds used after a ledger entry, by the operation that paid for them."""
+    """Return the training rounds recorded after a ledger entry, by the operation that paid."""
     found: dict[str, list[Json]] = {}
     for entry in ledger.store.notes(ROUND, after):
         body = json.loads(entry.body)

@@ -1,8 +1,8 @@
-"""Charge and compute one site's part of a training run (DP-SGD or DP-FedAvg).
+"""Charge a training run, and compute one site's masked input to its rounds.
 
-A site pays once for all rounds, and reads its rows once per round. The operation in the ledger is
-named after the run. A round's number is stored permanently before the rows are read. So no round is
-answered twice, not in another secure sum and not after a restart.
+The run is DP-SGD or DP-FedAvg. A site pays once for all rounds, and reads its rows once per round.
+The operation in the ledger is named after the run. A round's number is stored permanently before
+the rows are read. So no round is answered twice, not in another secure sum and not after a restart.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TrainDoor:
 
 @dataclass(frozen=True)
 class TrainOrder:
-    """One round of a training run at one site, requested by one user."""
+    """A user's request for one site's input to one round of a training run."""
 
     card: Card
     table: str
@@ -77,7 +77,7 @@ class TrainOrder:
 
     @property
     def operation(self) -> str:
-        """Return the ledger operation that pays for the whole training run."""
+        """Return the name of the ledger operation that pays for the whole training run."""
         return f"train-{self.plan.lesson.name}"
 
     @property
@@ -117,7 +117,7 @@ def price_of_training(door: TrainDoor, card: Card, asker: Asker, plan: TrainPlan
 
 
 def training_part(door: TrainDoor, order: TrainOrder, participant: Participant) -> SumPart:
-    """Charge the run, store the round's number, read the rows, and return the masked part.
+    """Charge the run, store the round's number, read the rows, and return masked numbers.
 
     The noise share is drawn before the read, so its running time does not depend on any row. The
     Poisson sample is drawn anew for this one read. A stored round is never read again.
@@ -176,7 +176,7 @@ def _read(  # noqa: PLR0913, PLR0917  # what one read needs
     share: IntegerArray,
     learn: LearnOrder,
 ) -> bytes:
-    """Return the masked numbers; every failure on the rows gives the same refusal code."""
+    """Read the rows and return this site's masked numbers; all failures get one refusal code."""
 
     reader = RowReader.of(door.ledger, charge)
 
@@ -197,7 +197,7 @@ def _failed(ledger: Ledger, charge: Charge, shape: str | None) -> Never:
 
 
 def says(plan: TrainPlan) -> str:
-    """Return a sentence that describes the training run."""
+    """Return a sentence for receipts that describes the network, its rounds and its sites."""
     lesson, agreement = plan.lesson, plan.agreement
     where = "at each site" if lesson.is_of_sites else "of each person's own"
     along, drawn = "all rows", ""

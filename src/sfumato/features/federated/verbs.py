@@ -47,7 +47,7 @@ _TENSORS: Final = ("remote-private", "remote-refused", "remote-unknown")
 
 
 class Services(Protocol):
-    """The service that these verbs use."""
+    """The services of the vault that the verbs of a site call."""
 
     @property
     def sites(self) -> SiteService:
@@ -75,7 +75,7 @@ def federations(services: Services, caller: Caller, asked: OfDataSet) -> Json:
     refusals=("unknown-data-set",),
 )  # fmt: skip
 def lessons(services: Services, caller: Caller, asked: OfDataSet) -> Json:
-    """Return the progress of trainings over sites: all to the owner, to others their own."""
+    """Return the progress of training runs: all for the owner, else the caller's own."""
     return services.sites.lessons(caller, asked.data_set)
 
 
@@ -105,7 +105,7 @@ def leave_federation(services: Services, caller: Caller, asked: OneFederation) -
     refusals=(*_SUM, "sum-not-trusted"),
 )  # fmt: skip
 def price_sum(services: Services, caller: Caller, asked: PriceSum) -> Json:
-    """Return what a sum over the sites costs here, and its noise; nothing is spent."""
+    """Return what a sum over the sites costs at this site, and its noise; nothing is spent."""
     return services.sites.price(caller, asked)
 
 
@@ -124,7 +124,7 @@ def join_sum(services: Services, caller: Caller, asked: JoinSum) -> Json:
     is_long=True,
 )  # fmt: skip
 def next_stage(services: Services, caller: Caller, asked: NextStage) -> Json:
-    """Return this site's message of a stage: share, mask, agree or reveal.
+    """Return this site's message for a stage of a round: share, mask, agree or reveal.
 
     The stage `mask` charges, then reads rows.
     """
