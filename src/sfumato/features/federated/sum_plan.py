@@ -78,7 +78,7 @@ class Summand:
     """
 
     grid: int
-    cells: int  # the most cells to which one person contributes
+    cells: int  # the most groups of the answer to which one person contributes
     per_cell: int
     variance: int
 

@@ -48,7 +48,7 @@ def secure_mod(setting: str = "sfumato-site") -> Callable[[Message, Context, Nex
 
 
 def _said(setting: str, message: Message, context: Context, call_next: Next) -> dict[str, Any]:
-    """Return the site's reply at one stage, as fields of a record.
+    """Return the site's reply to one stage of a round, as the fields of a Flower record.
 
     The fields are bytes or texts (Any).
     """
@@ -75,7 +75,10 @@ def _said(setting: str, message: Message, context: Context, call_next: Next) -> 
 
 
 def _key(context: Context, is_new: bool) -> bytes:
-    """Return the encryption key from the SuperNode's memory. A new round makes a new key."""
+    """Return the key that encrypts the round's state, from the SuperNode's memory.
+
+    The first stage, `join`, makes a new key.
+    """
     if is_new:
         context.state[OURS] = ConfigRecord({"key": BulkRandomSource().draw(KEY_BYTES)})
     held = context.state.get(OURS)

@@ -37,7 +37,10 @@ _TABLES: Final = (
 
 @dataclass(frozen=True)
 class Rules:
-    """The owner's limits, over all present and future schedules."""
+    """The owner's limits on epsilon, delta and sums without noise, over all schedules.
+
+    Present and future schedules count together.
+    """
 
     name: str
     epsilon: Fraction
@@ -70,7 +73,7 @@ def new_site(
 
 
 def join_fleet(folder: Path, agreement: dict[str, object]) -> None:
-    """Store the owner's consent to an agreement with the other sites; read it first."""
+    """Store the agreement that the owner of a fleet site joins; refuse one without this site."""
     node, found = Node(folder), read_agreement(agreement)
     if found.name_of(node.public) != node.rules.name:
         raise bad_federation("this site is not in it under its name and key")
@@ -78,7 +81,7 @@ def join_fleet(folder: Path, agreement: dict[str, object]) -> None:
 
 
 class Node:
-    """The folder of a fleet site, with its database of charges."""
+    """The folder of a fleet site: its key, the owner's limits, and its database of charges."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -92,9 +95,9 @@ class Node:
 
     @contextmanager
     def turn(self) -> Iterator[Transaction]:
-        """Hold an exclusive transaction of the charges database during the block.
+        """Hold an exclusive transaction of the charges database during the `with` block.
 
-        It commits at the end of the block, and rolls back after an error.
+        The transaction commits at the end of the block, and rolls back after an error.
         """
         with _kept_quiet(), self._opened() as database:
             database.execute("BEGIN IMMEDIATE")
@@ -151,7 +154,7 @@ class Transaction:
         self._database.execute("INSERT INTO nonces VALUES (?)", (nonce,))
 
     def check_chargeable(self, plan: Plan, number: int) -> None:
-        """Refuse a round that the site may not charge, by its limits or its used numbers."""
+        """Refuse a round above the owner's limits, or with a number that was used already."""
         schedule = plan.schedule
         if not 1 <= number <= schedule.rounds:
             raise not_trusted("the schedule has no round of that number")
@@ -198,7 +201,7 @@ class Transaction:
         return {name: (Fraction(epsilon), Fraction(delta)) for name, epsilon, delta in rows}
 
     def keep(self, nonce: bytes, sealed: bytes) -> None:
-        """Save the encrypted state for the next stage of a round."""
+        """Save the encrypted state of a round for its next stage."""
         self._database.execute("INSERT INTO kept VALUES (?, ?)", (nonce, sealed))
 
     def take_kept(self, nonce: bytes) -> bytes:
@@ -215,7 +218,7 @@ class Transaction:
 
 
 def spent_at(folder: Path) -> dict[str, str]:
-    """Return the spent epsilon and delta of a site, and its owner's caps, as texts."""
+    """Return the epsilon and delta that a fleet site has spent, and its owner's caps, as texts."""
     node = Node(folder)
     with node.turn() as turn:
         epsilon, delta = turn.spent()

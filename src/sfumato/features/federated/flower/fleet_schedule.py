@@ -43,9 +43,9 @@ _KEYS: Final = ("name", "size", "clip", "rounds", "epsilon", "delta")
 
 @dataclass(frozen=True)
 class Schedule:
-    """The terms of all rounds of a fleet: number, clip, epsilon and delta.
+    """The settings of all rounds of a fleet: model size, clipping norm, rounds, and price.
 
-    Without epsilon, it is a secure average, not DP.
+    Without epsilon, the sums have no noise: secure average, not DP.
     """
 
     name: str
@@ -93,7 +93,10 @@ def schedule(  # noqa: PLR0913  # a training run and its price
     epsilon: float | str | None,
     delta: float | str | None,
 ) -> Schedule:
-    """Create a schedule; `epsilon=None, delta=None` gives a secure average without noise."""
+    """Create the schedule of a fleet's rounds; without epsilon and delta, sums have no noise.
+
+    `epsilon=None, delta=None` gives a secure average, which is not differentially private.
+    """
     price = [None if x is None else _fraction(str(Fraction(str(x)))) for x in (epsilon, delta)]
     return Schedule(name, size, Fraction(str(clip)), rounds, *price)
 
@@ -130,7 +133,7 @@ def _fraction(text: str) -> Fraction:
 
 @dataclass(frozen=True)
 class Plan:
-    """The grid, noise and bit width of each round.
+    """The rounding grid, noise and bit width of the sum in each round of a fleet.
 
     Every site and the server compute the same plan.
     """
@@ -183,14 +186,14 @@ class Plan:
 
     @cached_property
     def grid(self) -> Grid:
-        """Return the rounding grid of updates."""
+        """Return the grid to which sites round their clipped updates."""
         if self.noise is not None and isinstance(self.noise.grid, Grid):
             return self.noise.grid
         return Grid(self.schedule.clip, PLAIN_STEPS, self.schedule.size)
 
     @property
     def spread(self) -> float:
-        """Return the least standard deviation of the noise in a number of a sum, in update units.
+        """Return the least standard deviation of the noise per number of a sum, in update units.
 
         Returns 0 if the schedule has no noise.
         """
@@ -200,7 +203,7 @@ class Plan:
 
     @cached_property
     def bits(self) -> int:
-        """Return the bit width at which no sum wraps around."""
+        """Return the bits per integer of the masked sum, so that no sum wraps around."""
         if self.noise is not None:
             return self.noise.bits
         return (len(self.agreement.members) * self.grid.most_each + 1).bit_length() + 1
@@ -229,8 +232,8 @@ def number_and_task(about: str) -> tuple[int, str]:
 def task_digest(arrays: Arrays, settings: Mapping[str, object]) -> str:
     """Return the SHA-256 (hex) of a round's initial model and settings.
 
-    All sites sign it, so all train from the same model. Otherwise the server could send one site
-    another model, and single out its update in the sum.
+    All sites sign the hash, so all train from the same model. Otherwise the server could send one
+    site another model, and single out its update in the sum.
     """
     said = sha256(_spelled(settings).encode())
     for name, array in arrays.items():
@@ -249,7 +252,7 @@ def check_records(names: Iterable[str]) -> None:
 
 
 def _spelled(settings: Mapping[str, object]) -> str:
-    """Return a round's settings as canonical JSON: scalars, and lists of them."""
+    """Return a round's settings as canonical JSON, with bytes as hex."""
     return json.dumps(dict(settings), sort_keys=True, default=lambda held: {"hex": held.hex()})
 
 

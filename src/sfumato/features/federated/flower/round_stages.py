@@ -30,7 +30,7 @@ _NONCE_BYTES: Final = 12
 
 
 class Part:
-    """The part of one site in a round.
+    """One fleet site in one secure-sum round: answers the messages of the round's stages.
 
     Between two stages its state is on disk, encrypted with `key`.
     """
@@ -41,7 +41,7 @@ class Part:
         self._dice = dice
 
     def join(self, invitation: bytes, spelled: str) -> bytes:
-        """Return this site's keys for a round, after checks of the terms and of the budget."""
+        """Check the round's terms and the budget, then return this site's keys for the round."""
         plan = Plan(self._node.agreement(), read_schedule(spelled))
         player = self._player(plan)
         said = player.join(invitation)
@@ -74,10 +74,10 @@ class Part:
     def mask(
         self, nonce: bytes, message: bytes, task: str, update: Callable[[], Numbers | None]
     ) -> bytes:
-        """Return the noisy, masked update. The site is charged before the update is computed.
+        """Charge the site, compute the update, and return it clipped, noisy and masked.
 
-        The app may fail or return invalid numbers, and a failure can depend on a row. So a site of
-        a private sum then sends noise only.
+        The charge comes before the update is computed. The app may fail or return invalid numbers,
+        and a failure can depend on a row. So a site of a private sum then sends noise only.
         """
         player, spelled = self._resumed(nonce)
         plan = Plan(self._node.agreement(), read_schedule(spelled))

@@ -48,9 +48,9 @@ class Round:
 
 
 class SecureAverage(Strategy):
-    """Federated averaging that reveals only the noisy sum.
+    """A Flower strategy for federated averaging that reveals only the noisy sum of updates.
 
-    It also holds the state of the current round.
+    The object also holds the state of the current round.
     """
 
     def __init__(  # noqa: PLR0913  # a training run and its waits
@@ -98,7 +98,7 @@ class SecureAverage(Strategy):
         }
 
     def summary(self) -> None:
-        """Log the card."""
+        """Log the model's card: guarantee, price, privacy unit and threat model."""
         _LOG.info("\tsfumato: %s", self.card())
 
     def configure_train(
@@ -155,7 +155,7 @@ class SecureAverage(Strategy):
     def _begin(self) -> Mapping[str, bytes]:
         """Invite all connected nodes to a round, and return the next messages, by site.
 
-        The signature on its keys identifies a site.
+        A site is identified by the signature on the keys in its reply.
         """
         collector = self._running()
         nodes = self._present(len(collector.terms.members), collector.terms.floor)
@@ -203,7 +203,7 @@ class SecureAverage(Strategy):
         return self._collector
 
     def _answers(self, sent: list[Message]) -> list[Message]:
-        """Return the replies that arrive before the timeout."""
+        """Send messages to nodes, and return the replies that arrive before the timeout."""
         waiting, found = set(self._grid.push_messages(sent)), []
         end = time.monotonic() + self._wait_s
         while waiting and time.monotonic() < end:

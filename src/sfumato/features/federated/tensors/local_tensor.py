@@ -39,7 +39,7 @@ class LocalTensor(torch.Tensor):
         return self
 
     def copy(self) -> LocalTensor:
-        """Return a copy."""
+        """Return a local copy of the tensor."""
         return self.clone()
 
     @property
@@ -59,12 +59,12 @@ class LocalTensor(torch.Tensor):
 
     @property
     def tags(self) -> set[str]:
-        """Return the tags."""
+        """Return the tensor's tags, by which `worker.search` finds it once sent."""
         return {*self._labels[0]}
 
     @property
     def description(self) -> str | None:
-        """Return the description."""
+        """Return the tensor's description, or None."""
         return self._labels[1]
 
     def fix_precision(self, *, precision_fractional: int = 3) -> FixedTensor:
@@ -95,7 +95,7 @@ class SeveralTensors:
 
     @property
     def location(self) -> tuple[Worker, ...]:
-        """Return the workers."""
+        """Return the workers that hold the copies."""
         return tuple(one.location for one in self.at)
 
     def get(self, sum_results: bool = False) -> Any:

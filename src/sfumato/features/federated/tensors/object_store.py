@@ -34,7 +34,7 @@ MAX_LETTERS: Final = 1000  # of a tag, and of the description
 
 
 class ObjectLabels:
-    """Tags and descriptions by object key."""
+    """The caller's tags and descriptions of objects, by object key."""
 
     def __init__(self) -> None:
         self._tags: dict[str, frozenset[str]] = {}
@@ -71,7 +71,7 @@ class ObjectLabels:
         self._lines.pop(key, None)
 
     def clear(self) -> None:
-        """Delete all labels."""
+        """Delete the tags and descriptions of all objects."""
         self._tags.clear()
         self._lines.clear()
 
@@ -83,7 +83,10 @@ OF_GRADIENTS: Final = ("gradient", "inputs")  # the tensor arguments of backward
 
 
 class Store:
-    """The objects and tables of one worker. It executes encoded messages."""
+    """One worker's objects and tables; executes messages, and gives out only free objects.
+
+    An object is free if it may be fetched, because no table of the site can have influenced it.
+    """
 
     def __init__(self, tables: Mapping[str, torch.Tensor], offer: SiteLimits | None = None) -> None:
         self._trainee = None if offer is None else TrainingSite(tables, offer)
@@ -175,7 +178,10 @@ class Store:
         raise malformed("it has no such request")
 
     def _clear(self) -> None:
-        """Delete all objects. No result of a table is left, so `is_touched` becomes False."""
+        """Delete all objects.
+
+        No result of a table is left, so `is_touched` (a table was used) becomes False.
+        """
         self._objects.clear()
         self._free.clear()
         self._of_grads.clear()
@@ -209,9 +215,9 @@ class Store:
         }
 
     def _find(self, key: str) -> torch.Tensor:
-        """Return the object with this key.
+        """Return the object or table with this key.
 
-        If it is a table, the store counts as touched from now on.
+        After a table, the store counts as touched: later results may depend on its values.
         """
         self.is_touched |= key in self._tables
         found = self._tables.get(key, self._objects.get(key))
@@ -271,7 +277,7 @@ class Store:
     def _write(self, operation: Any, args: Any, named: Any, is_free: bool) -> Any:
         """Write to an object in place.
 
-        If an input is private, no tensor that shares its memory stays free.
+        If an input may depend on a table, no tensor that shares the memory can be fetched any more.
         """
         match args:
             case (Reference() as target, *_) if not self._is_of_table(self._find(target.key)):
@@ -292,8 +298,8 @@ class Store:
     def _backward(self, key: str, args: Any, named: Any) -> None:
         """Compute gradients.
 
-        If a table was used before, memory that holds gradients is no longer free. A gradient may be
-        a view of the gradient that the caller passed, so that argument is copied.
+        If a table was used before, memory that holds gradients can no longer be fetched. A gradient
+        may be a view of the gradient that the caller passed, so that argument is copied.
         """
         if _references((args[1:], [named[one] for one in named if one not in OF_GRADIENTS])):
             raise malformed("a tensor can only decide about gradients here")
@@ -341,7 +347,7 @@ class Store:
         raise malformed(f"{CANNOT}{why}")
 
     def _held(self, words: Any) -> Any:
-        """Return the message with each reference replaced by its tensor."""
+        """Return a request's arguments with each reference replaced by its tensor."""
         match words:
             case Reference():
                 return self._find(words.key)
@@ -356,7 +362,7 @@ class Store:
         return words
 
     def check_free(self, key: str) -> None:
-        """Refuse to return an object that is not free, because it may depend on a table."""
+        """Refuse to give out an object that may depend on a table of the site."""
         self._find(key)
         if key not in self._free:
             raise Refused(
@@ -395,7 +401,7 @@ def _references(words: Any) -> list[str]:
 
 
 def _is_of_a_leaf(held: torch.Tensor) -> bool:
-    """Return True if autograd forbids writing to it now, independent of values."""
+    """Return True if autograd now forbids writing to the tensor, because a leaf needs gradients."""
     both = [one for one in (held, held._base) if one is not None]
     return torch.is_grad_enabled() and any(one.is_leaf and one.requires_grad for one in both)
 

@@ -18,7 +18,7 @@ from sfumato.features.federated.tensors.worker import Ref, Worker
 
 
 class Sendable:
-    """A mixin that adds sending and fetching to PyTorch modules."""
+    """A mixin that lets PyTorch modules be sent to workers and fetched back."""
 
     def send(self, worker: Worker) -> Self:
         """Send every parameter to the worker, in place."""
@@ -84,7 +84,7 @@ def get(model: Any) -> Any:
 
 
 class Networks:
-    """`torch.nn`, with modules that can be sent."""
+    """A stand-in for `torch.nn` whose modules can be sent to workers."""
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(torch.nn, name, None)

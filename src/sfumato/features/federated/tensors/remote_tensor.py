@@ -45,7 +45,7 @@ OF_POINTERS: Final = {
 
 
 class RemoteTensor(torch.Tensor):
-    """A tensor whose values are at a worker."""
+    """A tensor whose values are at a worker, which computes on them when PyTorch is called."""
 
     _ref: Ref
     _needs_grad: bool
@@ -59,7 +59,7 @@ class RemoteTensor(torch.Tensor):
 
     @property
     def id_at_location(self) -> str:
-        """Return the key under which the worker holds it."""
+        """Return the key under which the worker holds the values."""
         return self._ref.key
 
     @property
@@ -90,18 +90,18 @@ class RemoteTensor(torch.Tensor):
         return self
 
     def describe(self, line: str) -> RemoteTensor:
-        """Set the description at the worker."""
+        """Set the tensor's description at the worker."""
         self._ref.worker.ask(do="label", key=self._ref.key, tags=[], line=line)
         return self
 
     @property
     def tags(self) -> set[str]:
-        """Return the tags at the worker."""
+        """Return the tensor's tags, as the worker has them."""
         return {*self._ref.worker.ask(do="labels", key=self._ref.key)["tags"]}
 
     @property
     def description(self) -> str | None:
-        """Return the description at the worker."""
+        """Return the tensor's description, as the worker has it, or None."""
         return self._ref.worker.ask(do="labels", key=self._ref.key)["line"]
 
     def __getattr__(self, name: str) -> Any:
@@ -202,7 +202,7 @@ class RemoteParameter(RemoteTensor, torch.nn.Parameter):
 
 
 def remote(worker: Worker, told: Any) -> RemoteTensor:
-    """Create the remote tensor for a worker's reply."""
+    """Create the remote tensor that a worker's reply describes."""
     blank = torch.empty(told["shape"], dtype=told["dtype"], device="meta")
     made = blank.as_subclass(RemoteTensor)
     made._ref, made._needs_grad = Ref(worker, told["key"].key), told["needs_grad"]
@@ -210,7 +210,10 @@ def remote(worker: Worker, told: Any) -> RemoteTensor:
 
 
 def put(worker: Worker, value: torch.Tensor) -> RemoteTensor:
-    """Copy a local tensor to the worker; the local one does not change."""
+    """Copy a local tensor to the worker, and return its remote tensor.
+
+    The local tensor does not change.
+    """
     made = remote(worker, worker.ask(do="put", value=value))
     made._is_sent = True
     tags, line = getattr(value, "_labels", ((), None))

@@ -41,7 +41,7 @@ class Served(Protocol):
 
 
 class Site(Worker):
-    """A real site: `Site("https://...", token=...)`; numbers the messages that it sends."""
+    """A worker at a real site, over HTTP: `Site("https://...", token=...)`."""
 
     def __init__(self, url: str, *, token: str, id: str | None = None) -> None:  # noqa: A002
         from sfumato.client import remote_vault

@@ -40,7 +40,7 @@ class Source:
 
 
 class SiteStore:
-    """One caller's objects at a site's worker; handles encoded messages."""
+    """One caller's objects at a site's worker, as values and shapes; handles encoded messages."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -98,7 +98,7 @@ class SiteStore:
             raise malformed("it would hold more than its owner allows; clear some objects")
 
     def _both(self, words: Any) -> Any:
-        """Run the request in both stores.
+        """Run the request in both stores: on values, and on shapes alone.
 
         After a failure, or if the objects take too much memory, delete the new objects.
         """
@@ -152,7 +152,7 @@ class SiteStore:
         return found.words()
 
     def _note_source(self, words: Any, told: Any) -> None:
-        """Record the part of a table from which the vault could release a result, if any."""
+        """Record which table columns a result comes from, if the vault could release the result."""
         match words, told:
             case (
                 {"do": "call", "name": str(name), "args": (Reference() as of, *rest),
@@ -170,18 +170,18 @@ class SiteStore:
                 self._forget_written(to.key)  # autograd adds later gradients in place
 
     def _forget_written(self, key: str) -> None:
-        """Forget the sources of an object that is written to, and of all that share its memory."""
+        """Forget the source columns of a written object, and of all that share its memory."""
         for one in self._shapes.sharing(key):
             if not one.startswith(TABLE):
                 self._sources.pop(one, None)
 
     def _forget_sources(self) -> None:
-        """Forget all sources except the tables."""
+        """Forget which table columns the objects come from; keep the tables themselves."""
         self._sources = {k: s for k, s in self._sources.items() if k.startswith(TABLE)}
 
 
 def _derived(of: Source, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Source | None:
-    """Return the source of an operation's result, or None if the vault could not release it."""
+    """Return the table columns behind an operation's result; None if it cannot be released."""
     if of.how is not None:
         return None
     if name == "__getitem__" and not named:
@@ -210,7 +210,7 @@ def _columns(of: Source, args: tuple[Any, ...]) -> Source | None:
 def _is_column(rows: slice, place: int, of: Source) -> bool:
     """Return True if an index selects one column of all rows.
 
-    A place of `True` would add a dimension instead.
+    A `True` in place of the column number would add a dimension instead.
     """
     return rows == ALL and not of.is_one and not isinstance(place, bool)
 

@@ -22,7 +22,7 @@ MAX_HEADER: Final = 1 << 20
 
 
 class Pipes:
-    """The two pipes."""
+    """The two pipes to the parent process: for requests and for replies."""
 
     def __init__(self) -> None:
         self._read, self._write = os.dup(0), os.dup(1)
@@ -31,7 +31,7 @@ class Pipes:
         os.dup2(nowhere, 1)
 
     def heard(self, idle_s: float) -> tuple[dict[str, Any], bytes]:
-        """Return the next frame; exit if the pipe is closed or the timeout passes."""
+        """Return the next request, header and body; exit if the pipe closes or the time is over."""
         signal.alarm(max(1, int(idle_s)))  # ends the process; polling needs a descriptor
         header, body = LENGTHS.unpack(self._exactly(LENGTHS.size))
         if header > MAX_HEADER:
@@ -41,7 +41,7 @@ class Pipes:
         return frame
 
     def say(self, body: bytes) -> None:
-        """Send a reply."""
+        """Send the body of a reply to the parent process."""
         for part in (LENGTHS.pack(2, len(body)) + b"{}", body):
             view = memoryview(part)
             while view:
@@ -125,7 +125,7 @@ def _late() -> bytes:
 
 
 def main() -> None:
-    """Serve requests until the parent closes the pipe."""
+    """Serve requests until the parent closes the pipe, or the idle time is over."""
     voice = Pipes()
     start, _ = voice.heard(60.0)
     most = int(start["memory_mb"]) << 20

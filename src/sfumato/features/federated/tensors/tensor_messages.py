@@ -43,7 +43,7 @@ def encode(words: Words) -> bytes:
 
 
 def decode(message: bytes) -> Words:
-    """Decode a message, or refuse it."""
+    """Decode a message into its request or reply; refuse invalid bytes."""
     try:
         return _read(message)
     except FAULTS:
@@ -54,7 +54,7 @@ def decode(message: bytes) -> Words:
 
 
 def answered(message: bytes, who: str) -> Words:
-    """Return a worker's answer, or raise its refusal."""
+    """Decode a worker's reply; return the answer, or raise the worker's refusal."""
     answer = decode(message)
     if "refused" in answer:
         code, cause, next_step = answer["refused"]
@@ -63,7 +63,7 @@ def answered(message: bytes, who: str) -> Words:
 
 
 def malformed(why: str) -> Refused:
-    """Return the refusal for an invalid request."""
+    """Return the refusal of an invalid message, or of an operation that is not allowed."""
     return Refused(
         "remote-refused",
         f"The worker does not allow this: {why}.",
@@ -119,7 +119,7 @@ def _tensor_out(tensor: torch.Tensor, buffers: list[bytes]) -> Words:
 
 
 def _buffer(data: bytes, buffers: list[bytes]) -> list[int]:
-    """Append the bytes; return their offset and length."""
+    """Append the bytes to the buffers of a message; return their offset and length."""
     at = sum(map(len, buffers))
     buffers.append(data)
     return [at, len(data)]

@@ -33,7 +33,7 @@ class RoomLimits:
 
 
 class TensorProcesses:
-    """The running tensor processes."""
+    """The running tensor processes of a site: one for each user's token."""
 
     def __init__(self, limits: RoomLimits) -> None:
         self._limits = limits
@@ -41,7 +41,10 @@ class TensorProcesses:
         self._open: dict[Caller, _Room] = {}
 
     def say(self, caller: Caller, header: Mapping[str, Any], body: bytes) -> bytes:
-        """Return the reply of the caller's process, or refuse."""
+        """Send a message to the caller's tensor process, and return the reply; or refuse.
+
+        A caller without a process gets a new one, within the limits.
+        """
         room = self._room(caller)
         with room.lock:
             answer = room.ask(header, body)
@@ -56,7 +59,7 @@ class TensorProcesses:
         return answer
 
     def close(self) -> None:
-        """Terminate all processes."""
+        """Terminate all tensor processes."""
         with self._lock:
             rooms, self._open = list(self._open.values()), {}
         for room in rooms:
@@ -87,7 +90,7 @@ class TensorProcesses:
 
 
 class _Room(ChildProcess):
-    """One child process and its two pipes."""
+    """The tensor process of one caller, and the two pipes to it."""
 
     def __init__(self, limits: RoomLimits) -> None:
         self.lock = threading.Lock()
@@ -100,7 +103,7 @@ class _Room(ChildProcess):
         return self._process.poll() is None
 
     def ask(self, header: Mapping[str, Any], body: bytes) -> bytes | None:
-        """Send a message to the process, and return its reply.
+        """Send a message to the tensor process, and return its reply.
 
         Returns None after a failure or timeout; then the process is unusable.
         """

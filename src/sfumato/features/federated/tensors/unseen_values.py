@@ -28,7 +28,10 @@ def blank(words: Any) -> Any:
 
 
 def filled(words: Any, number: int) -> Any:
-    """Return the arguments, with each tensor replaced by one of the same layout of one number."""
+    """Return the arguments, with every number in their tensors replaced by `number`.
+
+    Shapes and strides stay the same.
+    """
 
     def like(held: torch.Tensor) -> torch.Tensor:
         sides = zip(held.size(), held.stride(), strict=True)
@@ -49,9 +52,9 @@ def is_done(operation: Any, args: Any, named: Any) -> bool:
 
 
 def zeros_of(shapes: Any, words: Any) -> Any:
-    """Return zeros of these shapes.
+    """Return zeros of these shapes, as the result of an operation that failed.
 
-    In autograd they depend on the inputs, with zero gradient.
+    In autograd the zeros depend on the inputs, with zero gradient.
     """
     given: list[torch.Tensor] = []
     _each(given.append, words)

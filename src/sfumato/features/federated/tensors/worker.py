@@ -1,4 +1,4 @@
-"""The interface of a worker: it holds tensors that it is sent, and computes with them."""
+"""The interface of a worker: it holds tensors that are sent to it, and computes with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TABLE: Final = "table:"
 
 
 class Worker(ABC):
-    """A named place that computes with the tensors that it holds."""
+    """A named worker that holds tensors and computes with them: a site, or in this process."""
 
     id: str
 
@@ -83,7 +83,7 @@ class Worker(ABC):
         return len(self.objects()) - len(self.tables)
 
     def search(self, *tags: str | Sequence[str]) -> list[RemoteTensor]:
-        """Return references to all objects with every tag; losing a reference deletes nothing."""
+        """Return references to all objects that have every tag; losing one deletes no object."""
         from sfumato.features.federated.tensors.remote_tensor import remote
 
         words = [word for one in tags for word in ([one] if isinstance(one, str) else one)]
@@ -114,5 +114,5 @@ class Ref:
             self.worker.drop(self.key)
 
     def word(self) -> Reference:
-        """Return the object's reference for a message."""
+        """Return the object's key in the form that messages to the worker use."""
         return Reference(self.key)

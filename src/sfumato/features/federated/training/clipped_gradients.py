@@ -128,7 +128,10 @@ def _places(layer: Any, into: Any, back: Any) -> tuple[Any, Any]:
 
 
 def _pairs(places: Any, backs: Any) -> Any:
-    """Return the squared norms of sums over positions of outer products."""
+    """Return, for each row, the squared norm of its gradient of the weights.
+
+    The gradient is a sum over the row's positions of outer products.
+    """
     count, ins, outs = places.shape[1], places.shape[2], backs.shape[2]
     if count == 1:
         return _squared(places).sum(1) * _squared(backs).sum(1)
@@ -141,12 +144,15 @@ def _pairs(places: Any, backs: Any) -> Any:
 
 
 def _lengths(many: Any) -> Any:
-    """Return the norm of the numbers at each position, with LEAST added for each number."""
+    """Return the norm of the numbers at each position, never too low by underflow.
+
+    LEAST is added to the square for each number.
+    """
     return _squared(many).sqrt()
 
 
 def _squared(many: Any) -> Any:
-    """Return squared norms. LEAST is added for each number, so that underflow never lowers them."""
+    """Return the squared norm at each position; LEAST per number offsets any underflow."""
     return many.square().sum(2) + many.shape[2] * LEAST
 
 
@@ -234,10 +240,11 @@ def _gradient(model: Any, row: Any, target: Any, loss: str) -> Numbers:
 
 
 def clipped_parts(model: Any, data: Any, target: Any, loss: str, clip: float) -> list[Any]:
-    """Return the clipped sum per parameter, in the model's own dtype.
+    """Return, for each parameter, the sum of the rows' clipped gradients.
 
-    The model is a sequence of layers of a closed list (`layers.py`). Rows with a non-finite
-    gradient add nothing. No failure depends on a row's values or on the number of rows.
+    The sums have the model's own dtype. The model is a sequence of layers of a closed list
+    (`layers.py`). Rows with a non-finite gradient add nothing. No failure depends on a row's values
+    or on the number of rows.
     """
     # compute on a row of zeros, so that a shape mismatch fails as it does with rows
     if len(data) == 0:
@@ -318,7 +325,7 @@ def _kept(into: Any, back: Any, scale: Any, whole: Any) -> tuple[Any, Any]:
 
 
 def _rows_at_once(model: Any) -> int:
-    """Return the number of rows per batch for materialised gradients.
+    """Return how many rows to process at once where per-row gradients are materialised.
 
     Returns 0 if no layer needs materialised gradients.
     """

@@ -39,7 +39,7 @@ MAX_DELTA: Final = 0.01
 
 @dataclass(frozen=True)
 class Round:
-    """The result of one round: its number and the sites in its sum."""
+    """The result of one training round: its number, and the sites in its sum."""
 
     number: int
     sites: tuple[str, ...]
@@ -47,7 +47,10 @@ class Round:
 
 @dataclass(frozen=True)
 class Federation:
-    """Sites that know each other's keys, and their convener. Made by `federate`."""
+    """Training sites in this process, which know each other's keys, and their convener.
+
+    `federate` makes a federation.
+    """
 
     workers: Mapping[str, VirtualWorker]
     convener: Ed25519PrivateKey
@@ -89,7 +92,7 @@ class Federation:
         return model
 
     def plan(self, size: int, rounds: int, clip: float) -> NoisySum:
-        """Return the noisy sum of each round. `rounds` such rounds together use up the budget."""
+        """Return grid and noise of the sum in each round; all rounds together use up the budget."""
         if size == 0:
             raise malformed("the model has no parameters to train")
         steps = STEPS_OF_ROOT * (math.isqrt(size - 1) + 1)
@@ -101,7 +104,7 @@ class Federation:
             floor=self.floor,
             colluders=self.colluders,
             epsilon=self.epsilon,
-            delta=self.delta * Fraction(99, 100) / len(ORDERS),  # as sites count it: Trainee._cost
+            delta=self.delta * Fraction(99, 100) / len(ORDERS),  # as in TrainingSite._cost
             rounds=count("rounds", rounds, 1, MAX_ROUNDS),
             moves=1,
         )

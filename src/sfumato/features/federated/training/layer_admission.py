@@ -28,7 +28,7 @@ SEQUENCES: Final = (Conv1d, POOLS["avgpool1d"], POOLS["maxpool1d"])
 
 
 def check(model: Any) -> list[Any]:
-    """Return all layers in order; refuse a layer that mixes rows or overwrites its input."""
+    """Return all layers of a model in order; refuse one that mixes rows or overwrites its input."""
     layers = list(flat(model))
     for place, layer in enumerate(layers):
         if not any(is_kind(layer, kind) for kind in KINDS) or getattr(layer, "inplace", False):

@@ -107,13 +107,13 @@ INSTEAD: Final = {  # advice in the refusal of a layer
 
 
 def words_of(model: Any) -> tuple[Words, ...]:
-    """Encode a Sequential of supported layers; refuse any other model."""
+    """Encode a Sequential of supported layers as names and numbers; refuse any other model."""
     layers = list(flat(model))
     return tuple(_words_at(place, layers) for place in range(len(layers)))
 
 
 def made_of(words: Sequence[Any]) -> torch.nn.Sequential:
-    """Decode a model layer by layer, or refuse."""
+    """Build a Sequential from its encoding as names and numbers; refuse an invalid one."""
     layers: list[torch.nn.Module] = []
     for one in words:
         match one:
@@ -138,7 +138,10 @@ def flat(model: Any) -> Iterator[Any]:
 
 
 def is_kind(layer: Any, kind: Any) -> bool:
-    """Return True if the layer's forward is that of `kind`; sendable layers are subclasses."""
+    """Return True if the layer is a `kind` and has its unchanged `forward`.
+
+    Sendable layers are subclasses, so the types may differ.
+    """
     return isinstance(layer, kind) and type(layer).forward is kind.forward
 
 
@@ -157,7 +160,7 @@ def refused(layer: Any) -> Refused:
 
 
 def _words_at(place: int, layers: list[Any]) -> Words:
-    """Encode one layer of the model.
+    """Encode the layer at `place` of the model, as names and numbers.
 
     The layer may repeat an earlier layer, or share an earlier layer's weights.
     """
@@ -176,7 +179,7 @@ def _words_at(place: int, layers: list[Any]) -> Words:
 
 
 def words_alone(layer: Any) -> Words:
-    """Encode one layer; refuse an unsupported layer, a hook, or a non-default setting."""
+    """Encode one layer as names and numbers; refuse an unsupported layer or setting, or a hook."""
     words = _words(layer)
     is_hooked = layer._forward_hooks or layer._forward_pre_hooks
     if words and not is_hooked and any(is_kind(layer, kind) for kind in KINDS):
@@ -188,7 +191,7 @@ def words_alone(layer: Any) -> Words:
 
 
 def _words(layer: Any) -> Words:
-    """Return the encoding of a layer; empty for an unsupported one."""
+    """Return the encoding of a layer as names and numbers; empty for an unsupported one."""
     if isinstance(layer, LEARNT):
         bare = () if getattr(layer, "bias", layer) is not None else ("bare",)
         return (*bare, *_learnt_words(layer))
@@ -329,7 +332,7 @@ def _normed(words: Words) -> torch.nn.Module | None:
 
 
 def _made(kind: Callable[..., torch.nn.Module], *numbers: Any) -> torch.nn.Module | None:
-    """Return the layer, or None if these arguments do not build it."""
+    """Build a layer of this kind; return None if the arguments do not fit."""
     try:
         return kind(*numbers)
     except (TypeError, ValueError, AssertionError):

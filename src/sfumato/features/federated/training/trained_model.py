@@ -42,7 +42,7 @@ class Scale:
     def entry(self, value: Any) -> float:
         """Return the position of a value among the keys, scaled to 0..1.
 
-        Without keys, it is the same as `place`.
+        Without keys, the result is the same as that of `place`.
         """
         if not self.keys:
             return self.place(value)
@@ -52,7 +52,7 @@ class Scale:
         return same[0] / max(1, len(self.keys) - 1)
 
     def keyed(self, place: int) -> Any:
-        """Return the key of a class number. Without keys, return the value."""
+        """Return the key, or without keys the value, that a class number stands for."""
         if self.keys:
             return self.keys[place]
         value = self.lower + place * self.step
@@ -145,7 +145,7 @@ class TrainedModel:
 
 
 def scale_of(name: str, column: Mapping[str, Any]) -> Scale:
-    """Return the scale of a card's column."""
+    """Return the public scale of a column: the bounds, step and keys on its data card."""
     if column.get("type") == "boolean":
         return Scale(name, keys=(False, True))
     low, high, step = (_or(column.get(key), given) for key, given in _BOUNDS)

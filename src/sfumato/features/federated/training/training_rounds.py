@@ -76,7 +76,7 @@ class TrainingSettings:
     embed: Mapping[str, int] = field(default_factory=dict)  # embedded columns and their widths
 
     def lesson(self, name: str) -> Json:
-        """Return the training task, the part of the course that every site signs."""
+        """Return the settings that every site signs, as the training task named `name`."""
         return {
             "name": name,
             "features": list(self.features),
@@ -97,7 +97,7 @@ class TrainingSettings:
         }
 
     def opening(self) -> Json:
-        """Return the settings of the convolutions and embeddings, if any."""
+        """Return the settings of convolutions and embeddings, empty if there are none."""
         said: Json = {}
         if self.image or self.conv:
             said |= {"image": _listed(self.image), "conv": _listed(self.conv)}
@@ -124,7 +124,7 @@ class Step:
 def train(
     convener: Convener, course: TrainingSettings, heard: Callable[[Step], None] = lambda _: None
 ) -> TrainedModel:
-    """Train the course's rounds, and return the model after the last round with a sum.
+    """Train a model over the sites; return it after the last round that had a sum.
 
     Each site is charged for the whole training run in the first round that it joins. If no round
     has had a sum, the failure is raised.
@@ -254,13 +254,13 @@ class _Pupil:
         self.flat = moved.astype("<f4").astype(np.float64)
 
     def step(self, number: int, failed: Refused | None) -> Step:
-        """Return the result of a round."""
+        """Return the result of a round: its number, sites, model and any failure."""
         sites = self.last.collector.survivors if self.last and failed is None else ()
         out = {} if self.last is None else {n: one.code for n, one in self.last.gone.items()}
         return Step(number, sites, out, self.model(failed), failed)
 
     def model(self, stopped: Refused | None) -> TrainedModel:
-        """Return the model with its card."""
+        """Return the trained model with its card: guarantee, price, settings and payments."""
         said = majority_reply(self.priced, min(self.priced))
         card: Json = {
             "guarantee": "central-dp",
@@ -308,7 +308,7 @@ def first_weights(network: Network, name: str) -> Numbers:
 
 
 def _network(convener: Convener, course: TrainingSettings) -> tuple[Network, tuple[Scale, ...]]:
-    """Return the network for the course, and the scales of its columns from the sites' cards."""
+    """Return the network for these settings, and its columns' scales from the sites' cards."""
     scales = _scales(convener, course)
     target = scales[-1]
     outs = target.entries if course.loss == CLASSES else 1
@@ -319,7 +319,7 @@ def _network(convener: Convener, course: TrainingSettings) -> tuple[Network, tup
 
 
 def _scales(convener: Convener, course: TrainingSettings) -> tuple[Scale, ...]:
-    """Return the column scales of most sites' cards; more sites must agree than may collude."""
+    """Return the column scales on most sites' cards; more sites must agree than may collude."""
     cards = convener.call_all("card", {"data_set": course.data_set})
     read = [one for card in cards.values() if (one := _scales_in(card, course)) is not None]
     told = Counter(json.dumps([scale_json(scale) for scale in one], default=str) for one in read)
@@ -363,7 +363,7 @@ def _unit_in(said: Json) -> object:
 
 
 def _unit(priced: Mapping[str, Json]) -> float:
-    """Return the value of one grid step of the sum; refuse if the sites disagree."""
+    """Return the real value of one integer step of the sum; refuse if the sites disagree."""
     said = {str(_unit_in(one)) for one in priced.values()}
     if len(said) > 1:
         raise Refused(
@@ -375,7 +375,7 @@ def _unit(priced: Mapping[str, Json]) -> float:
 
 
 def _plain(course: TrainingSettings) -> Json:
-    """Return the course as JSON."""
+    """Return the training settings as JSON, for the model's card."""
     said = course.lesson("")
     del said["name"]
     more = {"local_rate": course.local_rate, "rate": course.rate}

@@ -59,12 +59,12 @@ class SiteTask:
     loss: str
 
     def words(self) -> dict[str, Any]:
-        """Return the task as a message."""
+        """Return the task's fields as a dictionary, for a message."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 class TrainingSite:
-    """One site over all rounds; holds the charges and the current round."""
+    """One training site in this process: its tables, its charges and its current round."""
 
     def __init__(self, tables: Mapping[str, torch.Tensor], offer: SiteLimits) -> None:
         if any(held.dim() == 0 or len(held) > offer.people for held in tables.values()):
@@ -124,7 +124,10 @@ class TrainingSite:
             raise malformed("it has no such tables")
 
     def _charge(self, plan: NoisySum) -> None:
-        """Charge a round, or refuse it; the cap covers all rounds, chosen adaptively."""
+        """Charge a round, or refuse it if the total would exceed the owner's cap on epsilon.
+
+        The cap covers all rounds together, also if each is chosen after the last one.
+        """
         cost = self._cost([*self._charged, plan])
         if cost is None or cost > self._offer.epsilon:
             said = "an unbounded epsilon, because its delta is used up"
@@ -138,11 +141,10 @@ class TrainingSite:
         self._charged.append(plan)
 
     def _cost(self, plans: list[NoisySum]) -> Fraction | None:
-        """Return the epsilon of adaptively chosen rounds, or None if it is too large.
+        """Return the epsilon of adaptively chosen rounds, or None if their failures use up delta.
 
-        It is None if the failure probability of the rounds exceeds what delta allows at that
-        epsilon. Each Rényi order gets its own share of delta. A filter at a fixed order holds for
-        adaptive rounds, and the order is chosen afterwards (soundness rule 3).
+        Each Rényi order gets its own share of delta. A filter at a fixed order holds for adaptive
+        rounds, and the order is chosen afterwards (soundness rule 3).
         """
         if not plans:
             return Fraction(0)
@@ -156,10 +158,10 @@ class TrainingSite:
         )
 
     def _sum(self, model: torch.nn.Module, plan: NoisySum, lesson: SiteTask) -> np.ndarray:
-        """Return minus the sum of the rows' clipped gradients, which is the model's update.
+        """Return the model's update: minus the sum of the rows' clipped gradients.
 
-        It is exact, in whole grid steps. So one person changes it by at most the sensitivity that
-        the price assumes, for any weights.
+        The sum is exact, in whole grid steps. So one person changes it by at most the sensitivity
+        that the price assumes, for any weights.
         """
         data, target, grid = self._tables[lesson.data], self._tables[lesson.target], plan.grid
         if not isinstance(grid, PeopleGrid):
@@ -198,7 +200,7 @@ def _model(lesson: SiteTask, weights: list[Any]) -> torch.nn.Module:
 
 
 def sum_words(plan: NoisySum) -> dict[str, Any]:
-    """Return the parameters of the noisy sum as a message."""
+    """Return the parameters of the noisy sum as a dictionary, for a message."""
     return {
         "clip": str(plan.grid.clip),
         "steps": plan.grid.steps,
