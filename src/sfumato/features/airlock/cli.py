@@ -45,7 +45,7 @@ def airlock() -> None:
 )
 @command
 def submit(shell: Shell, data_set: str, program: str, **given: Any) -> None:
-    """Submit PROGRAM; once the owner allows it, it runs as `PROGRAM INPUT OUTPUT group`."""
+    """Submit PROGRAM, which the owner then runs as `PROGRAM INPUT OUTPUT group`."""
     body: Json = {
         "data_set": data_set,
         "source": text_of(program),
@@ -144,7 +144,7 @@ def vote(shell: Shell, request: str, **said: Any) -> None:
 )
 @command
 def edit(shell: Shell, request: str, path: str, file: str | None) -> None:
-    """Remove or replace the file PATH; all earlier votes are deleted."""
+    """Remove or replace the file PATH under review; earlier approvals become void."""
     import base64
 
     body: Json = {"request": request, "path": path}

@@ -258,7 +258,7 @@ class DataSetAirlock:
         return self._act("decline", request)
 
     def withdraw(self, request: str) -> Json:
-        """Withdraw a request of your own.
+        """Withdraw your own airlock request while it is open.
 
         Args:
             request: The id of the request.

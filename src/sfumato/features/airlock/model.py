@@ -318,7 +318,7 @@ def changed() -> Refused:
 
 @dataclass(frozen=True)
 class DraftFiles:
-    """A draft under review: files by path, and our own counts of the real rows; all private."""
+    """A draft: the files under review, and our own measurements of the real rows; private."""
 
     nonce: str  # makes the seal safe to show to people who may not see the files
     files: Mapping[str, bytes]
@@ -349,7 +349,10 @@ class AirlockStore(Protocol):
         ...
 
     def of(self, people: str) -> tuple[Request, ...]:
-        """Return all requests about a people domain (the same people), the newest first."""
+        """Return all requests about a people domain, the newest first.
+
+        A people domain is all data sets about the same people.
+        """
         ...
 
     def all(self) -> tuple[Request, ...]:
@@ -362,7 +365,7 @@ class AirlockStore(Protocol):
 
 
 class AirlockFiles(Protocol):
-    """A store of drafts in a private folder of the vault.
+    """A store of drafts (files under review) in a private folder of the vault.
 
     Only the airlock's release (guarantees/reviewed.py) opens a draft.
     """

@@ -82,7 +82,7 @@ def _votes(one: Request) -> Json:
 
 
 def closed() -> Refused:
-    """Return the refusal for a data set whose card has no airlock."""
+    """Return the refusal for a data set whose card allows no release without noise."""
     return Refused(
         "airlock-closed",
         "The data set's card allows no release without noise.",

@@ -62,7 +62,10 @@ class SqlAirlock:
         return Request.of_text(rows[0][0]) if rows else None
 
     def of(self, people: str) -> tuple[Request, ...]:
-        """Return all requests about a people domain (the same people), the newest first."""
+        """Return all requests about a people domain, the newest first.
+
+        A people domain is all data sets about the same people.
+        """
         sql = "SELECT body FROM airlock WHERE people = ? ORDER BY made_at DESC, id"
         return tuple(Request.of_text(body) for (body,) in self._records.rows(sql, (people,)))
 

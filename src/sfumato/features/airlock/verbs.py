@@ -34,7 +34,7 @@ class Services(Protocol):
 
     @property
     def airlock(self) -> Airlock:
-        """Return the airlock service."""
+        """Return the service of the airlock (output checking)."""
         ...
 
 

@@ -233,8 +233,8 @@ class Convener:
     def _check_left(self, left: Any, gone: Mapping[str, Refused]) -> None:
         """Refuse if fewer sites than the floor are left.
 
-        If all left-out sites refuse with the same code, the refusal has that code. Its cause lists
-        their reasons.
+        If all left-out sites refuse with the same code, the refusal has that code. The cause of the
+        refusal lists the sites' reasons.
         """
         if len(left) >= self.agreement.floor:
             return

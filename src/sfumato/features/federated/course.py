@@ -94,7 +94,7 @@ def __getattr__(name: str) -> NoReturn:
 class TorchHook:
     """Stand in for PySyft's TorchHook: provide the local worker, and refuse plain PyTorch.
 
-    It patches nothing.
+    The hook patches nothing in PyTorch.
     """
 
     def __init__(self, torch: object = None, **_: object) -> None:

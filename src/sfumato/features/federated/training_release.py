@@ -96,7 +96,7 @@ def can_train(door: TrainDoor, order: TrainOrder) -> None:
 
 
 def price_of_training(door: TrainDoor, card: Card, asker: Asker, plan: TrainPlan) -> Json:
-    """Return the price of a training run here and whether it fits; spends nothing."""
+    """Return the price of a training run at this site and whether it fits; spends nothing."""
     accounts = accounts_paying(door.ledger, card, asker)
     debt = privacy_cost(plan.event)
     after = spent_in_all(accounts[0]) + debt

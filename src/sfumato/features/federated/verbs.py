@@ -96,7 +96,7 @@ def join_federation(services: Services, caller: Caller, asked: JoinFederation) -
     refusals=("anchor-missing", "federation-unknown", "ledger-frozen", "unknown-data-set"),
 )  # fmt: skip
 def leave_federation(services: Services, caller: Caller, asked: OneFederation) -> Json:
-    """Take no further part in a federation's sums."""
+    """Leave a federation: the data set takes part in no further sums there."""
     return services.sites.leave(caller, asked.data_set, asked.federation)
 
 
@@ -154,7 +154,7 @@ def tensor_call(services: Services, caller: Caller, asked: TensorCall) -> Json:
     refusals=(*_TENSORS, "unknown-data-set"),
 )  # fmt: skip
 def tensor_table(services: Services, caller: Caller, asked: TensorTable) -> Json:
-    """Tell this token's own process the declared shape of a table; no row is read."""
+    """Declare the shape of a table, from its card, to the token's own process; no row is read."""
     return _encoded({"message": services.sites.table(caller, asked.data_set, asked)})
 
 

@@ -158,7 +158,7 @@ class Plan:
 
     @cached_property
     def noise(self) -> NoisySum | None:
-        """Return the noisy sum, or None if the schedule has no noise."""
+        """Return the noise and grid of a round's sum, or None if the schedule has no noise."""
         epsilon, delta = self.schedule.epsilon, self.schedule.delta
         if epsilon is None or delta is None:
             return None

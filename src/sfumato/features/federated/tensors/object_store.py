@@ -99,7 +99,7 @@ class Store:
         self.last = 0  # the number of the newest object
 
     def declare(self, name: str, shape: torch.Tensor) -> None:
-        """Add a table as a shape without values."""
+        """Add a table by its shape alone, without values."""
         self._tables[TABLE + name] = shape
 
     def bytes_held(self) -> int:
@@ -217,7 +217,8 @@ class Store:
     def _find(self, key: str) -> torch.Tensor:
         """Return the object or table with this key.
 
-        After a table, the store counts as touched: later results may depend on its values.
+        If the key is of a table, the store counts as touched: later results may depend on its
+        values.
         """
         self.is_touched |= key in self._tables
         found = self._tables.get(key, self._objects.get(key))
@@ -275,7 +276,7 @@ class Store:
         raise malformed("the operation returns no tensor")
 
     def _write(self, operation: Any, args: Any, named: Any, is_free: bool) -> Any:
-        """Write to an object in place.
+        """Run an in-place operation on an object; refuse to write to a table.
 
         If an input may depend on a table, no tensor that shares the memory can be fetched any more.
         """
@@ -296,7 +297,7 @@ class Store:
         return _memory(held) in {_memory(table) for table in self._tables.values()}
 
     def _backward(self, key: str, args: Any, named: Any) -> None:
-        """Compute gradients.
+        """Run `backward` on an object, so that the tensors it was computed from get gradients.
 
         If a table was used before, memory that holds gradients can no longer be fetched. A gradient
         may be a view of the gradient that the caller passed, so that argument is copied.
@@ -314,11 +315,11 @@ class Store:
         self._free -= {key for key in self._free if _memory(self._objects[key]) in memories}
 
     def _computed(self, operation: Any, args: Any, named: Any) -> Any:
-        """Return an operation's result.
+        """Run an operation so that neither its output shape nor a failure reveals a table's values.
 
-        Refuse an operation whose output shape could depend on values.
+        PyTorch accepts a one-element tensor as a size, so a table's value could become a shape. An
+        operation whose output shape could depend on values is refused.
 
-        PyTorch accepts a one-element tensor as a size, so a table's value could become a shape.
         Some operations fail on certain values (class labels, integer division by zero). A failure
         would reveal those values. So an operation that works on some values of these shapes returns
         zeros if it fails on the real ones.
@@ -336,10 +337,7 @@ class Store:
         return zeros_of(shapes, (args, named))
 
     def _run(self, operation: Any, args: Any, named: Any) -> Any:
-        """Return an operation's result.
-
-        If it fails, the refusal states the reason only while no table was used.
-        """
+        """Run an operation; refuse if it fails, with the reason only while no table was used."""
         try:
             return operation(*args, **named)
         except FAILURES as wrong:

@@ -108,7 +108,7 @@ class RemoteTensor(torch.Tensor):
         raise not_here(self, name, {**INSTEAD, **OF_POINTERS})
 
     def get(self, user: object = None, reason: str = "") -> Any:  # Any: LocalTensor or parameter
-        """Fetch the values; the worker deletes them.
+        """Fetch the values to this process; the worker deletes them.
 
         A sent tensor comes back with its gradient, unless the gradient depends on the site's
         tables.
@@ -241,7 +241,7 @@ def call(said: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
 def not_here(held: object, name: str, instead: Mapping[str, str]) -> Exception:
     """Return the error for a missing attribute.
 
-    It is a refusal that names the replacement if there is one, else an AttributeError.
+    The error is a refusal that names the replacement if there is one, else an AttributeError.
     """
     if name not in instead:
         return AttributeError(f"{type(held).__name__!r} object has no attribute {name!r}")

@@ -65,7 +65,7 @@ class Uncompared:
 
     @classmethod
     def __torch_function__(cls, *_: object, **__: object) -> NoReturn:
-        """Refuse PyTorch functions."""
+        """Refuse PyTorch functions, which do not take shared or fixed-point numbers."""
         raise refused(
             "functions of PyTorch do not take shared or fixed-precision numbers; write + - * "
             "between two of them, and x.fix_precision() of a tensor first"
@@ -77,7 +77,7 @@ Fixable: TypeAlias = "FixedTensor | float"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FixedTensor(Uncompared):
-    """Fixed-point numbers: integers with a number of decimal places."""
+    """A tensor of fixed-point numbers: integers that stand for decimals with `places` places."""
 
     child: LocalTensor
     places: int
@@ -87,7 +87,7 @@ class FixedTensor(Uncompared):
 
     @property
     def shape(self) -> torch.Size:
-        """Return the shape."""
+        """Return the shape of the tensor."""
         return self.child.shape
 
     def float_precision(self) -> LocalTensor:
@@ -129,7 +129,7 @@ class FixedTensor(Uncompared):
     __matmul__ = Uncompared._refuse
 
     def sum(self) -> FixedTensor:
-        """Return the sum of all numbers."""
+        """Return the sum of all numbers in the tensor."""
         _check_size(_size(self.child) * max(self.shape.numel(), 1))
         return replace(self, child=local(self.child.sum()))
 
@@ -149,7 +149,7 @@ class FixedTensor(Uncompared):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SharedTensor(Uncompared):
-    """Secret-shared numbers: one share of each number at each worker."""
+    """A secret-shared tensor: each worker holds one random-looking share of every number."""
 
     parts: tuple[RemoteTensor, ...]
     places: int | None  # decimal places; None for integers
@@ -171,7 +171,7 @@ class SharedTensor(Uncompared):
 
     @property
     def shape(self) -> torch.Size:
-        """Return the shape."""
+        """Return the shape of the tensor."""
         return self.parts[0].shape
 
     def get(self) -> Any:  # Any: a LocalTensor, or a FixedTensor with places
@@ -222,7 +222,7 @@ class SharedTensor(Uncompared):
         return whole, places
 
     def _raised(self, places: int) -> SharedTensor:
-        """Return the same numbers with this number of decimal places."""
+        """Return the same shared numbers with this larger number of decimal places."""
         if places == _places(self):
             return self
         more: int = 10 ** (places - _places(self))
@@ -256,7 +256,7 @@ class SharedTensor(Uncompared):
         return SharedTensor(parts, one.places, one.most + two.most)
 
     def _product(self, how: Callable[..., Any], other: SharedTensor, terms: int) -> SharedTensor:
-        """Multiply by means of a Beaver triple.
+        """Multiply two secret-shared tensors by means of a Beaver triple.
 
         Only numbers under uniform random masks are opened.
         """
@@ -277,7 +277,7 @@ class SharedTensor(Uncompared):
 
 
 def fixed(held: torch.Tensor, places: int) -> FixedTensor:
-    """Round the numbers to this number of decimal places."""
+    """Convert a tensor to fixed-point numbers, rounded to this number of decimal places."""
     if not 0 <= places <= 15:  # digits of a double
         raise refused("a fixed precision must have 0 to 15 decimal places")
     if held.dtype in WHOLE:  # a double cannot hold every int64
@@ -293,7 +293,7 @@ def fixed(held: torch.Tensor, places: int) -> FixedTensor:
 def shared(
     whole: torch.Tensor, workers: tuple[Worker, ...], places: int | None = None
 ) -> SharedTensor:
-    """Secret-share integers among the workers."""
+    """Split integers into random shares, one share at each worker."""
     if whole.dtype not in WHOLE:
         raise refused("only whole numbers can be shared; write x.fix_precision().share(...)")
     if len({id(worker) for worker in workers}) != len(workers) or len(workers) < 2:
@@ -310,7 +310,7 @@ def _split(held: torch.Tensor, workers: tuple[Worker, ...]) -> list[RemoteTensor
 
 
 def _uniform(shape: torch.Size) -> torch.Tensor:
-    """Return uniformly random 64-bit integers."""
+    """Return a tensor of uniformly random 64-bit integers."""
     many = shape.numel()
     drawn = bytearray(_DICE.draw(8 * many))
     flat = torch.frombuffer(drawn, dtype=torch.int64) if many else torch.empty(0).long()
@@ -322,7 +322,7 @@ def _opened(one: SharedTensor) -> LocalTensor:
 
 
 def _masked(one: SharedTensor, mask: torch.Tensor) -> torch.Tensor:
-    """Open the numbers minus a mask, and return them. No worker knows the mask.
+    """Return the secret-shared numbers minus a random mask that no worker knows.
 
     The workers keep their shares.
     """
@@ -336,7 +336,7 @@ def _places(one: SharedTensor) -> int:
 
 
 def _size(held: torch.Tensor) -> int:
-    """Return the largest absolute value."""
+    """Return the largest absolute value in a tensor of integers, 0 for an empty tensor."""
     return max(-int(held.min()), int(held.max())) if held.numel() else 0
 
 

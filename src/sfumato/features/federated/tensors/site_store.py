@@ -34,7 +34,7 @@ class Source:
     is_one: bool = False  # a single column (1-d), not a one-column table
 
     def words(self) -> dict[str, Any]:
-        """Return the source as a message."""
+        """Return the table, the columns and the reduction as a dictionary, for a message."""
         columns, is_one = list(self.columns), self.is_one
         return {"table": self.table, "columns": columns, "how": self.how, "is_one": is_one}
 

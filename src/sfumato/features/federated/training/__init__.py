@@ -1,1 +1,1 @@
-"""DP-SGD over sites: layers, clipped gradients, rounds."""
+"""Training over sites by DP-SGD or DP-FedAvg: layers, clipped gradients, and rounds."""

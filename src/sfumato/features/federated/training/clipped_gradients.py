@@ -198,8 +198,8 @@ MADE_AT_ONCE: Final = 1 << 24  # the most numbers in the per-person gradients th
 def clipped_sum(model: Any, data: Any, target: Any, loss: str, clip: float) -> np.ndarray:
     """Return the sum of the rows' gradients, each clipped to norm `clip`; a row is a person.
 
-    Uses doubles: by rounding, one person changes the part of the others by less than half a grid
-    step.
+    Uses doubles: through rounding, one person changes the sum of the others by less than half a
+    grid step.
     """
     whole, rows = model.double(), data.double()
     at_once = _rows_at_once(whole) or max(len(rows), 1)
@@ -312,10 +312,7 @@ def _added(each: Any, scale: Any, whole: Any) -> Any:
 
 
 def _kept(into: Any, back: Any, scale: Any, whole: Any) -> tuple[Any, Any]:
-    """Return the input and the scaled output gradient.
-
-    Both are zero in rows whose norm is not finite.
-    """
+    """Return a layer's input and scaled output gradient, zero in rows without a finite norm."""
     scaled = back * _beside(scale, back)
     if bool(whole.all()):
         return into, scaled

@@ -1,8 +1,8 @@
 """A training site in this process: the owner's limits, the price of each round, the masked update.
 
-Only this site's masked part of a secure sum leaves, with its share of the noise. The price is
-charged before a row is read. Charges are kept in memory here. A site over HTTP keeps them in its
-vault's ledger (features/federated/training_release.py).
+Only this site's masked update leaves, with its share of the noise. The price is charged before a
+row is read. Charges are kept in memory here. A site over HTTP keeps them in its vault's ledger
+(features/federated/training_release.py).
 """
 
 from __future__ import annotations
