@@ -154,7 +154,7 @@ class Transaction:
         self._database.execute("INSERT INTO nonces VALUES (?)", (nonce,))
 
     def check_chargeable(self, plan: Plan, number: int) -> None:
-        """Refuse a round above the owner's limits, or with a number that was used already."""
+        """Refuse a round above the owner's limits, or with an unknown or used number."""
         schedule = plan.schedule
         if not 1 <= number <= schedule.rounds:
             raise not_trusted("the schedule has no round of that number")

@@ -74,7 +74,7 @@ class Part:
     def mask(
         self, nonce: bytes, message: bytes, task: str, update: Callable[[], Numbers | None]
     ) -> bytes:
-        """Charge the site, compute the update, and return it clipped, noisy and masked.
+        """Charge the site, compute the update, clip it, add any noise, and return it masked.
 
         The charge comes before the update is computed. The app may fail or return invalid numbers,
         and a failure can depend on a row. So a site of a private sum then sends noise only.
