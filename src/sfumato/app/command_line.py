@@ -19,7 +19,7 @@ from sfumato.dp.refusal import Refused
 
 
 def main() -> int:
-    """Run the command line."""
+    """Run the `sfumato` command with this process's arguments; return its exit code."""
     return run(sys.argv[1:], CommandLine())
 
 
@@ -55,7 +55,7 @@ def _of(module: str, name: str) -> Callable[..., Any]:  # Any: any function
 
 
 class CommandLine:
-    """The app as the command line uses it; each method imports its module when called."""
+    """The app's functions for the command line; each imports its module only when called."""
 
     create: Final = staticmethod(_of("app.vault", "create"))
     open: Final = staticmethod(_of("app.vault", "open"))

@@ -1,4 +1,4 @@
-"""`sfumato doctor`: check each part by really starting it, in a temporary place."""
+"""`sfumato doctor`: check what is installed, and start engine, ledger and sandbox as a test."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Finding(NamedTuple):
-    """The result for one part: whether it is ok, what was found, and how to install it."""
+    """The result of one doctor check: whether it passed, what was found, and how to install it."""
 
     name: str
     is_well: bool
@@ -73,7 +73,7 @@ PACKAGES: Final[Mapping[str, str]] = {
 
 
 def checkup(folder: str | None) -> list[tuple[str, bool, str, str | None]]:
-    """Run all checks; return name, whether it is ok, the finding, and how to install it."""
+    """Run all doctor checks; return each one's name, success, finding and install command."""
     found = [
         _check_python(),
         _check_engine(),
@@ -89,7 +89,7 @@ def checkup(folder: str | None) -> list[tuple[str, bool, str, str | None]]:
 
 
 def _all_at_once(found: Sequence[Finding]) -> list[Finding]:
-    """Return one command that installs everything missing, as a list with at most one finding."""
+    """Return a finding with the command that installs all missing parts but Flower, if any."""
     wanted = [one.name for one in found if one.get is not None and one.name != FLEET]
     if not wanted:
         return []
@@ -108,9 +108,9 @@ def _all_at_once(found: Sequence[Finding]) -> list[Finding]:
 
 
 def _bringing(extra: str) -> str:
-    """Return the command that installs an extra.
+    """Return the command that installs an optional extra of the package, such as `plot`.
 
-    In a checkout, it installs into the checkout's own environment.
+    In a checkout, the command installs into the checkout's own environment.
     """
     return make_of(extra) if is_checkout() else pip_of(extra)
 
@@ -121,7 +121,7 @@ def _check_python() -> Finding:
 
 
 def _check_anchors() -> Finding:
-    """Check that the default folder for anchors of new vaults is writable."""
+    """Check that the default folder of anchors, which detect ledger rollbacks, is writable."""
     from sfumato.app.stores import default_anchor
 
     place = default_anchor("of-no-ledger").parent
@@ -152,7 +152,7 @@ def _check_engine() -> Finding:
 
 
 def _check_sqlite() -> Finding:
-    """Create and open a ledger; that refuses an old SQLite and settings that lose entries."""
+    """Create a temporary ledger; this fails with an old SQLite, or settings that lose entries."""
     with temporary_folder() as folder:
         try:
             create_ledger(folder / "ledger.sqlite", SystemClock(), SystemRandomSource()).close()
@@ -163,7 +163,7 @@ def _check_sqlite() -> Finding:
 
 
 def _check_environments() -> Finding:
-    """List the environments of programs, and what prevents adding more."""
+    """Count the package environments for submitted programs, and say what prevents adding more."""
     kept = Environments()
     try:
         says = f"{len(kept.all())} environments of programs, in {kept.root}"
@@ -179,7 +179,10 @@ def _check_environments() -> Finding:
 
 
 def _check_sandbox(folder: str | None) -> Finding:
-    """Start a sandbox, the vault's own if one is named; without one, programs are refused."""
+    """Start a sandbox for submitted programs, with the runtime of the vault if a folder is given.
+
+    Without a sandbox, submitted programs are refused.
+    """
     try:
         runtime = read_runtime(_settings(folder).get("sandbox"))
     except Refused as refused:
@@ -200,10 +203,7 @@ def _check_sandbox(folder: str | None) -> Finding:
 
 
 def _settings(folder: str | None) -> Mapping[str, object]:
-    """Return the vault's settings.
-
-    They are empty without a vault; another check reports that.
-    """
+    """Return a vault's settings, or {} without a readable vault, which another check reports."""
     try:
         return settings_of(Path(folder)) if folder else {}
     except Refused:
@@ -211,7 +211,7 @@ def _settings(folder: str | None) -> Mapping[str, object]:
 
 
 def _check_extra(extra: str) -> Finding:
-    """Report the purpose of an extra, and whether it is completely installed."""
+    """Report whether an optional extra of the package is fully installed, and what it is for."""
     missing, what = absent_packages(extra), FOR[extra]
     if missing:
         return Finding(
@@ -224,7 +224,7 @@ def _check_extra(extra: str) -> Finding:
 
 
 def _check_flower() -> Finding:
-    """Report whether Flower is installed; it is optional and not part of `_all_at_once`."""
+    """Report whether Flower (federated learning) is installed; `_all_at_once` leaves it out."""
     says = "sfumato's clipping, noise and secure aggregation in fleets that run Flower"
     if find_spec("flwr") is not None:
         return Finding(FLEET, True, says)
@@ -237,10 +237,10 @@ def _check_flower() -> Finding:
 
 
 def fleet() -> str:
-    """Return the command that installs Flower; its pins clash with those of `serve`.
+    """Return the command that installs Flower into a virtual environment of its own.
 
-    See docs/how-to/flower.md. A checkout is installed by its path, since an index may lack this
-    package or have another one of its name.
+    Flower's version pins clash with those of `serve`. See docs/how-to/flower.md. A checkout is
+    installed by its path, since an index may lack this package or have another one of its name.
     """
     what = f"{CHECKOUT if is_checkout() else 'sfumato'}[flower]"
     return f"python3 -m venv fleet && fleet/bin/pip install {shlex.quote(what)}"
@@ -266,10 +266,7 @@ def _check_vault(folder: Path) -> list[Finding]:
 
 
 def _check_its_engine(house: VaultServices) -> Finding:
-    """Start the vault's engine.
-
-    Report the forbidden actions that it permits.
-    """
+    """Test that the vault's database engine answers, and that it blocks all forbidden actions."""
     name = NAMES[house.engine_kind]
     try:
         found = house.engine.self_test()

@@ -36,9 +36,10 @@ _WRAPPED: Final = "at-rest"
 
 @dataclass(frozen=True)
 class Scratch:
-    """Temporary folders in memory. Their parent folder is checked again before each use.
+    """Temporary folders in memory, where an encrypted vault's rows may be in clear text.
 
-    A logout or a clean-up job may delete the parent folder, and another user may then create it.
+    The parent folder is checked again before each use. A logout or a clean-up job may delete it,
+    and another user may then create it.
     """
 
     root: Path
@@ -52,19 +53,19 @@ class Scratch:
 
 @dataclass(frozen=True)
 class VaultEncryption:
-    """The means to open an encrypted vault: its key, and its temporary folders in memory."""
+    """What it takes to open an encrypted vault: its key, and temporary folders in memory."""
 
     rest: AtRest = field(repr=False)
     drafts: Scratch
 
     @property
     def engine_scratch(self) -> MemoryScratch:
-        """Return the key and the temporary folders, for the engine."""
+        """Return the key and the in-memory folders with which the engine reads encrypted rows."""
         return MemoryScratch(self.rest.key, self.rest.draw, self.drafts)
 
 
 def check_sealable(engine: str | None, source: str, root: Path, dice: RandomSource) -> None:
-    """Refuse, before anything is created, a vault that cannot be encrypted.
+    """Refuse a vault that cannot be encrypted, before anything of it is created.
 
     If the owner's key is absent, it is created.
     """
@@ -89,7 +90,10 @@ def new_rest(root: Path, source: str, dice: RandomSource) -> AtRest:
 
 
 def sealing_of(root: Path, source: str | None) -> VaultEncryption | None:
-    """Return the means to open the vault, or None if it is not encrypted. Refuse a wrong key."""
+    """Return the key and folders that open an encrypted vault, or None if it is not encrypted.
+
+    A missing or wrong key is refused.
+    """
     if not settings_of(root).get(SETTING):
         if source:
             raise Refused(
@@ -114,7 +118,7 @@ def sealing_of(root: Path, source: str | None) -> VaultEncryption | None:
 
 
 def change_key(root: Path, old: str | None, new: str) -> None:
-    """Encrypt the vault's key with another key of the owner; create its file if it is absent."""
+    """Encrypt the vault's key with another key of the owner, which is created if it is absent."""
     sealing, dice = sealing_of(root, old), SystemRandomSource()
     if sealing is None:
         raise Refused(
@@ -147,7 +151,7 @@ def _unwrapped(root: Path, outer: AtRest) -> bytes:
 
 
 def scratch_of(root: Path) -> Path:
-    """Return the vault's private folder in memory.
+    """Return the vault's private folder in memory, and create it if it is absent.
 
     Refuse a folder on a disk, because rows must not be in clear text there.
     """

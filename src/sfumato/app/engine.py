@@ -1,6 +1,7 @@
-"""A vault's engine: chosen once at `init`, constructed whenever the vault is opened.
+"""A vault's database engine: chosen once at `init`, constructed whenever the vault is opened.
 
-`vault.json` has only its kind. Its address and secrets are in `keys/`.
+`vault.json` has only the engine's kind: DuckDB, PostgreSQL or Spark. Its address and secrets are in
+`keys/`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _NO_SALT: Final = bytes(32)  # a salt of zeros, because no rows are read while a
 
 
 class VaultEngine(Engine, StreamEngine, Protocol):
-    """The interface of every engine of a vault."""
+    """The interface that every database engine of a vault has: DuckDB, PostgreSQL and Spark."""
 
     def is_ready(self) -> bool:
         """Return True if a process for reading rows runs or can start. This reads no row."""
@@ -39,13 +40,13 @@ class VaultEngine(Engine, StreamEngine, Protocol):
 
 @dataclass(frozen=True)
 class Chosen:
-    """The engine that was chosen for a vault: its kind, and its private settings."""
+    """The database engine that was chosen for a new vault: its kind, and its private settings."""
 
     kind: str
     private: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def keep(self, root: Path) -> None:
-        """Write the private settings into `keys/`."""
+        """Write the engine's private settings, if it has any, into the vault's `keys/` folder."""
         if self.private:
             write_private(_file(root), json.dumps(self.private))
 

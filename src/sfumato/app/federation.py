@@ -57,7 +57,7 @@ def site_of(  # noqa: PLR0913, PLR0917  # the parts of a vault
     rooms: RoomLimits | None = None,
     rest: AtRest | None = None,
 ) -> SiteService:
-    """Return a vault's service as a site; with `rooms`, it also serves remote tensors."""
+    """Return a vault's federation service (a site); with `rooms`, it also serves remote tensors."""
     dice = SystemRandomSource()
 
     @cache
@@ -363,10 +363,7 @@ class Quantiles:
 
 
 class _Transport:
-    """The transport of a federation.
-
-    It offers the verbs of one vault, and asks several sites.
-    """
+    """The transport of a federation: it offers the verbs of one vault, and asks several sites."""
 
     def __init__(self, convener: Convener) -> None:
         self._convener = convener

@@ -1,7 +1,7 @@
-"""`sfumato serve`: a parent that starts the processes door (vault) and edge (HTTP).
+"""`sfumato serve`: a parent process that starts two children, door (vault) and edge (HTTP).
 
-It restarts them when they die, and holds the listening socket, so that no client is dropped when
-an edge dies. A child ends with its parent: it watches for the end of its standard input.
+The parent restarts them when they die, and holds the listening socket, so that no client is dropped
+when an edge dies. A child ends with its parent: it watches for the end of its standard input.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Serving:
 
 
 def check(serving: Serving) -> None:
-    """Refuse settings with which other machines would connect in clear text."""
+    """Refuse settings with which other machines would connect without encryption."""
     need("serve", *(("federated",) if serving.tensor_rooms else ()))
     from sfumato.server.http.security_headers import is_loopback
 
@@ -112,7 +112,7 @@ def check(serving: Serving) -> None:
 
 
 def proxy_networks(serving: Serving) -> tuple[Network, ...]:
-    """Parse the networks of the proxies, or refuse them."""
+    """Parse the networks from which the proxies connect; refuse an invalid or unlimited one."""
     if serving.proxies and not serving.is_behind_proxy:
         raise Refused(
             "serve-unsafe", "--proxy works only with --behind-proxy.", "Give both options."
@@ -131,7 +131,7 @@ def proxy_networks(serving: Serving) -> tuple[Network, ...]:
 
 
 def serve(serving: Serving, say: Callable[[str], None]) -> None:
-    """Serve until stopped; restart processes that die, and report it."""
+    """Serve a vault over HTTP until stopped; restart and report processes that die."""
     check(serving)
     listening = _bound(serving)
     port = int(listening.getsockname()[1])
@@ -181,7 +181,7 @@ def serve_lab(port: int, say: Callable[[str], None]) -> None:
 
 
 class _Supervisor:
-    """The parent process: it starts, watches and stops door and edge."""
+    """The parent process: it starts, watches and stops the door (vault) and the edge (HTTP)."""
 
     def __init__(
         self, serving: Serving, line: Path, listening: socket.socket, say: Callable[[str], None]
@@ -261,7 +261,7 @@ class _Supervisor:
 
 
 def _open_the_gate(edge: subprocess.Popen[bytes]) -> None:
-    """Tell the edge that the door is ready, so that the edge accepts connections."""
+    """Tell the edge (HTTP) process that the vault is ready, so that it accepts connections."""
     with contextlib.suppress(OSError):  # the edge is dead; the parent notices that elsewhere
         if edge.stdin is not None:
             edge.stdin.write(_GO)
@@ -271,9 +271,10 @@ def _open_the_gate(edge: subprocess.Popen[bytes]) -> None:
 def _heard(
     process: subprocess.Popen[bytes], stop: threading.Event, patience_s: float | None = None
 ) -> str:
-    """Return the child's message when it is ready, or an empty text if the service must stop.
+    """Wait until a child process reports that it is ready, and return its message.
 
-    Refuse if the child ends, or is not ready in time.
+    The message is empty if the service must stop. Refuse if the child ends, or is not ready in
+    time.
     """
     line = _line_of(process, stop, patience_s)
     if stop.is_set():
@@ -320,7 +321,7 @@ def _end(process: subprocess.Popen[bytes] | None) -> None:
 
 
 def child(what: str) -> None:
-    """Run as the process `what`: "door" or "edge".
+    """Run as a child process of `sfumato serve`: "door" (the vault) or "edge" (HTTP).
 
     The settings come from standard input. The function returns when the process must end.
     """

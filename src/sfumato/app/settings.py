@@ -15,7 +15,7 @@ FILE: Final = "vault.json"
 
 
 def settings_of(root: Path) -> dict[str, object]:
-    """Read the vault's settings, or refuse."""
+    """Read a vault's settings from `vault.json`; refuse a folder that contains no vault."""
     path = root / FILE
     try:
         settings = json.loads(path.read_text("utf-8")) if path.is_file() else {}

@@ -150,7 +150,7 @@ def _told(progress: Progress, say: Say) -> None:
 
 
 def _federated(held: ExitStack, root: Path, made: list[LocalSite], say: Say) -> FederatedVault:
-    """Let every owner join and admit a researcher; return the sites as one vault."""
+    """Let each site's owner join the agreement and admit a researcher; return the joint vault."""
     owners = {site.name: _taken_up(held, site.url, site.invitation) for site in made}
     keys = {name: owner.call("site-key", {})["key"] for name, owner in owners.items()}
     floor = max(len(made) // 2 + 1, -(-2 * len(made) // 3))
@@ -196,7 +196,7 @@ def _site(held: ExitStack, folder: Path, place: int) -> LocalSite:
 
 
 def _rows(path: Path, place: int) -> Path:
-    """Write synthetic patients; each site's are older than those of the site before."""
+    """Write a site's synthetic patients as CSV; they are older than those of the site before."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("patient", "age", "pressure", "smoker"))

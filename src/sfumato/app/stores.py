@@ -40,7 +40,7 @@ SURVEYS: Final = "surveys.sqlite"
 
 
 def ledger_of(root: Path, settings: Mapping[str, object], rest: AtRest | None) -> Ledger:
-    """Open the vault's ledger, with its anchor and its signing key."""
+    """Open a vault's ledger with its signing key and its anchor, which detects a rollback."""
     store = _ledger_store(root, settings.get("ledger"))
     signer = ReceiptKey(read_secret(root / "keys" / "receipts", rest))
     anchor = FileAnchor(Path(str(settings["anchor"])))
@@ -54,7 +54,7 @@ def ledger_of(root: Path, settings: Mapping[str, object], rest: AtRest | None) -
 
 
 def _ledger_store(root: Path, url: object) -> LedgerStore:
-    """Open the ledger's store: a file of the vault, or a database."""
+    """Open the ledger's database: an SQLite file of the vault, or PostgreSQL."""
     if url is None:
         return open_ledger(root / "ledger.sqlite", SystemClock())
     opened: LedgerStore = postgres_store().open_ledger(str(url), SystemClock())
@@ -72,7 +72,7 @@ def check_catalogue(root: Path, url: object) -> None:
 
 
 def records_of(root: Path, url: object) -> Records:
-    """Open the other records: in the ledger's database, or in a file of the vault."""
+    """Open the database of users, jobs and catalogue: a vault file, or the ledger's database."""
     if url is None:
         return open_records(root / CATALOGUE)
     opened: Records = postgres_store().open_records(str(url))
@@ -80,7 +80,7 @@ def records_of(root: Path, url: object) -> Records:
 
 
 def postgres_store() -> ModuleType:
-    """Import the PostgreSQL store, or refuse: it is an extra of the package."""
+    """Import the PostgreSQL storage module; refuse if the `postgres` extra is not installed."""
     need_package("psycopg", "postgres")
     return importlib.import_module("sfumato.storage.postgres_ledger")
 
@@ -88,9 +88,9 @@ def postgres_store() -> ModuleType:
 def surveys_of(
     root: Path, url: object, ledger: Ledger, salt: bytes, rest: AtRest | None
 ) -> Surveys:
-    """Return the survey service.
+    """Return the service of surveys with local differential privacy.
 
-    Its store does not keep the order in which reports arrived.
+    The store does not keep the order in which reports arrived.
     """
     dice = SystemRandomSource()
     records = records_of(root, url) if url else open_forgetful_records(root / SURVEYS)
@@ -104,14 +104,14 @@ def pipelines_of(
     catalogue: Catalogue,
     brought: Callable[[], Sequence[str]],
 ) -> Pipelines:
-    """Return the service of programs, with the rules that approve some of them."""
+    """Return the service that runs submitted programs, with the rules that approve some of them."""
     clock, dice = SystemClock(), SystemRandomSource()
     rules = PipelineRules(door.ledger, SqlPipelineRules(records), clock, dice)
     return Pipelines(door, SqlPipelines(records), catalogue, clock, dice, rules, brought)
 
 
 def runs_of(root: Path) -> FileDrafts:
-    """Return the folders of program runs, after deleting those that killed runs left."""
+    """Return the store of temporary folders for program runs; delete those of killed runs."""
     runs = FileDrafts(root / "runs")
     runs.sweep()
     return runs

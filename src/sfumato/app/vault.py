@@ -114,7 +114,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class VaultServices:
-    """The services of one open vault, for any transport."""
+    """All services of one open vault, for an embedded client or a server."""
 
     folder: Path
     ledger: Ledger
@@ -126,7 +126,7 @@ class VaultServices:
 
     @property
     def data_sets(self) -> DataSets:
-        """Return the service for owners' data sets."""
+        """Return the service with which owners add and change data sets."""
         return self.desk.data_sets
 
     @property
@@ -135,7 +135,7 @@ class VaultServices:
         return self.desk.queries
 
     def close(self) -> None:
-        """Close processes and files."""
+        """Stop the processes of the engine and the sandbox, and close the vault's files."""
         self.engine.close()
         self.desk.pipelines.door.sandbox.close()
         self.ledger.store.close()
@@ -367,7 +367,7 @@ class OpenVault(Vault):
         return self.call(verb, body)
 
     def close(self) -> None:
-        """Close processes and files."""
+        """Stop the vault's processes, and close its files."""
         self.house.close()
 
     def __enter__(self) -> OpenVault:
@@ -529,7 +529,7 @@ def open_services(
     rooms: RoomLimits | None = None,
     at_rest_key: str | None = None,
 ) -> VaultServices:
-    """Open a vault and construct its services, which check that the ledger is the newest."""
+    """Open a vault folder, construct its services, and check its ledger for a rollback."""
     root = folder.absolute()
     settings, sealing = settings_of(root), sealing_of(root, at_rest_key)
     rest = None if sealing is None else sealing.rest

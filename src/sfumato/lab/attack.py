@@ -56,7 +56,7 @@ class Setting:
         return self.options.get(name, otherwise)
 
     def epsilons(self) -> tuple[float, ...]:
-        """Return the epsilons to attack, or the default ones; refuse what is no list of them."""
+        """Return the option `epsilons` as numbers, or the default ones; refuse an invalid list."""
         typed = self.text("epsilons", EPSILONS)
         try:
             found = tuple(float(one) for one in typed.split(","))

@@ -1,4 +1,4 @@
-"""Tabulate every attack's success against our releases, with the theoretical upper bounds.
+"""Tabulate every attack's success against sfumato's releases, with the theoretical upper bounds.
 
 The intervals hold together (Bonferroni): the whole table is wrong once in a thousand times, however
 many rows it has. A row whose lower end is above its bound shows that a release breaks its promise.
@@ -29,7 +29,7 @@ COLUMNS: Final = ("attack", "against", "tries", "right", "at least", "at most, b
 
 @dataclass(frozen=True)
 class Row:
-    """One attack's success rate against one of our releases."""
+    """One attack's success rate against one of sfumato's releases."""
 
     attack: str
     success: SuccessRate
@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The success rates of all attacks against our releases, as far as theory bounds them."""
+    """A table of all attacks' success rates against sfumato's releases, with bounds by theory."""
 
     rows: tuple[Row, ...]
     confidence: float = CONFIDENCE
@@ -54,7 +54,7 @@ class Bounds:
 
     @property
     def finding(self) -> str:
-        """Return the outcome as a sentence."""
+        """Return a sentence that says whether an attack is right more often than theory allows."""
         sure = f"at {100 * self.confidence:g} % for all {len(self.rows)} rows together"
         if not self.broken:
             return f"No attack is right more often than theory allows ({sure})."
@@ -63,18 +63,18 @@ class Bounds:
 
     @property
     def table(self) -> str:
-        """Return all rows as a text table."""
+        """Return all success rates and their theoretical bounds as a text table."""
         return "\n".join(table_text(COLUMNS, tuple(self._cells(row) for row in self.rows)))
 
     @property
     def page(self) -> str:
-        """Return the table as a Markdown page of the docs."""
+        """Return the table of success rates as a Markdown page of the docs."""
         head = f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}"
         rows = "\n".join(f"| {' | '.join(self._cells(row))} |" for row in self.rows)
         return f"{PAGE}\n**{self.finding}**\n\n{head}\n{rows}\n"
 
     def save(self, path: str | Path) -> Path:
-        """Write the Markdown page; refuse a path of another type."""
+        """Write the table as a Markdown page; refuse a path that does not end in .md."""
         path = Path(path)
         if path.suffix.lower() != ".md":
             raise Refused(
@@ -86,7 +86,7 @@ class Bounds:
         return path
 
     def as_json(self) -> Json:
-        """Return the rows and the outcome as JSON."""
+        """Return the success rates, their theoretical bounds and the outcome as JSON."""
         rows: list[Json] = [
             {
                 "attack": row.attack, "against": row.success.against,
@@ -132,7 +132,10 @@ checks the rows.
 def all_against_ours(
     *, runs: int | None = None, seed: int | None = None, epsilons: str = EPSILONS
 ) -> Bounds:
-    """Run every attack against our releases, and return the rates. Many runs take minutes."""
+    """Run every attack against sfumato's releases, and return the success rates.
+
+    Many runs take minutes.
+    """
     rows = (row for one in attacks() for row in _rows(one, runs, seed, epsilons))
     return Bounds(tuple(rows))
 

@@ -46,7 +46,7 @@ class SuccessRate:
 
 @dataclass(frozen=True)
 class Report:
-    """An attack's results against releases with and without protection."""
+    """An attack's success rates against releases with and without privacy protection."""
 
     attack: str  # its name on the command line
     title: str
@@ -141,7 +141,7 @@ def _success_json(one: SuccessRate) -> Json:
 
 
 def _spec(report: Report) -> Json:
-    """Return the chart: bars with intervals, a mark at each bound, and a line for guessing."""
+    """Return the chart: bars with intervals, a tick at each bound, and a line for guessing."""
     rows = [{**_success_json(one), "label": _label(one)} for one in report.successes]
     y: Json = {
         "field": "label", "type": "nominal", "sort": None, "title": None,

@@ -18,30 +18,30 @@ class Target(Protocol):
     """The interface of an attack's target: it answers an SQL question with a number, or refuses."""
 
     def ask(self, sql: str, epsilon: Number) -> float:
-        """Return the answer, or raise the refusal."""
+        """Return the answer to an SQL question as a number, or raise the refusal."""
         ...
 
 
 @dataclass(frozen=True)
 class Called:
-    """A function as an attack's target."""
+    """An attack's target that answers questions by calling a function."""
 
     function: Callable[[str, Number], float]
 
     def ask(self, sql: str, epsilon: Number) -> float:
-        """Return the function's result."""
+        """Return the function's answer to an SQL question."""
         return self.function(sql, epsilon)
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A data set of an open vault, or of `sfumato.connect`, as an attack's target."""
+    """An attack's target: a data set of an open vault, or of a vault behind `sfumato.connect`."""
 
     data_set: DataSet
     is_fresh: bool = False  # True: each question pays for new noise
 
     def ask(self, sql: str, epsilon: Number) -> float:
-        """Return the answer, which must be one number."""
+        """Return the data set's answer to an SQL question; refuse all but a single number."""
         value = self.data_set.ask(sql, epsilon=epsilon, fresh=self.is_fresh).value
         if isinstance(value, int | float):
             return float(value)
@@ -50,16 +50,13 @@ class Opened:
 
 @dataclass(frozen=True)
 class Forgetful:
-    """BROKEN.
-
-    A target that adds correct noise to each answer, but has no budget and no answer cache.
-    """
+    """BROKEN: a target with correct noise on each answer, but no budget and no answer cache."""
 
     exact: Callable[[str], int]
     dice: np.random.Generator
 
     def ask(self, sql: str, epsilon: Number) -> float:
-        """Return the exact count plus new noise."""
+        """Return the exact count plus new noise, however often the question is asked."""
         count = np.array([self.exact(sql)], dtype=np.int64)
         seen = private_sums(count, sensitivity=1, epsilon=float(epsilon), dice=self.dice)
         return float(seen[0])

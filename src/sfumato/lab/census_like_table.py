@@ -75,7 +75,7 @@ QUASI: Final = tuple(RULES)
 
 
 def adult_like(rows: int = ROWS, seed: int = 1) -> Table:
-    """Draw `rows` people as a table of codes; the same seed draws the same table."""
+    """Draw a synthetic census table of `rows` people; the same seed draws the same table."""
     dice = np.random.default_rng(seed)
     age = 17 + (73 * dice.beta(1.45, 3.1, rows)).astype(np.int64)
     sex = (dice.random(rows) < 0.32).astype(np.int64)
@@ -107,7 +107,10 @@ def adult_like(rows: int = ROWS, seed: int = 1) -> Table:
 
 
 def hierarchies(table: Table) -> dict[str, Hierarchy]:
-    """Return the hierarchies of the eight columns; their levels combine in 6,480 ways."""
+    """Return the generalisation hierarchies (for k-anonymity) of the eight quasi-identifiers.
+
+    Their levels combine in 6,480 ways.
+    """
     return {name: built(table.columns[name], rule) for name, rule in RULES.items()}
 
 

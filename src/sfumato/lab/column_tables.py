@@ -17,14 +17,14 @@ NUMBERS: Final = "iuf"  # numpy kinds with an order: integers and floats
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition that compares a column with a value: equal, at least, or at most."""
+    """A condition on the rows of a table: a column is equal to, at least, or at most a value."""
 
     column: str
     sign: str  # "=", ">=" or "<="
     value: Any  # a number, a text or a boolean, as in the column
 
     def holds(self, table: Table) -> Bits:
-        """Return, for each row, whether it fulfils the condition."""
+        """Return, for each row of a table, whether it fulfils the condition."""
         column = table[self.column]
         if self.sign == "=":
             return np.asarray(column == self.value)
@@ -35,7 +35,7 @@ Predicate = tuple[Condition, ...]  # a predicate is a set of conditions, all of 
 
 
 def fulfils(predicate: Predicate, table: Table) -> Bits:
-    """Return, for each row, whether it fulfils all conditions of the predicate."""
+    """Return, for each row of a table, whether it fulfils all conditions of the predicate."""
     rows: Bits = np.logical_and.reduce([one.holds(table) for one in predicate])
     return rows
 
@@ -46,12 +46,12 @@ def is_number(column: Column) -> bool:
 
 
 def rows_of(table: Table) -> int:
-    """Return the number of rows."""
+    """Return the number of rows of a table."""
     return len(next(iter(table.values())))
 
 
 def taken(table: Table, places: NDArray[Any]) -> Table:
-    """Return a table of the rows at these indices."""
+    """Return the rows of a table at these indices, as a table."""
     return {name: column[places] for name, column in table.items()}
 
 
@@ -61,10 +61,10 @@ def joined(one: Table, other: Table) -> Table:
 
 
 def nearest(rows: Table, among: Table, columns: Sequence[str], count: int) -> NDArray[np.int64]:
-    """Return the indices of the `count` nearest rows, nearest first, by Gower's distance (1971).
+    """Return, for each row, the indices of its `count` nearest rows in another table.
 
-    Numbers differ by their distance divided by the column's range in both tables. Other values
-    differ by 0 or 1.
+    The nearest row is first, by Gower's distance (1971). Numbers differ by their distance divided
+    by the column's range in both tables. Other values differ by 0 or 1.
     """
     apart = np.zeros((rows_of(rows), rows_of(among)))
     for name in columns:

@@ -24,7 +24,7 @@ GRID: Final = 1 << 16  # before noise, gradients are rounded to multiples of 1/G
 
 @dataclass(frozen=True)
 class Dense:
-    """Weights and biases of the hidden layer and of the output layer."""
+    """A small neural network: weights and biases of its hidden layer and of its output layer."""
 
     first: Floats  # neurons x inputs
     first_bias: Floats
@@ -67,7 +67,7 @@ class Gradient:
         return Gradient(*(part.sum(axis=0) for part in self.parts))
 
     def flat(self) -> Floats:
-        """Return the per-example gradients as one flat row each."""
+        """Return a matrix with one row per example: the four arrays of its gradient, flattened."""
         return np.concatenate([part.reshape(len(part), -1) for part in self.parts], axis=1)
 
     def shaped(self, row: Floats) -> Gradient:
@@ -85,7 +85,7 @@ def clipped(rows: Floats, most: float) -> Floats:
 
 
 def private_sum(rows: Floats, *, most: float, epsilon: float, dice: np.random.Generator) -> Floats:
-    """Return the noisy sum of clipped gradients: (epsilon, delta)-DP for one step.
+    """Return the sum of clipped gradients with Gaussian noise: (epsilon, delta)-DP for one step.
 
     After rounding, an example's norm is at most the clipping norm plus half a grid step per
     coordinate.

@@ -30,7 +30,7 @@ class Sensitivity:
 
     @property
     def finding(self) -> str:
-        """Return the outcome as sentences."""
+        """Return the measured sensitivity, and the person who causes it, as sentences."""
         return (
             f"Of {self.people:,} people, the removal of person {self.person!r} changes "
             f"the query most: by {self.largest:.6g}. The true sensitivity is at least "

@@ -41,7 +41,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class FindThePerson:
-    """A table without names, and background knowledge of one person in it."""
+    """An exercise: find one person's row in a table without names, from background knowledge."""
 
     rows: tuple[Row, ...]
     knows: Knowledge
@@ -56,7 +56,7 @@ class FindThePerson:
 
     @property
     def heard(self) -> str:
-        """Return the background knowledge as a sentence."""
+        """Return what a neighbour knows of the person, as a sentence."""
         age, salary = self.knows["age"], self.knows["salary"]
         if not isinstance(age, Between) or not isinstance(salary, Between):
             raise TypeError("the known facts are ranges")
@@ -126,7 +126,7 @@ def _gossip(row: Row, dice: np.random.Generator) -> Knowledge:
 def check_quasi_identifiers(
     rows: Sequence[Row], columns: Sequence[str] | str, *, of: Sequence[str] | str = ()
 ) -> Verdict:
-    """Check that columns make as many people unique as all columns do, with no column to spare.
+    """Check that these columns single out as many people as all columns do, and no column is spare.
 
     Args:
         rows: The table.
@@ -169,7 +169,7 @@ def _alone(rows: Sequence[Row], columns: tuple[str, ...]) -> int:
 
 @dataclass(frozen=True)
 class BreakTheMechanism:
-    """Two neighbouring data sets, and a mechanism that claims to be (epsilon, delta)-DP."""
+    """An exercise: disprove a mechanism's claim of (epsilon, delta)-DP on two neighbours."""
 
     pair: tuple[Any, Any]  # Any: each mechanism has data of its own kind
     mechanism: Callable[..., Any]  # (data, runs, dice) -> outputs, one row per run
@@ -185,7 +185,7 @@ class BreakTheMechanism:
             )
 
     def sample(self, which: int, runs: int = 10, seed: int | None = None) -> Any:
-        """Return outputs on one of the two data sets, to study.
+        """Return outputs of the mechanism on one of the two data sets, to study.
 
         Args:
             which: 0 for the first data set, 1 for the second.
@@ -229,7 +229,7 @@ class BreakTheMechanism:
         return self._verdict(hits, guesses if self.delta == 0 else trials)
 
     def _outputs(self, coins: Sequence[int], dice: np.random.Generator) -> list[Any]:
-        """Return one output per coin. The coin chooses the data set of the output."""
+        """Return one output of the mechanism per coin, on the data set that the coin chooses."""
         sides = [iter(self.mechanism(self.pair[w], coins.count(w), dice)) for w in (0, 1)]
         return [next(sides[which]) for which in coins]
 

@@ -34,7 +34,7 @@ Chosen = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Slider:
-    """A slider: a list of values to choose from."""
+    """A slider of an exhibit: its label, and the list of values to choose from."""
 
     name: str
     label: str
@@ -42,13 +42,13 @@ class Slider:
     start: int  # the index of the initial value
 
     def text(self, place: int) -> str:
-        """Return a value as formatted text."""
+        """Return the value at a position of the slider as formatted text."""
         return f"{self.values[place]:,g}"
 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """An exhibit: its title, its sliders, and the function that draws it."""
+    """An interactive exhibit of the lab: its title, its sliders, and the function that draws it."""
 
     name: str
     title: str
@@ -93,7 +93,7 @@ def _shown(name: str, places: tuple[int, ...], seed: int) -> Plot:
 
 
 def exhibit(name: str) -> Exhibit:
-    """Return the exhibit of that name, or refuse."""
+    """Return the lab's exhibit of that name; refuse an unknown name."""
     found = next((one for one in EXHIBITS if one.name == name), None)
     if found is None:
         raise Refused(

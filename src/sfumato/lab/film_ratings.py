@@ -42,7 +42,7 @@ class Ratings:
         return len(self.film)
 
     def of_person(self, person: int) -> slice:
-        """Return the slice of the person's ratings."""
+        """Return the slice of the person's ratings in the arrays that are sorted by person."""
         return slice(int(self.starts[person]), int(self.starts[person + 1]))
 
     def of_film(self, film: int) -> slice:
@@ -57,7 +57,7 @@ class Ratings:
 
 
 def film_ratings(dice: np.random.Generator, *, people: int = PEOPLE, films: int = FILMS) -> Ratings:
-    """Draw ratings: few films are rated by many people, and most people rate few films."""
+    """Draw synthetic film ratings: few films have many ratings, and most people rate few films."""
     keys = _who_rates_what(dice, people, films)
     person, film = keys // films, (keys % films).astype(np.int16)
     stars, day = _stars(dice, person, film), _days(dice, person)

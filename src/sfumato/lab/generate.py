@@ -38,7 +38,7 @@ def heights() -> str:
 
 
 def write(folder: Path) -> None:
-    """Write both files into a folder."""
+    """Write the synthetic files medical.csv and heights.tsv into a folder."""
     (folder / "medical.csv").write_bytes(medical().encode())
     (folder / "heights.tsv").write_bytes(heights().encode())
 

@@ -51,7 +51,7 @@ class Unproven:
 
     @property
     def finding(self) -> str:
-        """Return as a sentence that the release is not differentially private."""
+        """Return a sentence on the noise, and on why the release is not differentially private."""
         return (
             f"Laplace noise of scale {self.sensitivity.largest / self.epsilon:.6g}. "
             f"{self.sensitivity.finding} So this is not differentially private."
@@ -169,7 +169,7 @@ class Grid:
         return cls(exponent, math.ceil(steps) + 2 * numbers, limit)
 
     def places_of(self, numbers: Numbers) -> NDArray[np.int64]:
-        """Return the nearest grid points, or refuse numbers with too few digits for the grid."""
+        """Round numbers to the grid; refuse numbers with too few digits for its steps."""
         if np.abs(numbers).max() > self.limit:
             raise Refused(
                 "numbers-too-large",

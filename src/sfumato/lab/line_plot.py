@@ -28,7 +28,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Axes:
-    """Titles of the plot and its axes, and named marks on the x axis."""
+    """The titles of a line plot and its axes, and named vertical lines at x values."""
 
     title: str
     x: str
@@ -38,7 +38,7 @@ class Axes:
 
 
 def curves(axes: Axes, points: Sequence[Point], *, says: str) -> Plot:
-    """Return the plot. Its lines have the order in which the points first name them."""
+    """Plot lines with confidence bands; the lines are in the order in which points name them."""
     cells = tuple((one.line, f"{one.x:g}", _text(axes, one.y), _band(axes, one)) for one in points)
     return Plot(
         spec=_spec(axes, points, says),
@@ -83,7 +83,7 @@ def _spec(axes: Axes, points: Sequence[Point], says: str) -> Json:
 
 
 def _marks(axes: Axes, x: Json) -> list[Json]:
-    """Return a dashed vertical line with its name for each mark."""
+    """Return the plot layers of the named vertical lines: a dashed line and a text for each."""
     if not axes.marks:
         return []
     data: Json = {"values": [{"x": at, "name": name} for name, at in axes.marks.items()]}

@@ -28,7 +28,7 @@ EPSILON: Final = float(FAIR.epsilon)  # the epsilon of randomised response with 
 
 @dataclass(frozen=True)
 class Both:
-    """The mean error of an estimated share in both models: local, and with a trusted owner."""
+    """The mean error of an estimated share, with local and with central differential privacy."""
 
     people: int
     local: float
@@ -38,7 +38,10 @@ class Both:
 def compare(
     share: float, people: Sequence[int], dice: np.random.Generator, *, tries: int = 200
 ) -> tuple[Both, ...]:
-    """Return the mean error in both models, for each number of respondents."""
+    """Return the mean error of an estimated share for each number of respondents.
+
+    The error is given for local and for central differential privacy.
+    """
     if not 0 <= share <= 1 or any(count < 2 for count in people):
         raise Refused(
             "bad-request",

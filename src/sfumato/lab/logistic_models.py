@@ -29,7 +29,7 @@ GRID: Final = 1 << 20  # before noise, weights are rounded to multiples of 1/GRI
 
 
 def chance_of(margins: Floats) -> Floats:
-    """Return the probability that the model gives to an example's true label, from its margin."""
+    """Return the probability that a model gives to an example's true label, from its margin."""
     chances: Floats = 1 / (1 + np.exp(-np.clip(margins, -700, 700)))
     return chances
 

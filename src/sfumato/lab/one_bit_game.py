@@ -25,12 +25,15 @@ CELLS: Final = 4_000_000  # counts per chunk, to limit memory
 
 
 def coin_flips(dice: np.random.Generator, *, runs: int) -> Whole:
-    """Draw for each trial whether the person is in: one or zero."""
+    """Flip a fair coin for each trial: 1 if the person is counted, else 0."""
     return dice.integers(0, 2, size=runs, dtype=np.int64)
 
 
 def by_the_mean(counts: Whole, dice: np.random.Generator) -> Whole:
-    """Guess from the mean of each row of counts; the other people are already subtracted."""
+    """Guess from the mean of each row of counts whether the person is counted.
+
+    The other people are already subtracted from the counts.
+    """
     return _told(counts.mean(axis=1) - COIN, dice)
 
 
@@ -44,7 +47,7 @@ def by_the_votes(counts: Whole, dice: np.random.Generator) -> Whole:
 
 @dataclass(frozen=True)
 class Look:
-    """The number of counts that share one epsilon, and the attacker's way to guess from them."""
+    """An attack: how many noisy counts share one epsilon, and how to guess from these counts."""
 
     counts: int = 1
     guess: Guess = by_the_votes
@@ -80,7 +83,7 @@ def successes_against_ours(
     note: str = "",
     epsilons: Sequence[float] = EPSILONS,
 ) -> tuple[SuccessRate, ...]:
-    """Return the success rate at each epsilon, with its theoretical bound."""
+    """Return the attacker's success rate at each epsilon, with its theoretical bound."""
     return tuple(
         SuccessRate(
             f"ours, epsilon = {epsilon:g}",

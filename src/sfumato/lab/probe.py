@@ -18,7 +18,7 @@ NEVER: Final = "nothing"
 
 @dataclass(frozen=True)
 class Probe:
-    """The answers that an attack got, the price of each, and what stopped it."""
+    """The answers that an attack got, the price of each, and what stopped the attack."""
 
     numbers: tuple[float, ...]
     epsilon: Number  # the price of each question
@@ -32,7 +32,7 @@ class Probe:
 
     @property
     def estimate(self) -> float:
-        """Return the mean of the numbers, or NaN if there are none."""
+        """Return the attacker's estimate: the mean of the answers, or NaN if there are none."""
         return math.fsum(self.numbers) / len(self.numbers) if self.numbers else math.nan
 
     @property
@@ -49,7 +49,7 @@ class Probe:
         return f"Not stopped: {asked}, each with new noise, and their mean is {self.estimate:g}."
 
     def as_json(self) -> Json:
-        """Return the result as JSON."""
+        """Return the answers, their price and what stopped the attack as JSON."""
         return {
             "numbers": list(self.numbers), "epsilon": float(self.epsilon),
             "questions": self.questions, "stopped_by": self.stopped_by, "finding": self.finding,

@@ -18,7 +18,7 @@ TOLD: Final = (1, 10, 100, 1000)  # the numbers of answers for which the table h
 
 
 def means_so_far(probes: Mapping[str, Probe], *, truth: float | None = None) -> Plot:
-    """Plot one panel per probe: points for its numbers, and a line for their running mean."""
+    """Plot each attack's answers as points, and their running mean as a line, one panel each."""
     rows = [row for name, probe in probes.items() for row in _rows(name, probe)]
     said = " ".join(f"{name}: {probe.finding}" for name, probe in probes.items())
     summary = f"{TITLE}. {said}"

@@ -45,7 +45,7 @@ def read_lines(path: Path) -> list[dict[str, str]]:
 
 
 def read_numbers(path: Path, column: str) -> list[float]:
-    """Return the numbers of one column.
+    """Return the numbers of one column of a .csv or .tsv file.
 
     Missing values are left out, but entry errors are included.
     """

@@ -11,15 +11,15 @@ from sfumato.system.optional_packages import extra_module
 
 
 def interval(hits: int, tries: int, confidence: float) -> tuple[float, float]:
-    """Return the exact two-sided confidence interval of a chance (Clopper and Pearson 1934)."""
+    """Return the exact confidence interval of a success probability (Clopper and Pearson 1934)."""
     miss = (1 - confidence) / 2
     return least(hits, tries, miss), most(hits, tries, miss)
 
 
 def least(hits: int, tries: int, miss: float) -> float:
-    """Return a lower confidence bound of the chance.
+    """Return a lower confidence bound of a success probability, from hits and tries.
 
-    It fails with a probability of at most `miss`.
+    The bound is wrong with a probability of at most `miss`.
     """
     if hits == 0:
         return 0.0
@@ -27,9 +27,9 @@ def least(hits: int, tries: int, miss: float) -> float:
 
 
 def most(hits: int, tries: int, miss: float) -> float:
-    """Return an upper confidence bound of the chance.
+    """Return an upper confidence bound of a success probability, from hits and tries.
 
-    It fails with a probability of at most `miss`.
+    The bound is wrong with a probability of at most `miss`.
     """
     if hits >= tries:
         return 1.0
@@ -37,7 +37,7 @@ def most(hits: int, tries: int, miss: float) -> float:
 
 
 def guessing_bound(epsilon: float, delta: float = 0.0, prior: float = 0.5) -> float:
-    """Return the highest rate at which an attacker can tell two neighbours apart under DP.
+    """Return the highest rate at which an attacker can tell neighbouring data sets apart under DP.
 
     `prior` is the probability of the likelier neighbour. The release changes the odds by at most
     e^epsilon, and with probability delta it may reveal the truth.

@@ -22,7 +22,7 @@ PUBLIC_SIZE: Final = 200  # rows of the synthetic data, independent of the town'
 
 
 def draw_town(count: int, dice: np.random.Generator) -> Table:
-    """Draw people with age, area, salary, and an illness that is likelier with age."""
+    """Draw a synthetic table of people with age, area, salary, and an illness likelier with age."""
     age = dice.uniform(18, 90, count).round(1)
     area = AREAS[dice.integers(0, 5, count)]
     salary = np.clip(8_000 + 700 * age + dice.normal(0, 18_000, count), 0, 119_999).round()
@@ -30,15 +30,15 @@ def draw_town(count: int, dice: np.random.Generator) -> Table:
 
 
 def copied(people: Table, _dice: np.random.Generator) -> Table:
-    """Return the people's own rows, as an overfitted generator does."""
+    """Return the people's own rows as "synthetic" data, as an overfitted generator does."""
     return people
 
 
 def from_private_histogram(people: Table, *, epsilon: float, dice: np.random.Generator) -> Table:
-    """Draw rows from noisy counts of public cells; the release costs epsilon.
+    """Draw synthetic rows from a private histogram, which costs epsilon.
 
-    Each person is in one cell, so the sensitivity of the counts is 1. The number of rows is public.
-    The rows are post-processing of the noisy counts.
+    Each person is in one cell of a public grid, so the sensitivity of the counts is 1. The number
+    of rows is public. The rows are post-processing of the noisy counts.
     """
     noisy = noisy_cells(people, epsilon=epsilon, dice=dice)
     weights = np.maximum(noisy, 0).ravel().astype(np.float64)

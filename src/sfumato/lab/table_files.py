@@ -10,7 +10,7 @@ from sfumato.lab.sample_data import NULLS, read_lines
 
 
 def table(path: str | Path) -> list[dict[str, str]]:
-    """Read a .csv or .tsv file with a header as text rows, or refuse."""
+    """Read a .csv or .tsv file with a header as text rows; refuse an unreadable file."""
     try:
         return read_lines(Path(path))
     except (OSError, UnicodeDecodeError, csv.Error):
@@ -23,7 +23,7 @@ def table(path: str | Path) -> list[dict[str, str]]:
 
 
 def numbers(path: str | Path, column: str) -> list[float]:
-    """Read a column's numbers without missing values, or refuse."""
+    """Read a column of a .csv or .tsv file as numbers, without missing values; refuse texts."""
     lines = table(path)
     if not lines:
         raise Refused("bad-request", f"{Path(path).name} has no rows.", "Name a file with rows.")

@@ -50,14 +50,14 @@ class Errors:
 
     @property
     def odds(self) -> str:
-        """Return e^epsilon, the largest factor by which a release changes the odds of a belief."""
+        """Return e^epsilon as text: the largest change of a belief's odds by a release."""
         power = self.epsilon / math.log(10)
         if power > math.log10(READABLE):
             return f"10^{power:.0f}"
         return _short(math.exp(self.epsilon))
 
     def cells(self, unit: float) -> tuple[str, ...]:
-        """Return a row of the table. Its errors are in multiples of `unit`."""
+        """Return the row of the error table as text, with the errors multiplied by `unit`."""
         mean, within = self.mean * unit, self.within * unit
         return (f"{self.epsilon:g}", f"{mean:,.4g}", f"{within:,.4g}", f"{self.odds} : 1")
 
@@ -168,7 +168,7 @@ def utility_curve(  # noqa: PLR0913  # what a curve is of, and how it is drawn
 
 @dataclass(frozen=True)
 class _Drawing:
-    """The options of a curve: its title, its unit of error, and the marks on it."""
+    """The options of an error curve: its title, unit of error, privacy regions and threshold."""
 
     title: str
     unit: float
@@ -189,7 +189,7 @@ class _Drawing:
 
 
 def _curve(found: Sequence[Errors], drawing: _Drawing) -> Plot:
-    """Return the plot with its summary and its table."""
+    """Plot the errors against epsilon, with a summary in words and a table."""
     drawing.check()
     columns = ("epsilon", "mean error", "95 % within", "odds move by at most")
     summary = " ".join((*_said(found, drawing.unit), *_said_of(found, drawing)))
@@ -369,7 +369,7 @@ class _Bar:
 
     @property
     def text(self) -> str:
-        """Return the range of the bar as text."""
+        """Return the range of whole numbers that the bar counts, as text."""
         return f"{self.low:,}" if self.low == self.high else f"{self.low:,} to {self.high:,}"
 
 

@@ -13,7 +13,7 @@ ASK, ADD = "ask", "add"
 
 @dataclass(frozen=True)
 class Job:
-    """One job: its request and state; it has no answer and no rows."""
+    """One stored job: a request and its state; it has no answer and no rows."""
 
     id: str
     user: str
@@ -32,7 +32,7 @@ class JobStore(Protocol):
     """A store of jobs; every change is durable when its method returns."""
 
     def add(self, job: Job) -> Job:
-        """Store the job; or return the stored job of the same user and operation."""
+        """Store the job, unless the user has one with its operation id; return the stored job."""
         ...
 
     def find(self, job: str) -> Job | None:
@@ -44,25 +44,29 @@ class JobStore(Protocol):
         ...
 
     def ready(self, now: str) -> tuple[Job, ...]:
-        """Return jobs that wait, or whose runner is gone, oldest first."""
+        """Return the jobs to run: those that wait, and those whose runner's lease has expired.
+
+        Each user's oldest jobs come first. Jobs without a token are left out, because their own
+        (embedded) process runs them.
+        """
         ...
 
     def claim(self, job: str, by: str, now: str, until: str) -> bool:
-        """Lease a ready job to runner `by` until a time; return whether it got the job."""
+        """Lease a ready job to the runner `by` until a time; return True if this succeeds."""
         ...
 
     def renew(self, by: str, until: str) -> None:
-        """Extend the leases of a runner that is alive."""
+        """Extend all leases of the runner `by` until a time, as long as the runner is alive."""
         ...
 
     def finish(self, job: str, by: str, state: str, refusal: str) -> bool:
-        """End a runner's job; return whether it still had the lease."""
+        """Store a job's final state; return False, unchanged, if the runner has lost its lease."""
         ...
 
     def cancel(self, job: str) -> bool:
-        """Cancel a job that waits; return whether it did."""
+        """Cancel a job if it still waits; return True if it was cancelled."""
         ...
 
     def requeue(self, job: str) -> bool:
-        """Queue a failed or cancelled job again; return whether it was one."""
+        """Queue a failed or cancelled job again; return False for a job in another state."""
         ...

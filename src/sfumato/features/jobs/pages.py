@@ -22,7 +22,7 @@ async def begin(visit: Visit) -> Response:
 
 
 async def job(visit: Visit) -> Response:
-    """Show a job's state."""
+    """Show the page of one job, with its state."""
     return await _page(visit, None)
 
 

@@ -1,4 +1,4 @@
-"""Requests and replies of jobs."""
+"""Request and reply schemas of the job verbs: list, show, follow and cancel jobs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from sfumato.wire.schema import Answer, Job, Name, Reply, Request
 
 
 class OneJob(Request, frozen=True, kw_only=True):
-    """A job, by its id."""
+    """A request about one job, named by its id."""
 
     job: Name
 
 
 class Jobs(Reply):
-    """The caller's jobs, newest first."""
+    """The reply with the caller's last hundred jobs, newest first."""
 
     jobs: list[Job]
 
 
 class JobWithAnswer(Job):
-    """A job, with its answer once it has one."""
+    """The reply with a job's state, and with its answer once there is one."""
 
     waits_for: Annotated[
         Name | None, Meta(description="The user whose confirmation it waits for.")

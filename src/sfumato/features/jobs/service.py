@@ -34,7 +34,7 @@ LEASE: Final = timedelta(seconds=6)
 
 @dataclass(frozen=True)
 class Jobs:
-    """The jobs of one vault."""
+    """The job service of one vault: users queue, show and cancel jobs, and runners lease them."""
 
     store: JobStore
     dice: RandomSource
@@ -50,9 +50,10 @@ class Jobs:
         *,
         as_stored: Callable[[str], str] = str,
     ) -> Job:
-        """Queue a job, and return it.
+        """Queue a request as a job, and return the job.
 
-        The same operation id again returns the same job, and queues it again if it failed.
+        A repeated operation id returns the same job, and queues it again if it failed or was
+        cancelled.
         """
         return self.requeue(self.add_once(caller, kind, data_set, body, op, as_stored=as_stored))
 
@@ -99,7 +100,7 @@ class Jobs:
         return self.store.find(job.id) or job
 
     def all(self, caller: Caller) -> list[Json]:
-        """Return the caller's last jobs, newest first."""
+        """Return the caller's last hundred jobs as JSON, newest first."""
         jobs = self.store.of(caller.user)
         return [self.shown(job) for job in jobs if caller.reaches(job.data_set)]
 
@@ -122,9 +123,9 @@ class Jobs:
         return self.one(caller, job)
 
     def shown(self, job: Job) -> Json:
-        """Return the job as its user sees it.
+        """Return the job as JSON for its user: ids, state, refusal and elapsed seconds.
 
-        Its only measure of progress is the elapsed time, in seconds.
+        The elapsed time is the only measure of progress.
         """
         begun = datetime.fromisoformat(job.created)
         since = datetime.fromisoformat(self.clock.now()) - begun
@@ -146,27 +147,27 @@ class Jobs:
         return self.dice.draw(12).hex()
 
     def ready(self) -> tuple[Job, ...]:
-        """Return jobs that wait, or whose runner is gone."""
+        """Return the jobs to run: those that wait, and those whose runner's lease has expired."""
         return self.store.ready(self.clock.now())
 
     def claim(self, job: Job, by: str) -> Job | None:
-        """Lease the job to a runner; return it, or None if the runner didn't get it."""
+        """Lease a ready job to the runner `by`; return the job, or None if it is not ready."""
         now = self.clock.now()
         return self.store.find(job.id) if self.store.claim(job.id, by, now, _later(now)) else None
 
     def renew(self, by: str) -> None:
-        """Extend the leases of a runner that is alive."""
+        """Extend all leases of the runner `by`; a runner calls this while it is alive."""
         self.store.renew(by, _later(self.clock.now()))
 
     def finish(self, job: Job, by: str, refusal: Json | None) -> None:
-        """End a runner's job as done, or as failed if there is a refusal."""
+        """Store that a runner's job is done, or that it failed with a refusal."""
         state = DONE if refusal is None else FAILED
         self.store.finish(job.id, by, state, "" if refusal is None else json.dumps(refusal))
 
     def _check_few(self, caller: Caller, op: str | None) -> None:
-        """Refuse a new job if the user has OPEN unfinished ones.
+        """Refuse a new job if the user already has OPEN (20) unfinished ones.
 
-        The job of a known operation is not a new job.
+        A repeated operation id belongs to an existing job, so it is not refused.
         """
         found = self.store.of(caller.user)
         if any(job.op == op for job in found):

@@ -29,9 +29,9 @@ class SqlJobs:
         records.make(_TABLES)
 
     def add(self, job: Job) -> Job:
-        """Store the job; or return the stored job of the same user and operation.
+        """Store the job, unless the user has one with its operation id; return the stored job.
 
-        Finished jobs of the user outside their last hundred jobs are deleted.
+        Of the user's finished jobs, all but those among the last hundred jobs are deleted.
         """
         values = (
             job.id, job.user, job.token, job.kind, job.data_set, job.op, job.body, job.created,
@@ -62,10 +62,11 @@ class SqlJobs:
         return self._rows("person = ? ORDER BY created DESC, id LIMIT 100", (user,))
 
     def ready(self, now: str) -> tuple[Job, ...]:
-        """Return jobs that wait, or whose runner is gone: first each user's oldest, and so on.
+        """Return the jobs to run: those that wait, and those whose runner's lease has expired.
 
-        This order is fair: a user with many jobs doesn't keep others out of the first 500. Jobs
-        without a token are left out, because their own (embedded) process runs them.
+        Each user's oldest job comes first, then each user's second. So a user with many jobs
+        doesn't keep others out of the first 500. Jobs without a token are left out, because their
+        own (embedded) process runs them.
         """
         place = "row_number() OVER (PARTITION BY person, kind ORDER BY created, id)"
         waiting = f"SELECT id AS job, {place} AS place FROM jobs WHERE {_READY} AND token <> ''"
@@ -77,7 +78,7 @@ class SqlJobs:
         return tuple(map(_job, rows))
 
     def claim(self, job: str, by: str, now: str, until: str) -> bool:
-        """Lease a ready job to runner `by` until a time; return whether it got the job."""
+        """Lease a ready job to the runner `by` until a time; return True if this succeeds."""
         return self._changed(
             "state = 'running', runner = ?, until = ?, tries = tries + 1",
             f"id = ? AND {_READY}",
@@ -85,11 +86,11 @@ class SqlJobs:
         )
 
     def renew(self, by: str, until: str) -> None:
-        """Extend the leases of a runner that is alive."""
+        """Extend all leases of the runner `by` until a time, as long as the runner is alive."""
         self._changed("until = ?", "runner = ? AND state = 'running'", (until, by))
 
     def finish(self, job: str, by: str, state: str, refusal: str) -> bool:
-        """End a runner's job; return whether it still had the lease."""
+        """Store a job's final state; return False, unchanged, if the runner has lost its lease."""
         return self._changed(
             "state = ?, refusal = ?",
             "id = ? AND runner = ? AND state = 'running'",
@@ -97,11 +98,11 @@ class SqlJobs:
         )
 
     def cancel(self, job: str) -> bool:
-        """Cancel a job that waits; return whether it did."""
+        """Cancel a job if it still waits; return True if it was cancelled."""
         return self._changed("state = 'cancelled'", "id = ? AND state = 'waiting'", (job,))
 
     def requeue(self, job: str) -> bool:
-        """Queue a failed or cancelled job again; return whether it was one."""
+        """Queue a failed or cancelled job again; return False for a job in another state."""
         return self._changed(
             "state = 'waiting', refusal = '', tries = 0",
             "id = ? AND state IN ('failed', 'cancelled')",

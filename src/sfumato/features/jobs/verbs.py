@@ -27,7 +27,7 @@ _ONE: Final = "/v1/jobs/{job}"
 
 
 class Services(Protocol):
-    """The services that these verbs use."""
+    """The services that the job verbs need."""
 
     @property
     def jobs(self) -> service.Jobs:
@@ -49,7 +49,7 @@ class Services(Protocol):
     "begin", "POST", "/v1/jobs", "ask", Ask, schema.Job, refusals=(*QUERY_REFUSALS, "op-reused")
 )
 def begin(services: Services, caller: Caller, asked: Ask) -> Json:
-    """Queue a query as a job; it continues when nobody waits, after a crash too, and pays once.
+    """Queue a query as a job: it needs no waiting client, restarts after a crash, and pays once.
 
     A query that can't be priced is refused at once.
     """
@@ -95,7 +95,7 @@ def events(services: Services, caller: Caller, asked: OneJob) -> Json:
 
 
 def _answer(services: Services, caller: Caller, found: Job) -> Json | None:
-    """Return the answer of a finished query, if its asker may still query the data set."""
+    """Return a finished job's answer; None if the user may no longer query the data set."""
     if found.kind != ASK or found.state != DONE:
         return None
     answer = None

@@ -26,7 +26,7 @@ MAX_PICTURES: Final = 4
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of the table: a number with its confidence interval, or a key."""
+    """One table cell of the answer page: a number with its confidence interval, or a group key."""
 
     text: str
     bar: str
@@ -34,7 +34,7 @@ class Cell:
 
 
 async def answer(visit: Visit) -> Response:
-    """Show one of the user's stored answers."""
+    """Show the page of one of the user's stored answers: table, plots and receipt."""
     said = await _said(visit)
     found = Answer.of(said)
     numbers = [n for n in found.columns if "key" not in found.output_of_column(n)]
@@ -53,7 +53,7 @@ async def answer(visit: Visit) -> Response:
 
 
 async def picture(visit: Visit) -> Response:
-    """Return the plot of one column as SVG, in light or dark colours."""
+    """Return the plot of one column of a stored answer as SVG, in light or dark colours."""
     asked = visit.request.query_params
     plot = pictured(Answer.of(await _said(visit)), asked.get("y", ""))
     if plot is None or asked.get("look") not in looks():
@@ -63,20 +63,20 @@ async def picture(visit: Visit) -> Response:
 
 
 async def as_csv(visit: Visit) -> Response:
-    """Return the answer with its confidence intervals as a CSV file."""
+    """Return a stored answer with its confidence intervals as a CSV file to download."""
     found = Answer.of(await _said(visit))
     return _file(csv_of(found), "text/csv; charset=utf-8", _name(found, "csv"))
 
 
 async def as_json(visit: Visit) -> Response:
-    """Return the answer and its receipt as a JSON file, unchanged."""
+    """Return a stored answer and its receipt as a JSON file to download, unchanged."""
     said = await _said(visit)
     text = json.dumps(said, indent=2, ensure_ascii=False)
     return _file(text, "application/json", _name(Answer.of(said), "json"))
 
 
 def cells_of(found: Answer) -> list[list[Cell]]:
-    """Return the cells of the rows that the page shows."""
+    """Return the formatted table cells of an answer's first 500 rows, row by row."""
     keys = ["key" in found.output_of_column(name) for name in found.columns]
     pairs = zip(found.rows[:SHOWN], found.interval[:SHOWN], strict=True)
     return [list(map(_cell, row, bars, keys)) for row, bars in pairs]
@@ -90,9 +90,9 @@ def _cell(value: object, bar: tuple[float, float] | None, is_key: bool) -> Cell:
 
 
 def csv_of(found: Answer) -> str:
-    """Return the answer as CSV.
+    """Return an answer and its confidence intervals as CSV text.
 
-    A quote precedes each text that a spreadsheet would run as a formula.
+    A quote mark precedes each text that a spreadsheet would run as a formula.
     """
     frame = found.frame()
     text = io.StringIO()

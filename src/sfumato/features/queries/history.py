@@ -1,4 +1,4 @@
-"""A user's history: their own past queries, and the way from a query to its answer."""
+"""A user's query history: list past queries, and find the ledger entry of a past answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEWEST: Final = 2**62
 
 
 def history(ledger: Ledger, user: str, before: int, limit: int) -> Json:
-    """Return a page of the user's own queries, newest first."""
+    """Return up to `limit` of the user's own queries before a ledger entry, newest first."""
     found = ledger.store.past(user, before, limit)
     return {
         "questions": [question_json(one) for one in found],
@@ -25,9 +25,9 @@ def history(ledger: Ledger, user: str, before: int, limit: int) -> Json:
 
 
 def asked_before(ledger: Ledger, caller: Caller, op: str) -> dict[str, Any]:  # Any: JSON of it
-    """Return the body of the ledger entry of an answered operation of the caller.
+    """Return the ledger entry's body for an answered query of the caller.
 
-    Refuse any other operation.
+    Any other operation id is refused.
     """
     past = ledger.store.past_of(caller.user, op)
     body = {} if past is None else json.loads(past.entry.body).get("body", {})
@@ -40,7 +40,7 @@ def asked_before(ledger: Ledger, caller: Caller, op: str) -> dict[str, Any]:  # 
 
 
 def question_json(past: PastOperation) -> Json:
-    """Return one past query as JSON, for a list."""
+    """Return a past query as JSON for the history list: its text, state, epsilon and charges."""
     said = json.loads(past.entry.body)
     body = said.get("body", {})
     ended = {} if past.ended is None else json.loads(past.ended.body)

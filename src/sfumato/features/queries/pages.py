@@ -30,18 +30,18 @@ WORDS: Final = (
 
 
 async def form(visit: Visit) -> Response:
-    """Show the query form."""
+    """Show the form in which a user writes a query and its epsilon."""
     return await ask_page(visit, None, None)
 
 
 async def price(visit: Visit) -> Response:
-    """Show the form with its price, for browsers without scripts; nothing is spent."""
+    """Show the query form with a price, for browsers without scripts; nothing is spent."""
     said, refused = await visit.tried("price", lambda: _price_body(visit))
     return await ask_page(visit, said, refused)
 
 
 async def live_price(visit: Visit) -> Response:
-    """Return the price as JSON, for the form's script; nothing is spent."""
+    """Return the query's price as JSON, for the script of the query form; nothing is spent."""
     data_set = {"data_set": visit.at("data_set")}
     (said, refused), budget = await asyncio.gather(
         visit.tried("price", lambda: _price_body(visit)), visit.call("budget", data_set)
@@ -53,7 +53,7 @@ async def live_price(visit: Visit) -> Response:
 
 
 async def ask(visit: Visit) -> Response:
-    """Run the query and redirect to its answer; or show the form with a refusal."""
+    """Run the query and redirect to its answer; or show the query form with a refusal."""
     said, refused = await visit.tried("ask", lambda: ask_body(visit))
     if said is not None:
         return visit.go(f"/answer?op={quote(said['receipt']['op'], safe='')}")
@@ -61,7 +61,7 @@ async def ask(visit: Visit) -> Response:
 
 
 def price_view(price: Shape, account: Account) -> dict[str, Any]:
-    """Return the price's texts and numbers, as the page shows them with and without scripts."""
+    """Format a query's price as the texts and numbers that the query page shows."""
     taken = price["epsilon"]
     head, rows = Price(dict(price)).table()
     return {
@@ -92,9 +92,9 @@ def _taken(account: Account, epsilon: float) -> float:
 
 
 def _fits_words(price: Shape) -> str:
-    """Return a sentence that says whether the price fits, and the largest epsilon that fits.
+    """Return a sentence: whether the budget allows the price, and the largest epsilon it allows.
 
-    For a repeated query it says that the answer is free.
+    For a repeated query, the sentence says that the answer is free.
     """
     left = price["left"]["next_epsilon"]
     if price["free"]:
@@ -111,7 +111,7 @@ def _about_keys(price: Shape) -> list[str]:
 
 
 def _price_terms(form: Form) -> dict[str, object]:
-    """Return the form's fields on which the price depends."""
+    """Return the submitted form fields that decide the price: SQL, epsilon, error, bounds."""
     terms: dict[str, object] = {"sql": form.raw("sql")}
     error = form.number("error")
     if error is None:
@@ -131,7 +131,7 @@ def _price_body(visit: Visit) -> dict[str, object]:
 
 
 def ask_body(visit: Visit) -> dict[str, object]:
-    """Return the request that the form makes."""
+    """Return the body of an `ask` request, read from the submitted query form."""
     body = _price_body(visit)
     if visit.form.text("op"):
         body["op"] = visit.form.text("op")
@@ -139,7 +139,7 @@ def ask_body(visit: Visit) -> dict[str, object]:
 
 
 async def ask_page(visit: Visit, price: Said | None, refused: Refused | None) -> Response:
-    """Render the form with the submitted values, and its price or refusal."""
+    """Render the query form with the submitted values, and with the query's price or a refusal."""
     name = {"data_set": visit.at("data_set")}
     card, budget = await asyncio.gather(visit.call("card", name), visit.call("budget", name))
     account = _tightest(budget)
@@ -159,7 +159,7 @@ async def ask_page(visit: Visit, price: Said | None, refused: Refused | None) ->
 
 
 def completions(card: Shape) -> list[list[str]]:
-    """Return the editor's completions, each a word and its kind."""
+    """Return the SQL editor's completions as pairs: keyword, table, column or key, and its kind."""
     found = [[card["name"], "data set"], *([word, ""] for word in WORDS)]
     sources = [("", card), *((f"{table['name']}.", table) for table in card["tables"])]
     for prefix, source in sources:

@@ -1,4 +1,4 @@
-"""Requests and replies of queries, their prices and budgets."""
+"""Request and reply schemas of queries: price, ask, stored answers, history and data cards."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUERY_REFUSALS: Final = (
 
 
 class PriceQuery(OfDataSet, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A query, as SQL or as the client builds it, and its terms."""
+    """A query to price, as SQL or built by the client, with its epsilon or wanted error."""
 
     sql: Sql | None = None
     question: QueryShape = None
@@ -51,7 +51,7 @@ class PriceQuery(OfDataSet, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     fresh: Annotated[bool, Meta(description="Pay for new noise, not the stored answer.")] = False
 
     def __post_init__(self) -> None:
-        """Read the exact numbers; refuse a request without exactly one query."""
+        """Convert numbers to exact ones; refuse a request unless it has exactly one query."""
         super().__post_init__()
         if (self.sql is None) == (self.question is None):
             raise self.malformed("it needs either sql or question")
@@ -63,7 +63,7 @@ class PriceQuery(OfDataSet, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Ask(PriceQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A query to answer, and its operation id."""
+    """A query to answer, with an optional operation id, so that a retry is charged once."""
 
     op: Annotated[
         Label | None, Meta(description="Your id of this request: a retry with it pays once.")
@@ -71,26 +71,26 @@ class Ask(PriceQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Cards(Reply):
-    """The data cards of several data sets."""
+    """The reply with the data cards of the data sets that the caller may query."""
 
     data_sets: list[Card]
 
 
 class PageOfQueries(Request, frozen=True, kw_only=True):
-    """A page of queries, newest first."""
+    """A request for one page of the caller's past queries, newest first."""
 
     before: Position = 10**17
     limit: Annotated[int, Meta(ge=1, le=1000)] = 50
 
 
 class OneAnswer(Request, frozen=True, kw_only=True):
-    """A query of the caller's, by its operation id."""
+    """A request for a stored answer of the caller, by the operation id of its query."""
 
     op: Name
 
 
 class AskedQuery(Reply):
-    """A query that was asked before."""
+    """A past query of the caller, as the history shows it: its text, state, epsilon and charges."""
 
     op: str
     entry: int
@@ -107,7 +107,7 @@ class AskedQuery(Reply):
 
 
 class QueriesPage(Reply):
-    """A page of queries, and where the next page begins."""
+    """One page of the caller's past queries, and the position at which the next page begins."""
 
     questions: list[AskedQuery]
     next: int | None

@@ -65,14 +65,14 @@ SIZES = (10, 100, 1_000, 10_000, 100_000)  # group sizes for which a price shows
 
 @dataclass(frozen=True)
 class Queries:
-    """The query service of one vault."""
+    """The query service of one vault: it prices and answers queries, and shows budgets."""
 
     door: ReleaseContext
     catalogue: Catalogue
     dice: RandomSource
 
     def ask(self, caller: Caller, asked: Ask) -> Release:
-        """Run a query: charge it, read rows, and release its answer; or refuse."""
+        """Answer a query: charge it, read the rows, and release the noisy answer; or refuse it."""
         return release(self.door, self._order_now(caller, asked))
 
     def begin(
@@ -108,7 +108,10 @@ class Queries:
         return None
 
     def _order_now(self, caller: Caller, asked: Ask) -> Order:
-        """Return the query's order if the caller may query now. The charge checks it again."""
+        """Return the order for a query (what to release, and who pays), or refuse the caller.
+
+        Access and a frozen data set are checked now, and again when the query is charged.
+        """
 
         def may_still() -> None:
             self._thawed(caller, asked.data_set)
@@ -148,7 +151,7 @@ class Queries:
         }
 
     def budget(self, caller: Caller, data_set: str) -> Json:
-        """Return cap, spent and left of the data set's, the people's and the caller's accounts."""
+        """Return the privacy budgets of data set, people and caller: cap, spent and left."""
         asker, listing = self._listing(caller, data_set)
         self.door.ledger.check_history()  # the sums of a rolled-back ledger are too low
         accounts = accounts_paying(self.door.ledger, listing.card, asker)
@@ -168,7 +171,7 @@ class Queries:
         return {**page, "questions": [q for q in questions if caller.reaches(str(q["data_set"]))]}
 
     def answer(self, caller: Caller, op: str) -> Release:
-        """Return a stored answer of the caller's again; nothing is charged, and no row is read."""
+        """Return a stored answer of the caller again; nothing is charged, and no row is read."""
         body = asked_before(self.door.ledger, caller, op)
         asker, listing = self._listing(caller, str(body["data_set"]))
         order = Order(
@@ -183,13 +186,13 @@ class Queries:
         return release(self.door, order)
 
     def card(self, caller: Caller, data_set: str) -> Json:
-        """Return the card of a data set that the caller may query."""
+        """Return the data card of a data set that the caller may query, with its frozen state."""
         card = self._listing(caller, data_set)[1].card
         beside = not_dp_json(self.door.ledger, card.people)
         return {**card_json(card), "frozen": self.catalogue.is_frozen(card.name), **beside}
 
     def data_sets(self, caller: Caller) -> list[Json]:
-        """Return the cards of all data sets that the caller may query."""
+        """Return the data cards of all data sets that the caller may query."""
         _check_name(caller.user)
         names = [name for name in self.catalogue.names() if caller.reaches(name)]
         found = [self.catalogue.opened(name, caller.user) for name in names]
@@ -212,15 +215,15 @@ class Queries:
         )
 
     def _listing(self, caller: Caller, data_set: str) -> tuple[Asker, Listing]:
-        """Return the data set, and the asker with those groups that allow the query.
+        """Return the caller with the groups that allow the query, and the data set.
 
-        Refuse other callers.
+        Callers who may not query the data set are refused.
         """
         asker, opened = self._opened(caller, data_set)
         return asker, opened.listing
 
     def _thawed(self, caller: Caller, data_set: str) -> tuple[Asker, Listing]:
-        """Return the result of `_listing`. Refuse also while the owner has frozen the data set."""
+        """Return the caller and the data set, as `_listing` does; refuse a frozen data set, too."""
         asker, opened = self._opened(caller, data_set)
         if opened.is_frozen:
             raise data_set_frozen(opened.listing, caller.user)
@@ -246,7 +249,7 @@ class Queries:
         return op
 
     def _of_paid(self, card: Card, asker: Asker) -> Json:
-        """Return the fields of a price for an answer that the asker has already paid for."""
+        """Return the price fields that differ if the asker has already paid for the answer."""
         people = accounts_paying(self.door.ledger, card, asker)[0]
         return {"free": True, "fits": True, "odds": _odds(card, people.spent)}
 
@@ -298,7 +301,7 @@ class Queries:
 
 
 def numbers_of(question: Query) -> dict[str, Aggregate | Formula]:
-    """Return the answer's numbers by name. Hidden numbers that only formulas use are left out."""
+    """Return a query's numeric outputs by name, without hidden ones that only formulas use."""
     formulas = [o.of.expr for o in question.outputs if isinstance(o.of, Formula)]
     within = {name for expr in formulas for name in columns_of(expr)}
     return {
@@ -309,9 +312,9 @@ def numbers_of(question: Query) -> dict[str, Aggregate | Formula]:
 
 
 def _margin(priced: Priced, of: Aggregate | Formula, people: int | None) -> float | None:
-    """Return the 95 % margin of error.
+    """Return the 95 % margin of error of one output.
 
-    It is None if it is unknown, or infinite, which JSON cannot express.
+    The result is None if the margin is unknown, or infinite, which JSON cannot express.
     """
     margin = priced.margin(of, people)
     return None if margin is None or math.isinf(margin) else margin
@@ -323,9 +326,10 @@ def _by_size(priced: Priced, of: Aggregate | Formula) -> list[list[float]]:
 
 
 def _raising(priced: Priced, named: Mapping[str, Aggregate | Formula], people: int | None) -> Json:
-    """Return the price fields of a top-up, and those of a single new draw at the whole price.
+    """Return the price fields of a top-up, which makes a stored answer more accurate.
 
-    The result is {} if the query is no top-up.
+    The price of one new answer at the total price is added, for comparison. For a query that is no
+    top-up, the result is {}.
     """
     raised = top_up_json(priced)
     if raised is None:
@@ -346,9 +350,10 @@ def _odds(card: Card, spent: PrivacyCost) -> str:
 
 
 def sure_at(spent: int, epsilon: Fraction) -> float:
-    """Return how certain a fact can become after this and all earlier releases, in per cent.
+    """Return how certain an attacker can become of a fact about a person, in per cent.
 
-    A belief starts from even odds: 100 / (1 + e^-ε), with ε the sum of all releases.
+    The certainty is for all releases together, including this one. A belief starts from even odds:
+    100 / (1 + e^-ε), with ε the sum of all releases.
     """
     return 100 / (1 + math.exp(-(spent / EPSILON_UNITS + float(epsilon))))
 
@@ -379,7 +384,7 @@ def _account_json(account: Account) -> Json:
 
 
 def _bounded(question: Query, asked: PriceQuery) -> Query:
-    """Return the question with the contribution bounds that the request sets, if any."""
+    """Return the query with the contribution bounds that the request sets, if any."""
     return replace(
         question,
         max_groups=asked.max_groups or question.max_groups,

@@ -25,7 +25,7 @@ QUERY_VERBS: Final = Verbs()
 
 
 class Services(Protocol):
-    """The service that these verbs use."""
+    """The service that the query verbs need."""
 
     @property
     def queries(self) -> Queries:
