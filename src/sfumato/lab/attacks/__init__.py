@@ -28,7 +28,7 @@ FILES: Final[Mapping[str, str]] = {
 
 
 def attack(name: str) -> Attack:
-    """Return the attack of that name, or refuse."""
+    """Load the lab's attack of that name; refuse an unknown name."""
     if name not in FILES:
         known = ", ".join(sorted(FILES))
         raise Refused(
@@ -39,5 +39,5 @@ def attack(name: str) -> Attack:
 
 
 def attacks() -> tuple[Attack, ...]:
-    """Return all attacks."""
+    """Load all attacks of the lab."""
     return tuple(attack(name) for name in FILES)

@@ -32,7 +32,7 @@ TAIL: Final = 40  # noise beyond this many scales is ignored
 
 @dataclass(frozen=True)
 class Village:
-    """The attacker's prior beliefs about the target's village."""
+    """The attacker's prior beliefs about a village: its size, and the shares with the secret."""
 
     people: int  # including the target
     rates: tuple[float, ...] = RATES  # equally likely shares of people with the secret
@@ -81,7 +81,7 @@ def odds_moved(village: Village, *, epsilon: float) -> float:
 
 
 def right_without(village: Village, *, epsilon: float) -> float:
-    """Return the success rate of `guess` if the target's row is not in the count."""
+    """Return the success rate of `guess` if the target's row was left out of the count."""
     released = _reachable(village, epsilon)
     there = joint_chances(village, released, epsilon=epsilon, is_in=True)
     removed = joint_chances(village, released, epsilon=epsilon, is_in=False)
@@ -127,7 +127,7 @@ def _run(setting: Setting) -> Report:
 
 
 def _exact(setting: Setting, village: Village) -> SuccessRate:
-    """Return the success rate against an exact count. The attacker knows all other people."""
+    """Return the success rate against an exact count; the attacker knows all other people."""
     secrets, others = _drawn(setting, village)
     guessed = (others + secrets) - others == 1
     return SuccessRate("exact count, others known", int((guessed == secrets).sum()), setting.runs)

@@ -31,7 +31,10 @@ CROWD: Final = 1000  # the other people, about whom the attacker knows nothing
 def difference(
     target: Target, everyone: str, without: str, *, epsilon: Number, pairs: int = 50
 ) -> Probe:
-    """Ask both questions up to `pairs` times. Return the differences, and what ended the attack."""
+    """Ask two questions, with and without one person, up to `pairs` times.
+
+    Return the differences of the answers, and what ended the attack.
+    """
 
     def ask(second: str) -> float:
         return target.ask(everyone, epsilon) - target.ask(second, epsilon)
@@ -63,7 +66,7 @@ def attack_counts(
 
 
 def hits(dice: np.random.Generator, *, each: float, pairs: int, runs: int) -> int:
-    """Return in how many runs the mean of `pairs` differences is right.
+    """Return how often a guess from the mean of `pairs` noisy differences is right.
 
     Each question has noise at epsilon `each`.
     """

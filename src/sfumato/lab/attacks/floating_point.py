@@ -80,7 +80,7 @@ def guess_one(released: Floats, epsilon: float) -> Bits:
 
 
 def guess_one_by_lowest_bit(released: Floats, epsilon: float) -> Bits:
-    """Guess the same without a search, by the likelihoods of the size and of the lowest set bit.
+    """Guess whether each number comes from a count of 1, by its size and its lowest set bit.
 
     A count of 1 plus float noise has no bits below 2**-53. A number near zero has such bits, unless
     all of them happen to be 0: each halves the probability that it comes from a count of 0.

@@ -42,7 +42,7 @@ OTHER: Final[dict[str, Rule]] = {
 
 @dataclass(frozen=True)
 class Town:
-    """A table of people, their sensitive column, and a background fact about each of them."""
+    """A synthetic table of people, its sensitive column, and a background fact on each person."""
 
     table: Table
     secret: Column
@@ -55,7 +55,7 @@ class Town:
 
 
 def drawn_town(people: int, dice: np.random.Generator) -> Town:
-    """Draw a town; in each district, one illness is prevalent."""
+    """Draw a synthetic town of people; in each district, one illness is prevalent."""
     district = dice.integers(0, DISTRICTS, people)
     round_here = dice.integers(0, ILLNESSES, DISTRICTS)[district]
     anywhere = dice.integers(0, ILLNESSES, people)

@@ -21,7 +21,7 @@ EXACT: Final = 1e-6  # a smaller error is only float rounding
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """Errors of the reconstructed values, over all runs and all people that are not known."""
+    """Errors of the reconstructed values, over all runs and all people unknown to the attacker."""
 
     runs: int
     known: int
@@ -36,7 +36,7 @@ class Rebuilt:
 
     @property
     def finding(self) -> str:
-        """Return the outcome as a sentence."""
+        """Return a sentence: how exactly the attacker reconstructed the other people's values."""
         who = f"An attacker who knows {_count(self.known)} reconstructed the other {self.people:,}"
         if self.is_exact:
             return f"{who} exactly, in {_runs(self.runs)} (largest error {self.max_error:.0e})."
@@ -65,7 +65,7 @@ class Guessed:
 
     @property
     def finding(self) -> str:
-        """Return the outcome as sentences."""
+        """Return sentences that compare guesses with and without the private mean."""
         return (
             "The attacker knows everybody else, and guesses a person from the private "
             f"mean with a median error of {self.median_error:.3g}. Without any release, "
@@ -105,10 +105,10 @@ def rebuild(released: ArrayLike, known: Mapping[int, float]) -> FloatArray:
 
 
 def rebuild_from_others(released: ArrayLike, values: Sequence[float]) -> FloatArray:
-    """Guess each person's value from means with independent noise; all others are known.
+    """Guess each person's value from leave-one-out means with independent noise.
 
-    A person is in all means but their own. Each of those means gives a guess of the person's value.
-    The average of all guesses removes most of the noise.
+    The attacker knows all others. A person is in all means but their own. Each of those means gives
+    a guess of the person's value. The average of all guesses removes most of the noise.
     """
     means, truths = np.asarray(released, dtype=np.float64), np.asarray(values, dtype=np.float64)
     others = len(truths) - 1

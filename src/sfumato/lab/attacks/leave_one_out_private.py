@@ -38,7 +38,7 @@ class Attacker:
 
     @property
     def step(self) -> float:
-        """Return the grid step in which values are summed."""
+        """Return the width of a grid step, to which values are rounded before they are summed."""
         return (self.bounds[1] - self.bounds[0]) / STEPS
 
     @property

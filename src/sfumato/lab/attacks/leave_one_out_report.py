@@ -52,7 +52,7 @@ class Values:
 
     @property
     def hidden(self) -> tuple[float, ...]:
-        """Return all values but the known one."""
+        """Return all values but that of the person whom the attacker knows."""
         return self.values[KNOWN + 1 :]
 
     @property
@@ -68,7 +68,7 @@ def attack_means(
     runs: int = 1000,
     epsilons: Sequence[float] = EPSILONS,
 ) -> Report:
-    """Report how often each release reveals a random person, with a plot of the guesses."""
+    """Report how often each release of means reveals a random person; plot the guesses."""
     _check(asked, runs)
     panels = _guesses(asked, dice, runs, epsilons)
     targets = dice.integers(KNOWN + 1, len(asked.values), size=runs)

@@ -20,7 +20,7 @@ Cells = Mapping[str, Cell]
 
 @dataclass(frozen=True)
 class Between:
-    """A number that is known only as a range, both ends included."""
+    """Background knowledge of a number as a range, both ends included."""
 
     low: float
     high: float
@@ -49,7 +49,7 @@ class Linkage:
 
     @property
     def finding(self) -> str:
-        """Return the outcome as a sentence."""
+        """Return a sentence: how many rows fit the knowledge, and what the attacker learns."""
         if not self.matches:
             return "No row fits."
         facts = _facts(self.learnt)

@@ -39,7 +39,7 @@ def attack_table(
     found: Linkage | None = None,
     beside: tuple[Report, ...] = (),
 ) -> Report:
-    """Report how many rows are unique by each set of columns.
+    """Report how many people are unique, by the most identifying columns of each number.
 
     `found` adds the facts that a neighbour learned from the same rows. `beside` adds reports on
     private counts.
@@ -69,9 +69,9 @@ def attack_counts(
 ) -> Report:
     """Report how often an attacker reads the target's secret from a private table of counts.
 
-    Only the target's own cell says anything about them: the number of rows there with the secret.
-    One person changes one cell by one, so each cell has the noise of a single count. The attacker
-    knows all others, and is left with a zero or a one plus noise.
+    Only one count says anything about the target: the number of rows with the target's values and
+    the secret. One person changes one count by one, so each count has the noise of a single count.
+    The attacker knows all others, and is left with a zero or a one plus noise.
     """
     told = f"the target's {secret}" if secret else "whether the target is in the table"
     return Report(

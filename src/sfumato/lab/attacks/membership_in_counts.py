@@ -31,7 +31,7 @@ def likeness(people: NDArray[Any], means: Floats, usual: Floats) -> Floats:
 
 
 def is_named(target: NDArray[Any], strangers: NDArray[Any], means: Floats, usual: Floats) -> bool:
-    """Return True if the target resembles the study more than every stranger does."""
+    """Return True if the attacker names the target: no stranger resembles the study as much."""
     alone = float(likeness(target, means, usual))
     return alone > float(likeness(strangers, means, usual).max())
 
@@ -47,7 +47,7 @@ def false_alarms(strangers: int) -> float:
 def private_counts(
     counts: NDArray[np.int64], *, epsilon: float, dice: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return our private release of the counts. All traits together cost epsilon.
+    """Return the counts with Gaussian noise; all traits together cost (epsilon, delta).
 
     One person adds 0 or 1 to each count, so the L2 sensitivity is the square root of the number of
     traits.

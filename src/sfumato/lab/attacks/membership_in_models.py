@@ -53,7 +53,7 @@ class Shadows:
 
     @staticmethod
     def of(people: int, columns: int, count: int, dice: np.random.Generator) -> Shadows:
-        """Train shadow models on newly drawn people."""
+        """Draw new people, and train shadow models on them."""
         rows = draw_people(count * people, columns, dice).reshape(count, people, columns)
         weights = trained(rows, RIDGE)
         alike = rows @ np.swapaxes(rows, 1, 2)
@@ -119,7 +119,7 @@ def stand_above(crowd: Floats, model: Floats, bells: Bells, epsilon: float | Non
 
 
 def released(weights: Floats, epsilon: float | None, dice: np.random.Generator) -> Floats:
-    """Return the released models: unchanged, or with the noise of (epsilon, delta)-DP."""
+    """Return the released models: the exact weights, or with the noise of (epsilon, delta)-DP."""
     if epsilon is None:
         return weights
     return private_twins(weights, ridge=RIDGE, epsilon=epsilon, dice=dice)
@@ -137,7 +137,7 @@ class Bells:
 
     @staticmethod
     def of(shadows: Shadows, rows: Floats) -> Bells:
-        """Fit the two normal distributions of each row."""
+        """Fit the two normal distributions of each row's margin to the shadow models."""
         without, with_it = shadows.margins(rows)
         return Bells(_bell(without), _bell(with_it))
 

@@ -46,7 +46,7 @@ class Knows:
 
 @dataclass(frozen=True)
 class Hints:
-    """Ratings known from elsewhere; `days` is None if no dates are known."""
+    """A person's ratings that the attacker knows from elsewhere; `days` is None without dates."""
 
     films: NDArray[np.int64]
     stars: NDArray[np.int64]
@@ -97,7 +97,10 @@ def score(ratings: Ratings, hints: Hints) -> Floats:
 
 
 def best_match(scores: Floats) -> Match:
-    """Return the best match; its eccentricity is 0 if all scores are equal."""
+    """Return the person with the highest score, and how far that score exceeds the second.
+
+    This distance (the eccentricity) is 0 if all scores are equal.
+    """
     best = int(np.argmax(scores))
     second = float(max(scores[:best].max(initial=0.0), scores[best + 1 :].max(initial=0.0)))
     spread = float(scores.std())
@@ -105,12 +108,12 @@ def best_match(scores: Floats) -> Match:
 
 
 def find(ratings: Ratings, hints: Hints) -> Match:
-    """Return the person who fits the hints best."""
+    """Return the person whose ratings fit the hints best."""
     return best_match(score(ratings, hints))
 
 
 def find_without(ratings: Ratings, person: int, hints: Hints) -> Match:
-    """Return the best match if `person` were not in the data set."""
+    """Return the best match if `person`, the target, were not in the data set."""
     scores = score(ratings, hints)
     scores[person] = 0.0
     return best_match(scores)

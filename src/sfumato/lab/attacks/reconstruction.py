@@ -39,12 +39,12 @@ STEPS: Final = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 
 
 def random_subsets(people: int, counts: int, dice: np.random.Generator) -> Bits:
-    """Draw subsets; a fair coin decides for each person and subset."""
+    """Draw random subsets of the people; a fair coin decides for each person and subset."""
     return dice.random((counts, people)) < 0.5
 
 
 def subset_counts(subsets: Bits, secrets: Bits) -> Counts:
-    """Count the people of each subset who have the secret; one row per database."""
+    """Count the people in each subset who have the secret bit; one row per database."""
     exact: Counts = secrets.astype(np.int64) @ subsets.T.astype(np.int64)
     return exact
 
@@ -52,7 +52,7 @@ def subset_counts(subsets: Bits, secrets: Bits) -> Counts:
 def by_least_squares(subsets: Bits, answers: NDArray[Any]) -> Bits:
     """Reconstruct the secret bits by least squares, for one database or one row per database.
 
-    It is the fast method.
+    This is much faster than linear programming.
     """
     inverse = np.linalg.pinv(subsets.astype(np.float64))
     guessed: Bits = np.asarray(answers, np.float64) @ inverse.T > 0.5
@@ -84,7 +84,7 @@ def rounded_off(exact: Counts, most: int, dice: np.random.Generator) -> Counts:
 
 
 def within_budget(exact: Counts, *, epsilon: float, dice: np.random.Generator) -> Counts:
-    """Return our private release: all counts of a database together cost epsilon."""
+    """Return all counts of a database with Laplace noise; together they cost epsilon."""
     return private_sums(exact, sensitivity=exact.shape[-1], epsilon=epsilon, dice=dice)
 
 

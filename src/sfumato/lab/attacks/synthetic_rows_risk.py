@@ -37,19 +37,19 @@ ROUNDS: Final = 20  # the most predicates that are tried for each one that is wa
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of hits and tries."""
+    """How often an attack was right, and how often it was tried."""
 
     hits: int
     tries: int
 
     @property
     def rate(self) -> float:
-        """Return the success rate."""
+        """Return the attack's success rate."""
         return self.hits / self.tries if self.tries else 0.0
 
     @staticmethod
     def of(right: Bits) -> Tally:
-        """Count the hits among outcomes."""
+        """Count how many outcomes of an attack were right."""
         return Tally(int(right.sum()), int(right.size))
 
 
@@ -64,7 +64,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Risk:
-    """The success of the main, baseline and control attacks, and the risk that follows."""
+    """The success rates of the main, baseline and control attacks, and the risk that follows."""
 
     main: Tally
     baseline: Tally
@@ -84,7 +84,7 @@ class Risk:
 
     @property
     def finding(self) -> str:
-        """Return the outcome as a sentence."""
+        """Return a sentence: the risk with its interval, and each attack's success rate."""
         low, high = self.within()
         return (
             f"Risk {max(0.0, self.value):.1%} ({max(0.0, low):.1%} to "
@@ -199,7 +199,7 @@ def predicates_of_extremes(synthetic: Table) -> list[Predicate]:
 def random_predicates(
     synthetic: Table, count: int, columns: int, dice: np.random.Generator
 ) -> list[Predicate]:
-    """Return predicates whose values come from independently chosen rows."""
+    """Return predicates with values of independently chosen rows, for the baseline attack."""
     made = []
     for _ in range(count):
         names = sorted(dice.choice(list(synthetic), columns, replace=False).tolist())

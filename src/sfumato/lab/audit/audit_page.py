@@ -82,7 +82,7 @@ def _bound(found: Audited) -> str:
 
 
 def page(held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit], before: str = "") -> str:
-    """Return the Markdown page; rows that were not audited again come from the old page."""
+    """Return the Markdown page of audits; rows not audited again come from the old page."""
     shipped = {line[:2]: line for line in (*_lines_of(before, HELD), *map(held_row, held))}
     zoo = {line[0]: line for line in (*_lines_of(before, FOUND), *map(found_row, found))}
     ids = [one.id for one in ZOO]
@@ -94,7 +94,7 @@ def page(held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit], before:
 
 
 def _known(lines: Iterable[Row], known: Sequence[str]) -> list[Row]:
-    """Return the rows whose first cell is a known name."""
+    """Return the table rows whose first cell names an audit that exists."""
     return [line for line in lines if line[0] in known]
 
 

@@ -38,7 +38,7 @@ END_TO_END: Final[tuple[AuditedQuestion, ...]] = (*QUESTIONS, *BEYOND, *FITS, *S
 
 @dataclass(frozen=True)
 class MechanismAudit:
-    """An audit of a mechanism, and the audit of its twin, which must be caught."""
+    """The audit of a mechanism, and of its twin (with too little noise), which must be caught."""
 
     name: str
     where: str
@@ -63,7 +63,7 @@ class MechanismAudit:
 
     @property
     def verdict(self) -> str:
-        """Return the outcome in a few words."""
+        """Return the verdict in a few words: accused, inconclusive, or not accused."""
         if self.audited.is_violated:
             return "ACCUSED"
         if not self.tells:
@@ -73,7 +73,7 @@ class MechanismAudit:
 
 @dataclass(frozen=True)
 class SpecimenAudit:
-    """A broken mechanism and its audit."""
+    """A mechanism that is broken on purpose (a specimen), and its audit."""
 
     specimen: Specimen
     audited: Audited
@@ -85,7 +85,7 @@ class SpecimenAudit:
 
     @property
     def verdict(self) -> str:
-        """Return the outcome in one or two words."""
+        """Return the verdict in a few words: caught, missed, or found by its formula only."""
         if self.audited.is_violated:
             return "caught"
         return "MISSED" if self.specimen.catchable else "a check of its formula finds it"
@@ -135,7 +135,7 @@ def audit_end_to_end(
 
 
 def mechanisms(chosen: Iterable[str] = ()) -> tuple[Shipped, ...]:
-    """Return all shipped mechanisms, or the named ones."""
+    """Return all shipped mechanisms that can be audited directly, or the named ones."""
     wanted = {name.casefold() for name in chosen}
     return tuple(one for one in SHIPPED if not wanted or one.name.casefold() in wanted)
 
@@ -162,7 +162,7 @@ def audit_all_end_to_end(  # noqa: PLR0913  # where, with what, which
 
 
 def specimens(chosen: Iterable[str] = ()) -> tuple[Specimen, ...]:
-    """Return all broken mechanisms, or the named ones."""
+    """Return all broken mechanisms of the zoo, or the named ones."""
     wanted = {name.casefold() for name in chosen}
     return tuple(
         one for one in ZOO if not wanted or wanted & {one.id.casefold(), one.name.casefold()}

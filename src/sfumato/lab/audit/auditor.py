@@ -57,7 +57,7 @@ class Audited:
 
     @property
     def finding(self) -> str:
-        """Return the outcome as sentences."""
+        """Return sentences: whether the claim is broken, and the lower bound that is proved."""
         delta = f" at delta {self.delta:g}" if self.delta else ""
         sure = f"{100 * self.confidence:g} %"
         proof = f"{self.words} is at least {self.lower:.3g}{delta}, at confidence {sure}"
@@ -166,9 +166,10 @@ def audit_order_2(  # noqa: PLR0913  # an auditor's terms
 
 
 def audit_on(claim: Claim, run: Run, *, alpha: float, most: int | None, dice: Random) -> Audited:
-    """Audit with the default limits: continue beyond `MAX_RUNS` only if the runs look suspicious.
+    """Audit a privacy claim with the default limits on the number of runs.
 
-    If `most` is given, it is the only limit.
+    The audit continues beyond `MAX_RUNS` only if the runs look suspicious. If `most` is given, it
+    is the only limit.
     """
     limits = (
         {"most": MAX_RUNS, "max_runs_if_suspicious": MAX_RUNS_IF_SUSPICIOUS}
@@ -242,7 +243,7 @@ def _check(claim: Claim, alpha: float, most: int) -> None:
 
 
 def _trials(run: Run, count: int, dice: Random) -> Trials:
-    """Return fresh runs, each on the data set that a fair coin chooses."""
+    """Run the mechanism `count` times, each time on the data set that a fair coin chooses."""
     is_second = dice.integers(0, 2, size=count).astype(np.bool_)
     return Trials(run(is_second), is_second)
 
@@ -280,7 +281,10 @@ def _at_once(mechanism: Mechanism, D: object, D2: object, dice: Random) -> Run:
 
 
 def _one_by_one(mechanism: Callable[[object], object], D: object, D2: object) -> Run:
-    """Run in the order of the coins, so that a drift over time affects both sides alike."""
+    """Return a function that runs the mechanism once per coin flip, in the order of the flips.
+
+    So a drift over time affects both data sets alike.
+    """
 
     def run(is_second: NDArray[np.bool_]) -> Outputs:
         found = [mechanism(D2 if second else D) for second in is_second.tolist()]

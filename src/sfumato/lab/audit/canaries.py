@@ -34,11 +34,11 @@ class Vault(Protocol):
     """A fresh vault on any engine, opened by its owner."""
 
     def add(self, name: str, source: str | Path, card: Mapping[str, object]) -> object:
-        """Add a data set."""
+        """Add a data set from a file of rows and a data card."""
         ...
 
     def __getitem__(self, name: str, /) -> DataSet:
-        """Return a data set for questions."""
+        """Return the data set of that name, for questions."""
         ...
 
     def open_stream(  # noqa: PLR0913  # an owner's words
@@ -78,7 +78,7 @@ class AuditedQuestion(Protocol):
 
     @property
     def factor(self) -> int:
-        """Return the twin's factor, which is its true price divided by its claimed price."""
+        """Return the true price of the twin (the positive control) divided by its claimed price."""
         ...
 
     @property
@@ -92,13 +92,13 @@ class AuditedQuestion(Protocol):
         ...
 
     def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
-        """Return the release of the question at `factor` times the price."""
+        """Ask the question at `factor` times its price; return what is released of each canary."""
         ...
 
 
 @dataclass(frozen=True)
 class Table:
-    """People's rows and their data card; the person is the first value of each row."""
+    """The rows of some canaries and their data card; the person is the first value of each row."""
 
     people: str
     columns: Mapping[str, Mapping[str, object]]  # as on a card, in the order of the rows
@@ -107,7 +107,7 @@ class Table:
 
     @property
     def card(self) -> dict[str, object]:
-        """Return the data card."""
+        """Return the data card of these rows, as a mapping."""
         shared = {"unit": "who", "people": self.people, "version": "1", "budget": BUDGET}
         return {**shared, "columns": dict(self.columns), **self.terms}
 
@@ -123,7 +123,10 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class CanaryFlips:
-    """The coin flips of some canaries. The canaries and their keys are numbered from `first`."""
+    """The coin flips that decide which canaries are present in one data set.
+
+    The canaries and their keys are numbered from `first`.
+    """
 
     first: int
     is_in: Bools
@@ -147,7 +150,7 @@ class Canaries:
     others: dict[str, CanaryFlips] = field(default_factory=dict)
 
     def put_once(self, name: str, keys: int, table: Callable[[CanaryFlips], Table]) -> CanaryFlips:
-        """Return the flips for another data set. The first call adds the data set to the vault."""
+        """Add a data set with canaries to the vault, unless it is there; return its coin flips."""
         if name not in self.others:
             first = SET_OFFSET * (1 + len(self.others))
             placed = CanaryFlips(first, coins(max(keys, ENOUGH), self.dice)[:keys])
@@ -157,17 +160,17 @@ class Canaries:
 
 
 def listed(keys: Iterable[object], kind: str = "integer") -> dict[str, object]:
-    """Return a card's column of public keys."""
+    """Return a data card's entry for a column with public keys."""
     return {"type": kind, "keys": list(keys)}
 
 
 def between(lower: object, upper: object, kind: str = "integer") -> dict[str, object]:
-    """Return a card's column with bounds."""
+    """Return a data card's entry for a column with a lower and an upper bound."""
     return {"type": kind, "lower": lower, "upper": upper}
 
 
 def by_key(rows: Iterable[Sequence[object]]) -> dict[Hashable, list[object]]:
-    """Group an answer's numbers by key. The key is the first column."""
+    """Group the released numbers of an answer by key, which is its first column."""
     found: dict[Hashable, list[object]] = {}
     for key, *values in rows:
         found.setdefault(key, []).extend(values)

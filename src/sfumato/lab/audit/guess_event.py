@@ -38,9 +38,9 @@ class View:
 
 
 def views(seen: Outputs, is_second: Bools) -> tuple[View, ...]:
-    """Return the views of such outputs.
+    """Return the views of these outputs: single columns, pairs of columns, and all numbers.
 
-    Past runs choose them, so they prove nothing themselves.
+    Past runs choose the views, so the views prove nothing themselves.
     """
     names = _most_separating(seen.numbers, is_second, MAX_NUMBER_VIEWS)
     marks = list(seen.codes)
@@ -56,7 +56,7 @@ def views(seen: Outputs, is_second: Bools) -> tuple[View, ...]:
 
 
 def _most_separating(columns: Columns, is_second: Bools, most: int) -> list[str]:
-    """Return the columns that differ most between the sides, and the first and last, in order."""
+    """Return the columns that differ most between the two data sets, and the first and last."""
     names = list(columns)
     if len(names) <= most:
         return names
@@ -66,12 +66,12 @@ def _most_separating(columns: Columns, is_second: Bools, most: int) -> list[str]
 
 
 def _places(marks: Floats) -> Floats:
-    """Return the ranks of marks, because marks are too large to be averaged."""
+    """Return the ranks of hash codes, because the codes are too large to be averaged."""
     return np.unique(marks, return_inverse=True)[1].astype(np.float64)
 
 
 def _separation(column: Floats, is_second: Bools) -> float:
-    """Return the distance of a column's clipped means on the two sides, in standard deviations.
+    """Return the distance between a column's clipped means on the two data sets, in deviations.
 
     The difference of the shares of missing values is added.
     """
@@ -206,7 +206,7 @@ class Trials:
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """An event: it assigns a guess, or an abstention, to each cell of a view."""
+    """A guessing rule: each cell (range) of a view's values gets a data set, or an abstention."""
 
     view: View
     edges: Floats
@@ -214,17 +214,17 @@ class Event:
     worth: float  # evidence against the target epsilon in the second half of the runs, in nats
 
     def guessed(self, fresh: Trials) -> Guesses:
-        """Return the guess, or the abstention, for each run."""
+        """Return, for each run, the guessed data set or an abstention."""
         return self.guesses[cells_of(self.view.of(fresh.seen), self.edges)]
 
     @property
     def with_the_rest(self) -> Event:
-        """Return the event in which every abstention becomes a guess of the second side."""
+        """Return the same rule, but with a guess of the second data set for every abstention."""
         guesses = np.where(self.guesses == ABSTAIN, np.int8(1), self.guesses)
         return replace(self, guesses=guesses)
 
     def score(self, fresh: Trials) -> Score:
-        """Count the guesses and the right guesses on other runs."""
+        """Count the guesses, and the right guesses, on runs that did not choose the rule."""
         guessed = self.guessed(fresh)
         made = guessed != ABSTAIN
         right = made & (guessed == fresh.is_second)
@@ -232,7 +232,7 @@ class Event:
 
 
 def best_event(past: Trials, *, target: float, delta: float) -> Event:
-    """Return the event with the most evidence against the target epsilon, on past runs."""
+    """Return the guessing rule with the most evidence against the target epsilon, on past runs."""
     first, second = past.half(0), past.half(1)
     found = views(past.seen, past.is_second)
     events = [
@@ -259,7 +259,7 @@ def _event(
 
 
 def _ranked(view: View, edges: Floats, first: Trials) -> tuple[Guesses, Integers]:
-    """Return the guess of each cell, and the cells in order of certainty, most certain first."""
+    """Return the guess of each cell of the view, and the cells, most certain first."""
     cells = cells_of(view.of(first.seen), edges)
     odds, doubt = _log_odds(*_sides(cells, first.is_second, edges))
     order = np.argsort(-(np.abs(odds) - doubt), kind="stable")
@@ -283,7 +283,7 @@ def _counted(cells: Integers, which: NDArray[np.bool_], edges: Floats) -> Floats
 
 
 def _log_odds(zeros: Floats, ones: Floats) -> tuple[Floats, Floats]:
-    """Return the log odds of the second side in each cell, and their standard error."""
+    """Return the log odds of the second data set in each cell, and their standard errors."""
     odds = np.log((ones + 0.5) / (ones.sum() + 1)) - np.log((zeros + 0.5) / (zeros.sum() + 1))
     return odds, np.sqrt(1 / (ones + 0.5) + 1 / (zeros + 0.5))
 
@@ -312,7 +312,10 @@ def _placed(numbers: Floats) -> Floats:
 
 
 def cells_of(numbers: Floats, edges: Floats) -> Integers:
-    """Return the cell index of each number. NaN and infinities have cells of their own."""
+    """Return, for each number, the index of the cell (range between edges) that contains it.
+
+    NaN and infinities have cells of their own.
+    """
     return np.searchsorted(edges, _placed(numbers), side="right").astype(np.int64)
 
 

@@ -32,7 +32,7 @@ class OneRunClaim(EpsilonClaim):
     """A claim of (epsilon, delta)-DP, tested with many coins in one run."""
 
     def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
-        """Return the lower bound that holds for one run."""
+        """Return the lower bound of epsilon that the right guesses about one run prove."""
         return one_run_above(event.score(fresh), self.delta, alpha)
 
 
@@ -86,11 +86,10 @@ def judged(  # noqa: PLR0913  # an auditor's terms
     alpha: float,
     dice: Random,
 ) -> Audited:
-    """Test the claim on the answers.
+    """Guess from the answers which canaries are present, and return the proved lower bound.
 
-    The guesses for each half of the keys are trained on the other half.
-
-    Each half may be wrong with a chance of alpha / 2.
+    The guesses for each half of the keys are trained on the other half. Each half may be wrong with
+    a chance of alpha / 2.
     """
     order = dice.permutation(len(keys))
     values = [answers.get(keys[place], NOT_SHOWN) for place in order.tolist()]

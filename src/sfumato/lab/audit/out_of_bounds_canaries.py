@@ -40,7 +40,7 @@ MAX_KEYS: Final = 100
 
 @dataclass(frozen=True)
 class OutOfBoundsCanaries:
-    """A grouped question about people who exceed the contribution and value bounds."""
+    """A grouped question, audited with canaries that exceed the contribution and value bounds."""
 
     name: str
     asks: str = "SUM(x)"
@@ -57,13 +57,13 @@ class OutOfBoundsCanaries:
 
     @property
     def claim(self) -> Claim:
-        """Return the price of the question, which is all that a person pays."""
+        """Return the audited claim: the price of the question, which is all that a person pays."""
         if self.delta != "0":
             return RhoClaim(float(rho_within(Fraction(self.epsilon), Fraction(self.delta))))
         return OneRunClaim(float(self.epsilon))
 
     def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
-        """Return the released numbers of all groups of each canary, together."""
+        """Ask the question; return the released numbers of all groups of each canary together."""
         placed = self.put(canaries)
         answer = canaries.vault[self.data_set].ask(
             f"SELECT k, {self.asks} FROM {self.data_set}{self.where} GROUP BY k",
@@ -87,10 +87,10 @@ class OutOfBoundsCanaries:
 
 @dataclass(frozen=True)
 class Totalled(OutOfBoundsCanaries):
-    """The same question about per-person sums, which clamps the sum. All rows of a person count."""
+    """A question about each person's sum, which clamps that sum; all rows of a person count."""
 
     def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
-        """Return the released sums of all groups of each canary, together."""
+        """Ask the question; return the released sums of all groups of each canary together."""
         placed = self.put(canaries)
         sums = canaries.vault[self.data_set].group_by("k").sum("x", within=(0, MAX_KEYS))
         answer = sums.ask(

@@ -49,7 +49,7 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
 class Parts:
-    """The numbers and marks of one output, by name."""
+    """One output of a mechanism, split into named numbers, and hash codes of everything else."""
 
     def __init__(self, one: object) -> None:
         self.numbers: dict[str, float] = {}
@@ -244,14 +244,14 @@ _KEPT: Final = np.uint64(12)  # bits dropped of a 64-bit hash, so that a float h
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """The numbers and marks of many runs, as columns with one row per run."""
+    """The outputs of many runs, as named columns of numbers and of hash codes, one row per run."""
 
     runs: int
     numbers: Columns
     codes: Columns
 
     def column(self, name: str) -> Floats:
-        """Return a column; one that never occurred is all NaN."""
+        """Return a column by name; a name that never occurred gives a column of NaN."""
         found = self.numbers.get(name)
         found = self.codes.get(name) if found is None else found
         return np.full(self.runs, np.nan) if found is None else found
@@ -265,10 +265,7 @@ class Outputs:
 
 
 def merged(parts: Sequence[tuple[Places, Outputs]]) -> Outputs:
-    """Merge several outputs.
-
-    The runs of each of them go to the given indices.
-    """
+    """Merge the outputs of several groups of runs; each run goes to its given index."""
     runs = sum(part.runs for _, part in parts)
     return Outputs(
         runs,
@@ -286,7 +283,7 @@ def _scattered(runs: int, parts: Sequence[tuple[Places, Columns]]) -> Columns:
 
 
 def joined(parts: Sequence[Outputs]) -> Outputs:
-    """Concatenate the runs of several outputs."""
+    """Concatenate the runs of several outputs into one."""
     placed, start = [], 0
     for part in parts:
         placed.append((np.arange(start, start + part.runs), part))
@@ -382,7 +379,7 @@ def _names(count: int) -> list[str]:
 
 
 def _odd(numbers: Floats) -> Floats:
-    """Return a mark for -0.0 and for NaNs, made from their bits, which a comparison ignores.
+    """Return a code for the bits of each -0.0 and NaN, which a comparison of numbers ignores.
 
     Other numbers get 0.
     """

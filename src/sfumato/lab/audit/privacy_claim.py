@@ -21,11 +21,11 @@ SEARCH_ALPHA: Final = 0.01  # the alpha of the bounds by which one of these even
 
 
 class Claim(Protocol):
-    """A claimed upper bound of a privacy loss."""
+    """The interface of a privacy claim that an audit tests: an upper bound of a privacy loss."""
 
     @property
     def value(self) -> float:
-        """Return the claimed number."""
+        """Return the claimed upper bound."""
         ...
 
     @property
@@ -35,15 +35,15 @@ class Claim(Protocol):
 
     @property
     def words(self) -> str:
-        """Return the name of the claimed parameter."""
+        """Return the name of the claimed parameter, such as "epsilon" or "rho"."""
         ...
 
     def event(self, past: Trials, lower: float) -> Event:
-        """Return the event to guess from, chosen on past runs; `lower` is proved already."""
+        """Choose a guessing rule (event) on past runs; `lower` is the bound proved so far."""
         ...
 
     def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
-        """Return a lower bound of the true number; it is wrong with a chance of at most alpha."""
+        """Return a lower bound of the true value; it is wrong with a chance of at most alpha."""
         ...
 
 
@@ -56,7 +56,7 @@ class EpsilonClaim:
     words: str = "epsilon"
 
     def event(self, past: Trials, lower: float) -> Event:
-        """Return the event with the most evidence against the larger of the claim and the bound."""
+        """Return the rule with the most evidence against the larger of claim and proved bound."""
         target = lower if math.isinf(self.value) else max(lower, self.value)
         return best_event(past, target=target, delta=self.delta)
 
@@ -74,9 +74,10 @@ class RhoClaim:
     words: str = "rho"
 
     def event(self, past: Trials, lower: float) -> Event:
-        """Return the event that proves most on past runs: frequent, or rare but certain.
+        """Return the guessing rule that proves most on past runs: frequent, or rare but certain.
 
-        Frequent events are not enough: of one-sided noise, only one output in six reveals the side.
+        Frequent events are not enough: of one-sided noise, only one output in six reveals the data
+        set.
         """
         del lower
         found = [best_event(past, target=target, delta=0.0) for target in TARGET_EPSILONS]
@@ -84,7 +85,7 @@ class RhoClaim:
         return max(found, key=lambda event: self.proved(event, past, SEARCH_ALPHA))
 
     def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
-        """Return the relative entropy of the event "the guess is the second side"."""
+        """Return a lower bound of the relative entropy of the event "the second is guessed"."""
         return _apart(relative_entropy, event, fresh, alpha)
 
 
@@ -95,14 +96,14 @@ class OrderTwoClaim(RhoClaim):
     words: str = "divergence of order 2"
 
     def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
-        """Return the divergence of order 2 of the event "the guess is the second side"."""
+        """Return a lower bound of the order-2 divergence of the event "the second is guessed"."""
         return _apart(divergence_of_order_2, event, fresh, alpha)
 
 
 def _apart(
     divergence: Callable[[float, float], float], event: Event, fresh: Trials, alpha: float
 ) -> float:
-    """Return a lower bound of the divergence between the event's chances on the two sides.
+    """Return a lower bound of the divergence between the event's chances on the two data sets.
 
     It uses the ends of their confidence intervals that are nearest to each other.
     """

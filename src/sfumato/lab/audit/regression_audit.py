@@ -50,7 +50,7 @@ class Grouped:
 
     @property
     def card(self) -> CardView:
-        """Return the data card."""
+        """Return the data card of the data set."""
         return self.data_set.card
 
     @property
@@ -59,14 +59,14 @@ class Grouped:
         return self.data_set.budget
 
     def ask(self, question: Builder, **terms: Unpack[AskTerms]) -> Answer:
-        """Ask the question by key, and return the answer of the crowd's key."""
+        """Ask the question grouped by key, and return the answer of the crowd's key."""
         answer = self.data_set.ask(_by_key(question), **terms)
         for key, values in by_key(answer.rows).items():
             self.released.setdefault(key, []).extend(values)
         return _of_key(answer, self.crowd)
 
     def price(self, question: Builder, **terms: Unpack[PriceTerms]) -> Price:
-        """Return the price of the question by key."""
+        """Return the price of the question grouped by key."""
         return self.data_set.price(_by_key(question), **terms)
 
     def builder(self) -> Builder:
@@ -92,7 +92,10 @@ def _of_key(answer: Answer, key: int) -> Answer:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The audit of a fit to a crowd. A canary in each other key contradicts the fit."""
+    """The end-to-end audit of one kind of regression fit; the fit itself uses a crowd of people.
+
+    A canary in each other key contradicts the fit.
+    """
 
     name: str
     fit: Callable[[Builder, int], Fit]  # (rows, price) -> fit
@@ -103,7 +106,7 @@ class Fitted:
 
     @property
     def claim(self) -> Claim:
-        """Return the price of the whole fit."""
+        """Return the audited claim: the price of the whole fit."""
         return OneRunClaim(float(self.epsilon))
 
     def release(self, canaries: Canaries, factor: int) -> CanaryReleases:

@@ -44,7 +44,7 @@ ALWAYS: Final = (5, 10)
 
 @dataclass(frozen=True)
 class Question:
-    """A grouped question and its claimed price; the first column is the key."""
+    """A grouped question to audit, and its claimed price; the first column is the key."""
 
     name: str
     sql: str
@@ -60,13 +60,13 @@ class Question:
 
     @property
     def claim(self) -> Claim:
-        """Return the claim; a claim of rho assumes that each key has its own noise."""
+        """Return the audited claim; a claim of rho assumes that each key has its own noise."""
         if self.is_rho:
             return RhoClaim(float(rho_within(Fraction(self.epsilon), Fraction(self.delta))))
         return OneRunClaim(float(self.epsilon), float(self.delta))
 
     def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
-        """Return the release of the question at `factor` times the price."""
+        """Ask the question at `factor` times its price; return what is released of each key."""
         answer = canaries.vault[self.data_set].ask(
             self.sql, epsilon=factor * self.epsilon, delta=Decimal(self.delta)
         )
@@ -79,13 +79,16 @@ class Question:
 def audit_question(
     question: AuditedQuestion, seen: CanaryReleases, dice: Random, *, alpha: float = ALPHA
 ) -> Audited:
-    """Test the claim on what was released; keys that were not shown are outputs, too."""
+    """Test a question's claim on what it released of the canaries.
+
+    Keys that were not shown are outputs, too.
+    """
     keys = range(len(seen.is_in))
     return judged(question.claim, seen.released, keys, seen.is_in, alpha=alpha, dice=dice)
 
 
 def put_canaries(vault: Vault, folder: Path, dice: Random, *, keys: int = KEYS) -> Canaries:
-    """Add the three data sets to a fresh vault; a coin flip decides on each key's canary."""
+    """Add three data sets with canaries to a fresh vault; a coin decides on each key's canary."""
     placed = CanaryFlips(0, coins(keys, dice))
     for name, table in ((NAME, _alone), (COMPANY, _in_company), (CROWDS, _in_crowds)):
         table(placed.here, keys).put(vault, folder, name)

@@ -1,4 +1,4 @@
-"""Convert the reports of local randomisers to numbers that the auditor can read.
+"""List the shipped local randomisers for audits, and convert their reports to numbers.
 
 A report of local hashing or subset selection is two numbers that encode a set of answers. It is
 expanded here to the answers that it supports, as anybody who sees the report can do.
@@ -41,22 +41,22 @@ _Within = Callable[[int, Fraction], Any]  # Any: an oracle, or numbers on a grid
 
 
 def oracle(within: _Within) -> Callable[[Fraction], Mechanism]:
-    """Return a randomiser of one of six answers."""
+    """Return a function that makes, for an epsilon, a randomiser of one of six answers."""
     return lambda epsilon: _said(within(ANSWERS, epsilon))
 
 
 def numbers(within: _Within) -> Callable[[Fraction], Mechanism]:
-    """Return a randomiser of a number on a short grid."""
+    """Return a function that makes, for an epsilon, a randomiser of a number on a short grid."""
     return lambda epsilon: _said(within(STEPS, epsilon))
 
 
 def binary(epsilon: Fraction) -> Mechanism:
-    """Return a randomiser of yes or no."""
+    """Return the randomiser of a yes or no at this epsilon."""
     return _said(Binary.within(epsilon))
 
 
 def waves(epsilon: Fraction) -> Mechanism:
-    """Return eight reports of one permanent answer, at the price of unlimited reports."""
+    """Return a mechanism: eight reports of one permanent answer, at the price of any number."""
     response = PermanentResponse.within(ANSWERS, ever=epsilon, wave=epsilon * Fraction(3, 5))
 
     def run(data: int, runs: int, dice: Random) -> Integers:
@@ -87,7 +87,7 @@ def ranked(epsilon: Fraction) -> Mechanism:
 
 
 def growing(epsilon: Fraction) -> Mechanism:
-    """Return a randomiser of a prefix of a one-letter text.
+    """Return a randomiser of a prefix of a one-letter text (for heavy hitters).
 
     Its report is expanded to the texts that it supports.
     """

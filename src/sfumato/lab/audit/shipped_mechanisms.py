@@ -49,7 +49,7 @@ PART: Final = 16  # the contribution of a person to the subsampled sum
 
 @dataclass(frozen=True)
 class Shipped:
-    """An audit of a mechanism: how to build it, its neighbours, its price and its twin."""
+    """A shipped mechanism to audit: how to build it, its price, and two neighbouring data sets."""
 
     name: str
     files: tuple[str, ...]  # the modules of dp/mechanisms and dp/local that it uses
@@ -65,7 +65,7 @@ class Shipped:
     factor: int = CONTROL_FACTOR
 
     def positive_control(self) -> Mechanism:
-        """Return the twin: the mechanism with the noise of `factor` times its epsilon.
+        """Return the twin (positive control), with the noise of `factor` times the epsilon.
 
         A rho grows by the square of the factor.
         """
@@ -93,9 +93,10 @@ def _gaussian(sensitivity: int) -> Callable[[Fraction], Mechanism]:
 
 
 def _skellam(rho: Fraction) -> Mechanism:
-    """Return a sum with Skellam noise from three sites, whose divergence of order 2 is the price.
+    """Return a mechanism: a sum with Skellam noise from three sites.
 
-    Its variance is the smallest that the price allows.
+    The price is its Renyi divergence of order 2. The variance is the smallest that the price
+    allows.
     """
     steps = next(n for n in range(1, 10**5) if skellam.renyi(2, 1, 1, Fraction(n, 50)) <= rho)
     share = skellam.share_of(Fraction(steps, 50), 3, 0)
@@ -108,10 +109,10 @@ def _skellam(rho: Fraction) -> Mechanism:
 
 
 def _drawn(divergence: Fraction) -> Mechanism:
-    """Return the Skellam sum under Poisson subsampling, as in a training round.
+    """Return a mechanism: the Skellam sum under Poisson subsampling, as in a training round.
 
-    The person is in it with a chance of 1/2. Each run uses another coin of the same key, as each
-    person of a site does.
+    The person is in the sample with a chance of 1/2. Each run uses another coin of the same key, as
+    each person of a site does.
     """
     curves = (skellam.renyi_curve(PART, PART**2, Fraction(n), HALF) for n in range(1, 10**5))
     variance = 1 + next(place for place, curve in enumerate(curves) if curve(2) <= divergence)
@@ -126,7 +127,10 @@ def _drawn(divergence: Fraction) -> Mechanism:
 
 
 def _topped_up(epsilon: Fraction) -> Mechanism:
-    """Return two releases, at a third and two thirds of the price, with their weighted mean."""
+    """Return a mechanism: a release, and its weighted mean with a second release (a top-up).
+
+    The two releases have a third and two thirds of the price.
+    """
     draws = [Noise("laplace", 1 / (epsilon * share)) for share in (Fraction(1, 3), Fraction(2, 3))]
 
     def run(data: int, runs: int, dice: Random) -> NDArray[np.float64]:
@@ -169,7 +173,7 @@ def _exponential(epsilon: Fraction) -> Mechanism:
 
 
 def _tree(epsilon: Fraction) -> Mechanism:
-    """Return the edges of a spanning tree over three columns, chosen in two rounds.
+    """Return a mechanism: the edges of a spanning tree over three columns, chosen in two rounds.
 
     The price covers both rounds.
     """
@@ -184,7 +188,7 @@ def _tree(epsilon: Fraction) -> Mechanism:
 
 
 def _blocks(epsilon: Fraction) -> Mechanism:
-    """Return the noisy sums of two outputs over blocks (sample and aggregate).
+    """Return a mechanism: the noisy sums of two outputs over blocks (sample and aggregate).
 
     One block may change by anything between the bounds, and it changes both sums.
     """
@@ -197,7 +201,7 @@ def _blocks(epsilon: Fraction) -> Mechanism:
 
 
 def _median(epsilon: Fraction) -> Mechanism:
-    """Return the private median of two blocks, on a grid of nine points."""
+    """Return a mechanism: the private median of two blocks, on a grid of nine points."""
 
     def run(data: object, runs: int, dice: Random) -> Integers:
         values, bits = np.asarray(data, dtype=np.int64), NumpyRandomSource(dice)
@@ -208,7 +212,7 @@ def _median(epsilon: Fraction) -> Mechanism:
 
 
 def _block_vector(rho: Fraction) -> Mechanism:
-    """Return the noisy sums of an array over blocks.
+    """Return a mechanism: the noisy sums of an array of four numbers over blocks.
 
     One block changes all four numbers.
     """
@@ -230,7 +234,7 @@ def _noisy_max(epsilon: Fraction) -> Mechanism:
 
 
 def _above(epsilon: Fraction) -> Mechanism:
-    """Return sparse-vector answers until the second yes.
+    """Return a mechanism: sparse-vector answers until the second yes.
 
     The queries are not monotone.
     """
@@ -258,14 +262,17 @@ def _selection(epsilon: Fraction) -> Mechanism:
 
 
 def _bounds(epsilon: Fraction) -> Mechanism:
-    """Return the bounds that are found if one bin has about as many rows as the threshold."""
+    """Return a mechanism: the private search for bounds, with one bin near the threshold.
+
+    That bin has about as many rows as the threshold.
+    """
     choose = _chooser("bounds")(epsilon)
     limit = bounds_search.threshold(epsilon, 1, 5, FALSE_POSITIVE)
     return lambda data, runs, dice: choose((0, 0, limit + data, 0, 0), runs, dice)
 
 
 def _threshold(rho: Fraction) -> Mechanism:
-    """Return whether a key with many people is shown.
+    """Return a mechanism: whether a key is shown, if about as many people have it as the threshold.
 
     The price is all rho and no delta.
     """
@@ -281,7 +288,7 @@ def _threshold(rho: Fraction) -> Mechanism:
 
 
 def _epsilon_of(rho: Fraction) -> Fraction:
-    """Return nearly the smallest epsilon that buys this rho, with half of the delta."""
+    """Return nearly the smallest epsilon that buys this rho, with half of DELTA."""
     low, high = Fraction(0), Fraction(64)
     for _ in range(30):
         middle = (low + high) / 2
@@ -290,7 +297,7 @@ def _epsilon_of(rho: Fraction) -> Fraction:
 
 
 def _coins(epsilon: Fraction) -> Mechanism:
-    """Return a two-coin response that is true as often as the price allows."""
+    """Return a mechanism: a two-coin response that is true as often as the price allows."""
     coins = TwoCoins.within(epsilon)
 
     def run(data: bool, runs: int, dice: Random) -> NDArray[np.int64]:

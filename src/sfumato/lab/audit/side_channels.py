@@ -60,9 +60,9 @@ def _marks(value: object) -> object:
 
 
 def differences(one: Ask, other: Ask, questions: Sequence[str]) -> tuple[str, ...]:
-    """Return the differing parts of answers on the two sides, as "PART of QUESTION".
+    """Return what differs between answers on two neighbours, apart from noise: "PART of QUESTION".
 
-    Noisy numbers are not compared.
+    A part is the refusal code, the charge, or the shape of the answer.
     """
     found: list[str] = []
     for question in questions:
@@ -75,7 +75,7 @@ def differences(one: Ask, other: Ask, questions: Sequence[str]) -> tuple[str, ..
 
 @dataclass(frozen=True)
 class Times:
-    """Response times of both sides, compared by a Kolmogorov-Smirnov test."""
+    """Response times on two neighbouring data sets, compared by a Kolmogorov-Smirnov test."""
 
     median_ms: tuple[float, float]
     apart: float  # the largest distance between the two cumulative distributions
@@ -83,7 +83,7 @@ class Times:
 
     @property
     def finding(self) -> str:
-        """Return the outcome as a sentence."""
+        """Return a sentence: both median times, and how likely their difference is by chance."""
         one, other = self.median_ms
         return (
             f"The median times are {one:.2f} and {other:.2f} ms. The distance of the "
@@ -93,7 +93,7 @@ class Times:
 
 
 def times(one: Callable[[], object], other: Callable[[], object], runs: int) -> Times:
-    """Measure `runs` calls of each side, in alternation."""
+    """Time `runs` calls on each of two neighbours, in alternation, and compare the times."""
     spent = np.array([[_spent(one), _spent(other)] for _ in range(runs)])
     first, second = np.sort(spent[:, 0]), np.sort(spent[:, 1])
     everywhere = np.sort(spent.ravel())

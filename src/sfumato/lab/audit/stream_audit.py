@@ -46,7 +46,7 @@ CONTROL_KEYS: Final = 30 * IN_ONE
 
 @dataclass(frozen=True)
 class Streamed:
-    """An audit of running-count streams, all at the same price."""
+    """An end-to-end audit of running-count streams with canaries, all at the same price."""
 
     name: str
     epsilon: int = 1
@@ -55,7 +55,7 @@ class Streamed:
 
     @property
     def claim(self) -> Claim:
-        """Return the price of a stream, which is all that a person pays."""
+        """Return the audited claim: the price of a stream, which is all that a person pays."""
         return OneRunClaim(float(self.epsilon))
 
     def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
@@ -64,7 +64,7 @@ class Streamed:
 
 
 def closed(canaries: Canaries, epsilon: int, keys: int) -> CanaryReleases:
-    """Open and close streams at that price. Return the released numbers of `keys` canaries."""
+    """Open and close streams at that price; return what is released of each of `keys` canaries."""
     name = f"streamed{len(canaries.others)}"
     placed = canaries.put_once(name, keys, partial(_by_day, name, 1))
     streams = range(-(-keys // IN_ONE))
@@ -104,7 +104,7 @@ def _day(place: int) -> date:
 
 
 def _by_day(name: str, version: int, placed: CanaryFlips) -> Table:
-    """Return a table of the canaries' rows.
+    """Return a table of the canaries' rows, by stream and day.
 
     Later versions begin with new people, who are in no stream.
     """

@@ -17,7 +17,7 @@ FloatArray = NDArray[np.float64]
 
 
 def loo_means(values: Sequence[float]) -> FloatArray:
-    """Return one mean per person, each without that person."""
+    """Return the leave-one-out means: one mean per person, each without that person."""
     everyone = np.asarray(values, dtype=np.float64)
     if len(everyone) < 2:
         raise ValueError("a leave-one-out mean needs at least two people")
@@ -32,7 +32,7 @@ def broken_release(values: Sequence[float], dice: np.random.Generator) -> FloatA
 
 
 def broken_releases(values: Sequence[float], dice: np.random.Generator, *, runs: int) -> FloatArray:
-    """Return `runs` independent releases, one per row."""
+    """Return `runs` independent releases of the means with shared noise, one release per row."""
     means = loo_means(values)
     distances = np.abs(means - means.mean())
     noise = _noise(dice, scale=float(means.std()), sensitivity=float(distances.max()), runs=runs)
@@ -41,7 +41,7 @@ def broken_releases(values: Sequence[float], dice: np.random.Generator, *, runs:
 
 
 def _noise(dice: np.random.Generator, *, scale: float, sensitivity: float, runs: int) -> FloatArray:
-    """Return one noise value per run.
+    """Return the shared noise value of each run.
 
     The notebook draws Laplace(0, scale) until |noise| >= sensitivity. The exponential tail is
     memoryless, so |noise| = sensitivity + Exp(scale) with a random sign has the same distribution.

@@ -12,7 +12,7 @@ TRUTH: Final = 1 / (1 + np.exp(-1.0))  # chance of the truth: binary response at
 
 
 def binary_odds(data: int, runs: int, dice: Random) -> Floats:
-    """Return one of 16 values, true with a chance that is right for two values only."""
+    """Return randomised response over 16 values, with the truth probability that suits only two."""
     other = (data + dice.integers(1, 16, size=runs)) % 16
     return np.where(dice.random(runs) < TRUTH, data, other).astype(np.float64)
 
@@ -24,7 +24,7 @@ def one_bit_budget(data: int, runs: int, dice: Random) -> Floats:
 
 
 def told_twice(data: int, runs: int, dice: Random) -> Floats:
-    """Return the same yes or no twice, with fresh randomness each time."""
+    """Return the same yes or no twice with fresh randomness; epsilon pays for one report only."""
     return np.asarray((bool(data) ^ (dice.random((runs, 2)) >= TRUTH)).astype(np.float64))
 
 

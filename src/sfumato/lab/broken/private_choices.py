@@ -17,19 +17,19 @@ def _scores(data: Scores, runs: int) -> Floats:
 
 
 def noisy_max_value(data: Scores, runs: int, dice: Random) -> Floats:
-    """Return the largest noisy score itself, for the price of its name alone."""
+    """Return the largest noisy score; epsilon pays only for which candidate has it."""
     scores = _scores(data, runs)
     return np.asarray((scores + laplace(dice, 2.0, *scores.shape)).max(axis=1))
 
 
 def one_sided_max_value(data: Scores, runs: int, dice: Random) -> Floats:
-    """Return the largest score with exponential noise; only its name is paid for."""
+    """Return the largest score with exponential noise; epsilon pays only for the candidate."""
     scores = _scores(data, runs)
     return on_grid((scores + dice.exponential(2.0, size=scores.shape)).max(axis=1))
 
 
 def too_sharp(data: Scores, runs: int, dice: Random) -> Floats:
-    """Return a choice with weights exp(epsilon u), where exp(epsilon u / 2) is due."""
+    """Return an exponential-mechanism choice by exp(epsilon u), where exp(epsilon u / 2) is due."""
     scores = _scores(data, runs)
     return np.asarray((scores + dice.gumbel(size=scores.shape)).argmax(axis=1).astype(np.float64))
 

@@ -25,7 +25,7 @@ def _cut(is_above: Floats, positives: int) -> Floats:
 
 
 def releases_the_value(data: Answers, runs: int, dice: Random) -> Floats:
-    """Return the first noisy answer above the threshold; only its yes is paid for (Alg. 3)."""
+    """Return the first noisy answer above the threshold; epsilon pays only for a yes (Alg. 3)."""
     noisy = _noisy(data, runs, dice, scale=2.0)
     is_above = (noisy >= laplace(dice, 2.0, runs, 1)).astype(np.float64)
     said = _cut(is_above, 1)
@@ -33,25 +33,25 @@ def releases_the_value(data: Answers, runs: int, dice: Random) -> Floats:
 
 
 def ignores_the_cutoff(data: Answers, runs: int, dice: Random) -> Floats:
-    """Return yes and no with answer noise that does not grow with the five positives (Alg. 4)."""
+    """Return yes or no per answer; the noise does not grow with the five positives (Alg. 4)."""
     noisy = _noisy(data, runs, dice, scale=4 / 3)
     return _cut((noisy >= laplace(dice, 4.0, runs, 1)).astype(np.float64), CUTOFF)
 
 
 def no_answer_noise(data: Answers, runs: int, dice: Random) -> Floats:
-    """Return yes and no from a noisy threshold and exact answers (Alg. 5)."""
+    """Return yes or no per answer, from a noisy threshold and exact answers (Alg. 5)."""
     exact = _noisy(data, runs, dice, scale=0.0)
     return (exact >= laplace(dice, 2.0, runs, 1)).astype(np.float64)
 
 
 def no_cutoff(data: Answers, runs: int, dice: Random) -> Floats:
-    """Return yes and no without a limit on the positives, for the price of one (Alg. 6)."""
+    """Return yes or no per answer, with any number of positives at the price of one (Alg. 6)."""
     noisy = _noisy(data, runs, dice, scale=2.0)
     return (noisy >= laplace(dice, 2.0, runs, 1)).astype(np.float64)
 
 
 def no_threshold_noise(data: Answers, runs: int, dice: Random) -> Floats:
-    """Return yes and no from an exact threshold, where each of them should be paid for."""
+    """Return yes or no from an exact threshold, where every noisy answer should be paid for."""
     return (_noisy(data, runs, dice, scale=2.0) >= 0.5).astype(np.float64)
 
 
