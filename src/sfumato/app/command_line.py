@@ -25,7 +25,7 @@ def main() -> int:
 
 # Any: see cli/serve.py
 def serve_vault(folder: str, *, ledger: str | None, say: Callable[[str], None], **how: Any) -> None:
-    """Serve a vault until stopped; create it first if it does not exist."""
+    """Serve a vault over HTTP until stopped; create the vault first if it does not exist."""
     root = Path(folder).absolute()
     serving = Serving(vault=str(root), **how)
     check(serving)

@@ -1,4 +1,4 @@
-"""Federation: a vault as a site, and the convener who asks several sites together."""
+"""Federation: a vault as one of several sites, and the convener, who asks the sites together."""
 
 from __future__ import annotations
 

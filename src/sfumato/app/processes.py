@@ -158,7 +158,7 @@ def _bound(serving: Serving) -> socket.socket:
 
 
 def serve_lab(port: int, say: Callable[[str], None]) -> None:
-    """Serve the lab's pages to this machine until stopped."""
+    """Serve the lab's pages over HTTP, to this machine only, until stopped."""
     need("serve", "lab")
     import uvicorn
 
@@ -445,7 +445,7 @@ def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
         """
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            """Start listening, and tell the parent process."""
+            """Start listening, and tell the parent process that the edge is ready."""
             await super().startup(sockets=sockets)
             if self.started:
                 _tell({"ready": ""})

@@ -31,5 +31,5 @@ def settings_of(root: Path) -> dict[str, object]:
 
 
 def write_settings(root: Path, settings: Mapping[str, object]) -> None:
-    """Write the settings of a new vault durably."""
+    """Write the settings of a new vault to `vault.json`, durably."""
     write_new(root / FILE, (json.dumps({"format": FORMAT, **settings}) + "\n").encode())

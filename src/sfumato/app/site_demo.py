@@ -58,7 +58,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class LocalSite:
-    """A site on this machine: a service with its own processes."""
+    """One site of the demo on this machine: a vault's service with its own processes."""
 
     name: str
     url: str

@@ -362,7 +362,7 @@ class OpenVault(Vault):
         return self.owner.desk.adding.sources
 
     def _own_call(self, verb: str, body: dict[str, object]) -> dict[str, object]:
-        """Call a verb for the owner; refuse other users."""
+        """Call a verb of the vault as its owner; refuse other users."""
         _ = self.owner
         return self.call(verb, body)
 

@@ -100,7 +100,7 @@ class Report:
         return self.plot.save(path)
 
     def as_json(self) -> Json:
-        """Return the report as JSON."""
+        """Return the success rates and the finding of the attack as JSON."""
         return {
             "attack": self.attack, "title": self.title, "knows": self.knows,
             "measure": self.measure, "guessing": self.guessing, "finding": self.finding,

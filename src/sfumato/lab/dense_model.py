@@ -32,7 +32,7 @@ class Dense:
     last_bias: Floats
 
     def gradients(self, inputs: Floats, labels: Labels) -> Gradient:
-        """Return the per-example gradients of the loss."""
+        """Return, for each example, the gradient of its loss with respect to all weights."""
         awake = inputs @ self.first.T + self.first_bias
         hidden = np.maximum(awake, 0)
         scores = hidden @ self.last.T + self.last_bias

@@ -42,7 +42,7 @@ READABLE: Final = 1e6  # larger odds are written as a power of ten
 
 @dataclass(frozen=True)
 class Errors:
-    """Error statistics of many releases of one sum at one epsilon."""
+    """Error statistics of many releases of one count or sum, all at one epsilon."""
 
     epsilon: float
     mean: float  # the mean absolute error
@@ -263,7 +263,7 @@ def _power_below(number: float) -> float:
 
 
 def _log_axis(floor: float, high: float) -> Json:
-    """Return a logarithmic y axis."""
+    """Return the logarithmic y axis of an error plot, as Vega-Lite JSON."""
     return {
         "type": "quantitative", "title": "error (each step is a factor of 10)",
         "scale": {"type": "log", "domain": [floor, high], "nice": False},
@@ -284,7 +284,7 @@ def _ends(epsilons: Sequence[float]) -> tuple[float, float]:
 
 
 def _epsilon_axis(low: float, high: float) -> Json:
-    """Return the logarithmic x axis of epsilon."""
+    """Return the logarithmic x axis of epsilon, as Vega-Lite JSON."""
     return {
         "field": "epsilon", "type": "quantitative", "title": "epsilon",
         "scale": {"type": "log", "domain": [low, high], "nice": False},
@@ -293,7 +293,7 @@ def _epsilon_axis(low: float, high: float) -> Json:
 
 
 def _limit(threshold: float | None, y: Json) -> list[Json]:
-    """Return the dashed line that marks the largest useful error."""
+    """Return the plot layers of the dashed line at the largest useful error, if there is one."""
     if threshold is None:
         return []
     rule: Json = {"type": "rule", "strokeDash": [6, 4], "size": 2, "color": "#555555"}

@@ -56,7 +56,7 @@ class JobStore(Protocol):
         ...
 
     def renew(self, by: str, until: str) -> None:
-        """Extend all leases of the runner `by` until a time, as long as the runner is alive."""
+        """Extend all leases of the runner `by` until a time; a living runner repeats this."""
         ...
 
     def finish(self, job: str, by: str, state: str, refusal: str) -> bool:

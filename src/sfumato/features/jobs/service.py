@@ -143,7 +143,7 @@ class Jobs:
     # --- for runners ----------------------------------------------------------------------------
 
     def runner(self) -> str:
-        """Return a new, random name for a runner."""
+        """Return a new, random name for a runner, which runs jobs."""
         return self.dice.draw(12).hex()
 
     def ready(self) -> tuple[Job, ...]:
@@ -156,7 +156,7 @@ class Jobs:
         return self.store.find(job.id) if self.store.claim(job.id, by, now, _later(now)) else None
 
     def renew(self, by: str) -> None:
-        """Extend all leases of the runner `by`; a runner calls this while it is alive."""
+        """Extend all leases of the runner `by`; a living runner repeats this."""
         self.store.renew(by, _later(self.clock.now()))
 
     def finish(self, job: Job, by: str, refusal: Json | None) -> None:

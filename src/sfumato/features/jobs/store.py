@@ -22,7 +22,7 @@ _READY: Final = "(state = 'waiting' OR (state = 'running' AND until < ?))"
 
 
 class SqlJobs:
-    """A JobStore in the vault's records database."""
+    """The store of jobs: an SQL table in the vault's records database."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -86,7 +86,7 @@ class SqlJobs:
         )
 
     def renew(self, by: str, until: str) -> None:
-        """Extend all leases of the runner `by` until a time, as long as the runner is alive."""
+        """Extend all leases of the runner `by` until a time; a living runner repeats this."""
         self._changed("until = ?", "runner = ? AND state = 'running'", (until, by))
 
     def finish(self, job: str, by: str, state: str, refusal: str) -> bool:

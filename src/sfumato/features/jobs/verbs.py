@@ -41,7 +41,7 @@ class Services(Protocol):
 
     @property
     def confirmations(self) -> Confirmations:
-        """Return the service of second persons' confirmations."""
+        """Return the service for actions that a second person must confirm."""
         ...
 
 

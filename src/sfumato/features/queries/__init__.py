@@ -1,1 +1,1 @@
-"""Queries: price, ask, answers and history."""
+"""Queries: price and answer queries, and show stored answers, budgets and the history."""

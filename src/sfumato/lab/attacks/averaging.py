@@ -32,7 +32,10 @@ EACH: Final = 1.0  # epsilon of each question to a target without a budget
 
 
 def average(target: Target, sql: str, *, epsilon: Number, questions: int = 100) -> Probe:
-    """Ask one question up to `questions` times. Return the answers, and what ended the attack."""
+    """Ask one question up to `questions` times, to average the noise away.
+
+    Return the answers, and what ended the attack.
+    """
     return probe(
         lambda text: target.ask(text, epsilon), repeat(sql), epsilon=epsilon, most=questions
     )
@@ -41,7 +44,10 @@ def average(target: Target, sql: str, *, epsilon: Number, questions: int = 100) 
 def average_in_other_words(
     target: Target, texts: Iterator[str], *, epsilon: Number, questions: int = 100
 ) -> Probe:
-    """Ask differently worded questions with the same answer, one after the other; see `padded`."""
+    """Ask differently worded questions that have the same answer, one after the other.
+
+    `padded` makes such questions. Return the answers, and what ended the attack.
+    """
     return probe(lambda text: target.ask(text, epsilon), texts, epsilon=epsilon, most=questions)
 
 
@@ -56,7 +62,7 @@ def padded(sql: str, column: str, above: int) -> Iterator[str]:
 def attack_counts(
     dice: np.random.Generator, *, runs: int = 1000, epsilons: Sequence[float] = EPSILONS
 ) -> Report:
-    """Report how often repeats reveal whether one person is in a count."""
+    """Report how often repeated questions reveal whether one person is in a count."""
     shared = Look(counts=SHARED, guess=by_the_mean)
     ours = partial(successes_against_ours, dice, runs=runs, epsilons=epsilons)
     return Report(

@@ -34,7 +34,7 @@ def naive_release(counts: NDArray[np.int64], epsilon: float, dice: np.random.Gen
 
 
 def could_be(released: Floats, count: float, epsilon: float) -> Bits:
-    """Return, for each number, whether float noise at this epsilon can make it from the count."""
+    """Return, for each released number, whether it is possible as the count plus float noise."""
     scale = 1 / epsilon
     noise = released - count
     share = np.exp(-np.abs(noise) / scale)

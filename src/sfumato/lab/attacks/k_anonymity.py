@@ -89,7 +89,7 @@ def possible(town: Town, rules: dict[str, Rule], goal: Goal, *, knows_blood: boo
 
 
 def _covered(task: Task, levels: NDArray[np.int64], of_row: NDArray[np.int64]) -> Bits:
-    """Return for each person and class whether the class's cells contain the person's values."""
+    """Return, for each person and class, whether the class's generalised values fit the person."""
     classes = len(levels)
     one_of = np.zeros(classes, np.int64)
     one_of[of_row] = np.arange(len(of_row))  # one person of each class, to look up its cells

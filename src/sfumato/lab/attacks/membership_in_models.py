@@ -62,7 +62,7 @@ class Shadows:
         return Shadows(rows, weights, np.linalg.cholesky(inverse))
 
     def margins(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Return each model's margin of each row: without the row, and with it."""
+        """Return the margin of each row in each model: trained without the row, and with it."""
         without = rows @ self.weights.T
         return without, with_the_row(without, self._give(rows))
 
@@ -80,7 +80,7 @@ class Shadows:
 
 
 def with_the_row(without: Floats, give: Floats) -> Floats:
-    """Solve for the margins after training with the row: m = m0 + give (1 - chance(m))."""
+    """Solve for each margin after training with the row: m = m0 + give (1 - chance(m))."""
     margins = without + give * (1 - chance_of(without)) / (1 + give / 4)
     for _ in range(SETTLING):
         chances = chance_of(margins)

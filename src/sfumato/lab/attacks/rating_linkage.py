@@ -55,14 +55,14 @@ class Hints:
 
 @dataclass(frozen=True)
 class Match:
-    """The best match, and its eccentricity: how far it exceeds the second-best match."""
+    """The best-matching person, and the eccentricity: how far the second-best match is behind."""
 
     person: int
     eccentricity: float
 
     @property
     def is_believed(self) -> bool:
-        """Return True if the match is eccentric enough to be believed."""
+        """Return True if the match exceeds the second-best by enough to be believed."""
         return self.eccentricity >= STANDS_OUT
 
 
@@ -84,7 +84,7 @@ def hints_of(ratings: Ratings, person: int, knows: Knows, dice: np.random.Genera
 
 
 def score(ratings: Ratings, hints: Hints) -> Floats:
-    """Return everybody's score: how well their ratings fit the hints."""
+    """Return each person's score: how well their ratings fit the hints."""
     scores: Floats = np.zeros(ratings.people)
     for place, film in enumerate(hints.films):
         at = ratings.of_film(int(film))

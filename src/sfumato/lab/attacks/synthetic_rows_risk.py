@@ -247,7 +247,7 @@ def singling_out(
 
 
 def _fits(column: Column) -> Bits:
-    """Return, for each row's condition on this column, which rows fulfil the condition."""
+    """Return, for each row's value in this column, which rows fulfil the condition made from it."""
     if not is_number(column):
         return np.asarray(column[:, None] == column[None, :])
     above = column[:, None] > np.median(column)

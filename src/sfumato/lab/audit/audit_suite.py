@@ -48,7 +48,7 @@ class MechanismAudit:
 
     @property
     def tells(self) -> bool:
-        """Return True if the audit caught the twin. Otherwise the audit shows nothing."""
+        """Return True if the audit caught the twin (positive control); else it shows nothing."""
         return self.positive_control.is_violated
 
     @property

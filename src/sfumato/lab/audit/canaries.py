@@ -62,7 +62,7 @@ class Vault(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class CanaryReleases:
-    """The released numbers of each key, and which keys have a canary."""
+    """The released numbers of each key, and which keys have a canary (an artificial person)."""
 
     released: Released
     is_in: Bools

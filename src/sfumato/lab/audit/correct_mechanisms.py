@@ -32,7 +32,7 @@ def eight_values(data: int, runs: int, dice: Random) -> NDArray[np.int64]:
 
 
 def told_in_full(data: int, runs: int, dice: Random) -> NDArray[np.float64]:
-    """Return randomised response of epsilon 1 that reveals the truth with a chance of 0.05."""
+    """Return randomised response of epsilon 1, or the truth with probability delta = 0.05."""
     found = randomised_response(data, runs, dice).astype(np.float64)
     return np.where(dice.random(runs) < 0.05, 10.0 + data, found)
 

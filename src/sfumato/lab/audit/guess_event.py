@@ -224,7 +224,7 @@ class Event:
         return replace(self, guesses=guesses)
 
     def score(self, fresh: Trials) -> Score:
-        """Count the guesses, and the right guesses, on runs that did not choose the rule."""
+        """Count these runs, the guesses about them, and the right guesses."""
         guessed = self.guessed(fresh)
         made = guessed != ABSTAIN
         right = made & (guessed == fresh.is_second)
@@ -365,7 +365,7 @@ def _weighed(name: str, singles: list[View], ranges: list[Range], first: Trials)
 
 
 def _middles(numbers: Floats, is_second: NDArray[np.bool_]) -> Range:
-    """Return the medians of the numbers on the two sides, the lower one first."""
+    """Return the medians of the numbers for the two data sets, the lower one first."""
     sides = (numbers[which & np.isfinite(numbers)] for which in (is_second, ~is_second))
     low, high = sorted(float(np.median(_placed(side))) if side.size else 0.0 for side in sides)
     return low, high

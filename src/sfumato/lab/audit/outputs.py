@@ -228,7 +228,7 @@ def _written(one: object) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def code_of(text: str) -> float:
-    """Hash a text to a number below 2**48."""
+    """Hash a text to a number below 2**48, which a float holds exactly."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).digest()
     return float(int.from_bytes(digest, "big"))
 
@@ -257,7 +257,7 @@ class Outputs:
         return np.full(self.runs, np.nan) if found is None else found
 
     def at(self, places: Places | slice) -> Outputs:
-        """Return the runs at these indices."""
+        """Return the outputs of the runs at these indices."""
         numbers = {name: column[places] for name, column in self.numbers.items()}
         marks = {name: column[places] for name, column in self.codes.items()}
         runs = len(np.arange(self.runs)[places])
@@ -398,7 +398,7 @@ def _beyond(rows: NDArray[Any], numbers: Columns) -> Columns:
 
 
 def _hashes(rows: NDArray[Any]) -> Floats:
-    """Hash the exact bits of each row."""
+    """Hash the exact bits of each row of numbers to one number."""
     wide = rows.astype(np.float64 if rows.dtype.kind == "f" else np.int64, order="C")
     words: NDArray[np.uint64] = wide.view(np.uint64)
     mark = np.zeros(len(rows), dtype=np.uint64)

@@ -61,7 +61,7 @@ class EpsilonClaim:
         return best_event(past, target=target, delta=self.delta)
 
     def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
-        """Return the lower bound of epsilon from the right guesses."""
+        """Return the lower bound of epsilon that the right guesses on fresh runs prove."""
         return epsilon_above(event.score(fresh), self.delta, alpha)
 
 

@@ -20,7 +20,7 @@ def unprotected_keys(data: Groups, runs: int, dice: Random) -> list[dict[str, fl
 
 
 def true_order(data: Groups, runs: int, dice: Random) -> Floats:
-    """Return noisy counts, sorted by the true counts."""
+    """Return noisy counts in the order of the true counts, which reveals that order."""
     order = sorted(data, key=lambda key: -data[key])
     noisy = np.array([data[key] for key in order]) + laplace(dice, 1.0, runs, len(order))
     names = np.array([sorted(data).index(key) for key in order], dtype=np.float64)
