@@ -56,7 +56,10 @@ def subsampled_renyi(curve: Curve, chance: Fraction) -> Curve:
 
 @lru_cache(maxsize=256)
 def weights(chance: Fraction, order: int) -> tuple[Decimal, ...]:
-    """Return the binomial probabilities of 0, 1, ..., `order` successes, rounded up."""
+    """Return the binomial probabilities of 0, 1, ..., `order` sampled people, rounded up.
+
+    `chance` is the probability with which each person is sampled.
+    """
     with localcontext(_UP):
         yes, no = _powers(_decimal(chance), order), _powers(_decimal(1 - chance), order)
         return tuple(

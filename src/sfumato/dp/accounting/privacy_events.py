@@ -16,10 +16,10 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class PrivacyCost:
-    """The cost of a release in whole units: (epsilon, delta) and (rho, rho_delta).
+    """The privacy cost of a release in whole units, for the sums of the accountant.
 
-    The first pair enters the first test of the privacy filter, the second pair the second test
-    (privacy_filter.py).
+    The pair (epsilon, delta) enters the first test of the privacy filter. The pair (rho, rho_delta)
+    enters the second test (privacy_filter.py).
     """
 
     epsilon: int = 0
@@ -38,7 +38,7 @@ class PrivacyCost:
 
 @dataclass(frozen=True)
 class PureEvent:
-    """A release that is (epsilon, 0)-DP: Laplace, geometric, randomised response."""
+    """The privacy loss of an (epsilon, 0)-DP release: Laplace, geometric, randomised response."""
 
     epsilon: Fraction
     name: str = "pure/1"
@@ -49,7 +49,10 @@ class PureEvent:
 
 @dataclass(frozen=True)
 class GaussianEvent:
-    """A release that is rho-zCDP; zcdp_conversion.py converts rho to (epsilon, delta)-DP."""
+    """The privacy loss of a rho-zCDP release, also given as (epsilon, delta)-DP.
+
+    zcdp_conversion.py converts rho to (epsilon, delta).
+    """
 
     rho: Fraction
     epsilon: Fraction
@@ -62,7 +65,10 @@ class GaussianEvent:
 
 @dataclass(frozen=True)
 class ApproximateEvent:
-    """A release that is (epsilon, delta)-DP without a zCDP guarantee, as in partition selection."""
+    """The privacy loss of an (epsilon, delta)-DP release without a zCDP guarantee.
+
+    An example is partition selection.
+    """
 
     epsilon: Fraction
     delta: Fraction
@@ -74,9 +80,10 @@ class ApproximateEvent:
 
 @dataclass(frozen=True)
 class ThresholdEvent:
-    """A release that is (epsilon, delta)-DP, and also rho-zCDP except with probability `tail`.
+    """The privacy loss of a release that is rho-zCDP except with probability `tail`.
 
-    Gaussian partition selection (gaussian_partition_selection.py) is one.
+    The release is also (epsilon, delta)-DP. An example is Gaussian partition selection
+    (gaussian_partition_selection.py).
     """
 
     rho: Fraction
@@ -91,7 +98,7 @@ class ThresholdEvent:
 
 @dataclass(frozen=True)
 class ExponentialEvent:
-    """A release by the exponential mechanism: (epsilon, 0)-DP.
+    """The privacy loss of a release by the exponential mechanism: (epsilon, 0)-DP.
 
     It costs less rho than other pure releases because its range is bounded.
     """
@@ -104,7 +111,7 @@ class ExponentialEvent:
 
     @property
     def delta(self) -> Fraction:
-        """Return 0, because the exponential mechanism is pure."""
+        """Return 0, because the exponential mechanism is pure (epsilon-DP without a delta)."""
         return Fraction(0)
 
 
@@ -113,19 +120,19 @@ SingleEvent = PureEvent | GaussianEvent | ApproximateEvent | ThresholdEvent | Ex
 
 @dataclass(frozen=True)
 class JointEvent:
-    """Two or more releases with one price: the code adds their losses, then rounds up once."""
+    """The privacy loss of two or more releases with one price, rounded up once after the sum."""
 
     parts: tuple[SingleEvent, ...]
     name: str = "joint/1"
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the sum of the epsilons."""
+        """Return the sum of the epsilons of all releases in this event."""
         return sum((part.epsilon for part in self.parts), Fraction(0))
 
     @property
     def delta(self) -> Fraction:
-        """Return the sum of the deltas."""
+        """Return the sum of the deltas of all releases in this event."""
         return sum((_exact(part)[1] for part in self.parts), Fraction(0))
 
 
@@ -134,7 +141,10 @@ Event = SingleEvent | JointEvent
 
 @lru_cache(maxsize=1024)
 def privacy_cost(event: Event) -> PrivacyCost:
-    """Return the event's cost under both filter tests, rounded up (privacy_filter.proof.md)."""
+    """Return the cost of a release for both tests of the privacy filter, in units rounded up.
+
+    The proof is in privacy_filter.proof.md.
+    """
     if isinstance(event, JointEvent):
         losses = [_exact(part) for part in event.parts]
         return _debt(*(sum(column, Fraction(0)) for column in zip(*losses, strict=True)))
@@ -142,7 +152,7 @@ def privacy_cost(event: Event) -> PrivacyCost:
 
 
 def _exact(event: SingleEvent) -> tuple[Fraction, Fraction, Fraction, Fraction]:
-    """Return the exact epsilon, delta, rho and rho_delta of the event."""
+    """Return the exact epsilon, delta, rho and rho_delta that the event of one release costs."""
     match event:
         case PureEvent(epsilon=epsilon):
             return epsilon, Fraction(0), epsilon**2 / 2, Fraction(0)

@@ -20,9 +20,9 @@ from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget, uni
 
 @dataclass(frozen=True)
 class Cap:
-    """The limits of both filter tests of an account, in whole units.
+    """The privacy budget of an account: the limits of both tests of the privacy filter.
 
-    The signed data card fixes them.
+    The limits are in whole units. The signed data card fixes them.
     """
 
     epsilon: int
@@ -33,7 +33,11 @@ class Cap:
 
 @dataclass(frozen=True)
 class DeltaSplit:
-    """The shares of a card's delta: first test, zCDP conversion, and events of the second test."""
+    """How the delta of a data card is divided over the two tests of the privacy filter.
+
+    One share is for the first test, one for the zCDP conversion, and one for releases in the second
+    test that have a delta of their own.
+    """
 
     name: str
     first_test: Fraction  # delta_A
@@ -49,7 +53,10 @@ SPLIT: Final = DeltaSplit("half-quarter-quarter/1", Fraction(1, 2), Fraction(1, 
 
 @dataclass(frozen=True)
 class RemainingBudget:
-    """The budget left in each sum, in whole units, and the largest pure epsilon that still fits."""
+    """The privacy budget left in each sum, in whole units.
+
+    `next_epsilon` is the largest epsilon of a pure release that still fits.
+    """
 
     epsilon: int
     delta: int
@@ -59,7 +66,10 @@ class RemainingBudget:
 
 
 def fits_under_cap(cap: Cap, spent: PrivacyCost, debt: PrivacyCost) -> bool:
-    """Return whether the debt fits under the cap: the new sums pass at least one of two tests."""
+    """Return whether one more release fits under the cap: the privacy filter.
+
+    `debt` is the cost of the release. The sums with it must pass at least one of the two tests.
+    """
     after = spent + debt
     pure = after.epsilon <= cap.epsilon and after.delta <= cap.delta
     concentrated = after.rho <= cap.rho and after.rho_delta <= cap.rho_delta
@@ -68,7 +78,7 @@ def fits_under_cap(cap: Cap, spent: PrivacyCost, debt: PrivacyCost) -> bool:
 
 @lru_cache(maxsize=1024)
 def cap_from_budget(budget: Budget) -> Cap:
-    """Return the limits of both tests that together guarantee the budget.
+    """Return the limits of both filter tests that together guarantee the privacy budget.
 
     The proof is in privacy_filter.proof.md. SPLIT divides the budget's delta, and each share is
     rounded down.
@@ -90,7 +100,7 @@ def cap_from_budget(budget: Budget) -> Cap:
 
 
 def is_raised(before: Cap, after: Cap) -> bool:
-    """Return whether any limit of either test is higher than before."""
+    """Return whether any limit of the cap is higher than before, in either filter test."""
     pairs = zip(astuple(before), astuple(after), strict=True)
     return any(new > old for old, new in pairs)
 
@@ -102,7 +112,7 @@ def largest_next_epsilon(cap: Cap, spent: PrivacyCost) -> Fraction:
 
 @lru_cache(maxsize=1024)  # several accounts in one charge often have the same cap and the same sums
 def largest_next_units(cap: Cap, spent: PrivacyCost) -> int:
-    """Return the largest pure epsilon that fits under the cap next, in whole units; 0 if none."""
+    """Return the largest epsilon, in whole units, of a pure release that fits next; 0 if none."""
     by_sum = cap.epsilon - spent.epsilon
     # the largest epsilon with epsilon^2 / 2 <= the rho left, converted between the two units
     by_rho = math.isqrt(2 * max(cap.rho - spent.rho, 0) * EPSILON_UNITS**2 // RHO_UNITS)
@@ -111,7 +121,7 @@ def largest_next_units(cap: Cap, spent: PrivacyCost) -> int:
 
 
 def remaining_budget(cap: Cap, spent: PrivacyCost) -> RemainingBudget:
-    """Return the budget left under both tests; no number is negative."""
+    """Return the privacy budget left under both filter tests; no number is negative."""
     return RemainingBudget(
         max(cap.epsilon - spent.epsilon, 0),
         max(cap.delta - spent.delta, 0),

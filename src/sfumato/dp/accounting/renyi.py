@@ -27,7 +27,10 @@ _GRID: Final = 10**12
 
 
 def epsilon_at(curve: Callable[[int], Fraction], delta: Fraction) -> Fraction:
-    """Return the epsilon, rounded up, that a Rényi divergence curve implies at this delta."""
+    """Return the epsilon, rounded up, that a Rényi divergence curve implies at this delta.
+
+    `curve` gives a bound of the divergence at each integer order.
+    """
     if not 0 < delta < 1:
         raise Bug("delta lies inside (0, 1)")
     with localcontext(_CONTEXT):
@@ -40,10 +43,10 @@ def epsilon_at(curve: Callable[[int], Fraction], delta: Fraction) -> Fraction:
 
 
 def failure_budget(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return the failure probability that costs at most this delta at this epsilon.
+    """Return how likely a release may fail, if failures may cost at most this delta.
 
-    A failure of probability f, on the data and on its neighbour, adds f(1 + e**epsilon) to delta.
-    1 + e**epsilon is at most 4**ceil(epsilon) for every epsilon above zero.
+    A failure of probability f, on the data and on its neighbour, adds f(1 + e**epsilon) to delta. 1
+    + e**epsilon is at most 4**ceil(epsilon) for every epsilon above zero.
     """
     return delta / (1 << 2 * math.ceil(epsilon))
 
@@ -53,7 +56,7 @@ def epsilon_with_failures(
 ) -> Fraction | None:
     """Return the epsilon at delta of a release that also fails with probability `failure`.
 
-    Failures take their part of delta first. The conversion gets the rest of delta, divided by
+    The failures use up a share of delta first. The conversion gets the rest of delta, divided by
     `parts`. The result is None if delta is too small for the failures.
     """
     for whole in itertools.count(1):

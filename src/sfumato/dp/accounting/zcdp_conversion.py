@@ -93,7 +93,10 @@ def rho_within(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 
 def _best(slope: Callable[[float], float]) -> Decimal:
-    """Return the t at which the slope changes from negative to positive, found by bisection."""
+    """Return the t at which the conversion bound is tightest: where `slope` changes its sign.
+
+    Bisection finds it. A poor t costs utility, never privacy.
+    """
     low, high = _LOG_T
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
@@ -105,7 +108,7 @@ def _best(slope: Callable[[float], float]) -> Decimal:
 
 
 def _slope(t: float, rho: float, epsilon: float) -> float:
-    """Return d(ln delta)/dt, which increases with t."""
+    """Return the derivative d(ln delta)/dt of the conversion bound, which increases with t."""
     return (1 + 2 * t) * rho - epsilon - math.log1p(1 / t)
 
 

@@ -33,9 +33,9 @@ MAX_QUESTIONS: int = 1 << 16  # most questions; two bytes hold the question numb
 
 @dataclass(frozen=True)
 class Split:
-    """A ballot that asks all questions.
+    """A ballot that asks every respondent all questions.
 
-    It concatenates the random words and the report bytes of the questions, in order.
+    Its report concatenates the reports on all questions, in order, and so do its random words.
     """
 
     questions: tuple[Randomiser, ...]
@@ -45,12 +45,15 @@ class Split:
 
     @staticmethod
     def within(makers: Sequence[Callable[[Fraction], Randomiser]], epsilon: Fraction) -> Split:
-        """Build the ballot that divides `epsilon` equally among its questions."""
+        """Return the ballot of all questions, each with an equal share of `epsilon`.
+
+        Each of `makers` builds the randomiser of one question from its epsilon.
+        """
         return Split(tuple(make(epsilon / len(makers)) for make in makers))
 
     @property
     def arity(self) -> int:
-        """Return the number of answer columns."""
+        """Return the number of answer columns of the ballot: one for each single question."""
         return sum(map(arity, self.questions))
 
     @property
@@ -60,26 +63,26 @@ class Split:
 
     @property
     def width(self) -> int:
-        """Return the number of bytes per ballot: the sum over all questions."""
+        """Return the length of a ballot's report in bytes: the sum over all questions."""
         return sum(question.width for question in self.questions)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and the parameters of each question, as JSON."""
+        """Return the JSON parameters of the ballot: its kind, and those of each question."""
         return {"kind": "split", "questions": [dict(q.parameters) for q in self.questions]}
 
     @property
     def ratio(self) -> Fraction:
-        """Return the likelihood ratio of the ballot: the product of the ratios of its questions."""
+        """Return the largest likelihood ratio of a ballot: the product of its questions' ratios."""
         return prod((question.ratio for question in self.questions), start=Fraction(1))
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the local epsilon of the whole ballot."""
+        """Return the local epsilon of the whole ballot, which asks all questions."""
         return epsilon_of(self.ratio)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise the answers to all questions, and concatenate the reports on them in order."""
+        """Randomise the answers to all questions; return one ballot (row of bytes) per person."""
         columns = _columns(values, self.questions)
         rows = _cut([question.words_per_report for question in self.questions])
         said = [
@@ -89,12 +92,12 @@ class Split:
         return np.concatenate(said, axis=1)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return a boolean mask: a ballot is valid if its report on every question is valid."""
+        """Return a mask of the valid ballots: those with a valid report on every question."""
         valid = [question.are_valid(part) for question, part in self.parts(reports)]
         return np.asarray(np.all(valid, axis=0))
 
     def parts(self, reports: Reports) -> list[tuple[Randomiser, Reports]]:
-        """Return each question with its columns of the ballots, which are the reports on it."""
+        """Return each question with the reports on it, cut out of the ballots."""
         places = _cut([question.width for question in self.questions])
         return [
             (question, np.ascontiguousarray(reports[:, some]))
@@ -104,7 +107,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Sampled:
-    """A ballot that asks one question; the first random word chooses which.
+    """A ballot that asks each respondent one question, chosen by the first random word.
 
     The ballot holds the number of the question in two bytes, then the report on it.
     """
@@ -116,33 +119,39 @@ class Sampled:
 
     @staticmethod
     def within(makers: Sequence[Callable[[Fraction], Randomiser]], epsilon: Fraction) -> Sampled:
-        """Build the ballot in which each question has the whole `epsilon`."""
+        """Return the ballot of one random question, in which each question has the whole `epsilon`.
+
+        Each of `makers` builds the randomiser of one question from its epsilon.
+        """
         made = {make: make(epsilon) for make in makers}
         return Sampled(tuple(made[make] for make in makers))
 
     @property
     def arity(self) -> int:
-        """Return the number of answer columns."""
+        """Return the number of answer columns of the ballot: one for each single question."""
         return sum(map(arity, self.questions))
 
     @property
     def words_per_report(self) -> int:
-        """Return the random words per ballot: one for the choice, plus the most of any question."""
+        """Return the number of 32-bit random words per ballot.
+
+        One word chooses the question, and the rest suffice for any question.
+        """
         return 1 + max(question.words_per_report for question in self.questions)
 
     @cached_property
     def width(self) -> int:
-        """Return the bytes per ballot: two for the question number, plus the longest report."""
+        """Return the length of a ballot in bytes: two for the question number, plus a report."""
         return 2 + max(question.width for question in self.questions)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and the parameters of each question, as JSON."""
+        """Return the JSON parameters of the ballot: its kind, and those of each question."""
         return {"kind": "sampled", "questions": [dict(q.parameters) for q in self.questions]}
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of any question.
+        """Return the largest likelihood ratio of a ballot: the largest of any question.
 
         The choice of the question adds nothing, because it is independent of the answers.
         """
@@ -150,13 +159,13 @@ class Sampled:
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the local epsilon of the whole ballot."""
+        """Return the local epsilon of the whole ballot, which asks one random question."""
         return epsilon_of(self.ratio)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise the answer to one random question per row.
+        """Randomise each respondent's answer to one random question; return one ballot per row.
 
-        Pad shorter reports with zero bytes.
+        Reports shorter than the longest are padded with zero bytes.
         """
         which = among(words[0], len(self.questions))
         reports = np.zeros((len(values), self.width), dtype=np.uint8)
@@ -170,7 +179,7 @@ class Sampled:
         return reports
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return a boolean mask of the valid ballots.
+        """Return a mask of the valid ballots.
 
         A valid ballot names an existing question, and holds a valid report on it, padded with zero
         bytes.
@@ -198,7 +207,7 @@ def randomise_ballots(ballot: Randomiser, values: Integers, dice: RandomSource) 
 
 
 def leaves(ballot: Randomiser, reports: Reports) -> list[tuple[Randomiser, Reports]]:
-    """Flatten nested ballots: return every single question, in order, with the reports on it.
+    """Return every single question of a nested ballot, in order, with the reports on it.
 
     Ballots of the wrong length and invalid ballots are refused.
     """
@@ -219,12 +228,15 @@ def leaves(ballot: Randomiser, reports: Reports) -> list[tuple[Randomiser, Repor
 
 
 def arity(question: Randomiser) -> int:
-    """Return the number of answer columns of a question."""
+    """Return the number of answer columns of a question: more than one if it is itself a ballot."""
     return question.arity if isinstance(question, (Split, Sampled)) else 1
 
 
 def choices(count: int, epsilon: Fraction) -> Sampled:
-    """Build a multiple-choice ballot: for each choice, not chosen (0), chosen (1), silence (2)."""
+    """Return a multiple-choice ballot that asks about one random choice out of `count`.
+
+    The answers to each choice are: not chosen (0), chosen (1), silence (2).
+    """
     return Sampled((KAry.within(3, epsilon),) * count)
 
 
@@ -234,7 +246,7 @@ def _check(questions: tuple[Randomiser, ...]) -> None:
 
 
 def _columns(values: Integers, questions: tuple[Randomiser, ...]) -> list[Integers]:
-    """Split the answer columns by question.
+    """Split the matrix of answers into the columns of each question.
 
     A single question gets a vector of answers, and a nested ballot gets a matrix.
     """

@@ -21,7 +21,11 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class Binary:
-    """Parameters: P(report yes) for the answer yes and for any other answer, in parts of 2**32."""
+    """Randomised response to a yes-no question.
+
+    `yes` and `other` are the probabilities to report yes, for the answer yes and for any other
+    answer, in parts of 2**32.
+    """
 
     yes: int
     other: int
@@ -36,7 +40,7 @@ class Binary:
 
     @staticmethod
     def within(epsilon: Fraction) -> Binary:
-        """Build the most accurate symmetric randomiser whose epsilon is at most `epsilon`."""
+        """Return the most accurate symmetric randomiser whose epsilon is at most `epsilon`."""
         half = PARTS // 2
         bold = largest_probability_within(
             lambda part: Fraction(half + part, half - part), epsilon, half - 1
@@ -45,7 +49,7 @@ class Binary:
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind, `yes` and `other`, as JSON values."""
+        """Return the JSON parameters of the randomiser: its kind, `yes` and `other`."""
         return {"kind": "binary", "yes": self.yes, "other": self.other}
 
     @property
@@ -87,7 +91,7 @@ class Binary:
         return np.asarray(reports[:, 0] < 2)
 
     def counts(self, reports: Reports) -> Integers:
-        """Return the number of no reports and the number of yes reports."""
+        """Return how many reports say no and how many say yes, in this order."""
         return np.bincount(reports[:, 0], minlength=2).astype(np.int64)
 
     def supports(self, counts: Integers) -> Integers:

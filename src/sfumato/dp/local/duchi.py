@@ -25,7 +25,11 @@ LOW, HIGH, SILENT = 0, 1, 2
 
 @dataclass(frozen=True)
 class Duchi:
-    """Parameters: the last grid step, and the probability of the true end in parts of 2**32."""
+    """Duchi's mechanism for numbers on a grid.
+
+    `steps` is the last grid step. `truth` is the probability to report the true end, in parts of
+    2**32.
+    """
 
     steps: int
     truth: int
@@ -39,12 +43,12 @@ class Duchi:
 
     @staticmethod
     def within(steps: int, epsilon: Fraction) -> Duchi:
-        """Build the most accurate randomiser whose epsilon is at most `epsilon`."""
+        """Return the most accurate Duchi mechanism whose epsilon is at most `epsilon`."""
         return Duchi(steps, KAry.within(3, epsilon).truth)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind, `steps` and `truth`, as JSON values."""
+        """Return the JSON parameters of the randomiser: its kind, `steps` and `truth`."""
         return {"kind": "duchi", "steps": self.steps, "truth": self.truth}
 
     @property
@@ -54,7 +58,7 @@ class Duchi:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the likelihood ratio of the 3-ary response to the end.
+        """Return the largest likelihood ratio: that of the 3-ary response to the end of the grid.
 
         Numbers between the ends mix the distributions of the two ends, so their ratio is no larger.
         """
@@ -67,9 +71,9 @@ class Duchi:
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Return the linear model of the mechanism.
+        """Return the linear model of the report's mean, as one line.
 
-        The place of a report is 0 for low and `steps` for high.
+        A low report counts as place 0, and a high report as place `steps`.
         """
         told = Fraction(self.truth, PARTS)
         _, high, quiet = ((1 - told) * Fraction(int(n), PARTS) for n in words_each(3))
@@ -79,7 +83,7 @@ class Duchi:
         return (Line(Fraction(1), told, Fraction(0), squares, *rest, quiet, steps),)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Round numbers to an end, and randomise the end.
+        """Round each number to an end of the grid at random, and randomise the end.
 
         The probability of the upper end is value / steps.
         """

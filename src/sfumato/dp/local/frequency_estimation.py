@@ -23,7 +23,7 @@ from sfumato.dp.refusal import Refused
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """The estimated share of people with each answer, with its variance and confidence interval."""
+    """The estimated share of people with each answer, with variances and confidence intervals."""
 
     people: int
     shares: Floats  # unbiased, so an estimate may be below 0 or above 1
@@ -33,7 +33,7 @@ class Shares:
 
     @property
     def stds(self) -> Floats:
-        """Return the standard deviation of each estimated share."""
+        """Return the standard deviation of each answer's estimated share."""
         return np.sqrt(self.variances)
 
 

@@ -42,7 +42,7 @@ class Randomiser(Protocol):
 
     @property
     def width(self) -> int:
-        """Return the number of bytes per report, the same for every answer."""
+        """Return the length of a report in bytes, the same for every answer."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class Randomiser(Protocol):
 
     @property
     def ratio(self) -> Fraction:
-        """Return the exact largest ratio of a report's probabilities under two answers."""
+        """Return the exact largest ratio of the probabilities of one report under two answers."""
         ...
 
     @property
@@ -65,7 +65,7 @@ class Randomiser(Protocol):
         ...
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return a boolean mask: whether a client could have made each report."""
+        """Return a boolean mask of the reports that a correct client could have sent."""
         ...
 
 
@@ -81,7 +81,7 @@ class Counting(Randomiser, Protocol):
         ...
 
     def counts(self, reports: Reports) -> Integers:
-        """Count valid reports; the caller may add the counts of different batches."""
+        """Count valid reports by their content; the counts of different batches can be added."""
         ...
 
 
@@ -110,32 +110,32 @@ class Oracle(Counting, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """The counts of the reports of `people` under one oracle; tallies can be added."""
+    """The counts of the reports of `people` under one frequency oracle; tallies can be added."""
 
     oracle: Oracle
     people: int
     counts: Integers
 
     def __add__(self, other: Tally) -> Tally:
-        """Add two tallies that were made with the same parameters."""
+        """Add the tally of more reports; both must have the same randomiser parameters."""
         if self.oracle.parameters != other.oracle.parameters:
             raise Bug("tallies of different parameters cannot be added")
         return Tally(self.oracle, self.people + other.people, self.counts + other.counts)
 
 
 def randomise(oracle: Oracle, values: Integers, dice: RandomSource) -> Reports:
-    """Randomise answers to reports, one row of bytes for each answer."""
+    """Randomise answers with a frequency oracle; return one report (row of bytes) per answer."""
     return np.concatenate([_empty(oracle), *_reports_in_blocks(oracle, values, dice)])
 
 
 def randomise_one(oracle: Oracle, value: int, words: list[int]) -> bytes:
-    """Randomise one answer with the given random words, to make test vectors."""
+    """Randomise one answer with the given random words, to make test vectors; return its report."""
     column = np.array(words, dtype=np.uint32).reshape(oracle.words_per_report, 1)
     return oracle.randomise(checked(oracle, np.array([value])), column).tobytes()
 
 
 def tally(oracle: Oracle, reports: Reports) -> Tally:
-    """Count reports; refuse reports that no client could have made."""
+    """Count the reports of a frequency oracle; refuse reports that no client could have made."""
     if reports.ndim != 2 or reports.shape[1] != oracle.width:
         raise Refused(
             "bad-request", "The report has the wrong length.", "Send the report unchanged."
@@ -150,7 +150,7 @@ def tally(oracle: Oracle, reports: Reports) -> Tally:
 
 
 def nothing(oracle: Oracle) -> Tally:
-    """Return a tally of zero reports."""
+    """Return the tally of zero reports, to which other tallies can be added."""
     return Tally(oracle, 0, oracle.counts(_empty(oracle)))
 
 
@@ -165,7 +165,7 @@ def simulate(oracle: Oracle, values: Integers, dice: RandomSource) -> Tally:
 
 
 def checked(oracle: Oracle, values: Integers) -> Integers:
-    """Return the answers unchanged; refuse a number outside 0 to size - 1."""
+    """Return the answer numbers unchanged; refuse a number outside 0 to size - 1."""
     if values.size and (values.min() < 0 or values.max() >= oracle.size):
         raise Refused("bad-request", "No answer has this number.", "Give the number of an answer.")
     return values
@@ -183,9 +183,9 @@ def _reports_in_blocks(oracle: Oracle, values: Integers, dice: RandomSource) -> 
 
 
 def packed(columns: list[NDArray[np.unsignedinteger]], sizes: list[int]) -> Reports:
-    """Pack columns of numbers into rows of bytes; `sizes` gives the bytes of each column.
+    """Pack columns of numbers into reports (rows of bytes), little-endian.
 
-    The numbers are little-endian.
+    `sizes` gives the number of bytes of each column.
     """
     wide = [column.astype("<u8").view(np.uint8).reshape(-1, 8) for column in columns]
     cut = [bytes_[:, :size] for bytes_, size in zip(wide, sizes, strict=True)]
@@ -193,16 +193,16 @@ def packed(columns: list[NDArray[np.unsignedinteger]], sizes: list[int]) -> Repo
 
 
 def bytes_for(max_number: int) -> int:
-    """Return the bytes that hold every number from 0 to `max_number`: 1, 2 or 4."""
+    """Return how many bytes hold every number from 0 to `max_number`: 1, 2 or 4."""
     return next(size for size in (1, 2, 4) if max_number < 1 << 8 * size)
 
 
 def numbers(reports: Reports) -> NDArray[np.unsignedinteger]:
-    """Decode each row of one, two, four or eight bytes as a little-endian number."""
+    """Decode each report (row of one, two, four or eight bytes) as a little-endian number."""
     size = reports.shape[1]
     return np.ascontiguousarray(reports).view(f"<u{size}").reshape(-1)
 
 
 def as_rows(said: NDArray[np.unsignedinteger], size: int) -> Reports:
-    """Encode numbers as rows of `size` bytes, little-endian."""
+    """Encode each number as a report: a row of `size` bytes, little-endian."""
     return said.astype(f"<u{size}").view(np.uint8).reshape(-1, size)

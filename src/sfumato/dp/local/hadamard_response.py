@@ -36,7 +36,11 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class Hadamard:
-    """Parameters: number of answers, matrix rows, and P(truthful report) in parts of 2**32."""
+    """Hadamard response, a frequency oracle for many answers.
+
+    `size` is the number of answers, and `rows` the number of rows and columns of the Hadamard
+    matrix. `truth` is the probability of a truthful report, in parts of 2**32.
+    """
 
     size: int
     rows: int  # a power of two above `size`, because row 0 is constant
@@ -51,23 +55,23 @@ class Hadamard:
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> Hadamard:
-        """Build the most accurate randomiser whose epsilon is at most `epsilon`."""
+        """Return the most accurate Hadamard response whose epsilon is at most `epsilon`."""
         rows = 1 << size.bit_length()
         return Hadamard(size, rows, largest_probability_within(_ratio, epsilon))
 
     @property
     def width(self) -> int:
-        """Return the bytes per report: enough for the number of the last column."""
+        """Return the length of a report in bytes: enough for the number of the last column."""
         return bytes_for(self.rows - 1)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind, `size`, `rows` and `truth`, as JSON values."""
+        """Return the JSON parameters of the randomiser: its kind, `size`, `rows` and `truth`."""
         return {"kind": "hadamard", "size": self.size, "rows": self.rows, "truth": self.truth}
 
     @property
     def law(self) -> Law:
-        """Return the exact probability of each column for each answer."""
+        """Return the exact probability to report each matrix column, for each answer."""
         told, places = Fraction(self.truth, PARTS), range(self.rows)
         plus, any_ = told * Fraction(2, self.rows), (1 - told) / self.rows
         return {
@@ -77,7 +81,10 @@ class Hadamard:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the likelihood ratio of a column that is +1 for one answer and -1 for another."""
+        """Return the largest likelihood ratio of a report.
+
+        It is that of a column with +1 for one answer and -1 for another.
+        """
         return _ratio(self.truth)
 
     @property
@@ -87,7 +94,7 @@ class Hadamard:
 
     @property
     def p_minus_q(self) -> Fraction:
-        """Return P(true answer's row is +1 in the reported column) - 1/2.
+        """Return P(the true answer's row is +1 in the reported column) - 1/2.
 
         The row of another answer is +1 there with probability one half.
         """
@@ -95,13 +102,17 @@ class Hadamard:
 
     @property
     def q(self) -> Floats:
-        """Return 1/2 for each answer: the probability that its row is +1 when another is true."""
+        """Return 1/2 for each answer: the probability that another answer's report supports it.
+
+        A report supports an answer if the answer's row is +1 in the reported column.
+        """
         return np.full(self.size, 0.5)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise answers to columns: draw a column.
+        """Randomise each answer to the number of a matrix column.
 
-        If the report is truthful, move it to a +1.
+        The column is drawn uniformly. If the report is truthful, it moves to a column in which the
+        answer's row is +1.
         """
         places = words[1] >> np.uint32(32 - self.rows.bit_length() + 1)
         rows = values.astype(np.uint32) + np.uint32(1)
@@ -115,13 +126,13 @@ class Hadamard:
         return np.asarray(numbers(reports) < self.rows)
 
     def counts(self, reports: Reports) -> Integers:
-        """Count the reports of each column."""
+        """Count how many reports name each matrix column."""
         return np.bincount(numbers(reports), minlength=self.rows).astype(np.int64)
 
     def supports(self, counts: Integers) -> Integers:
         """Return for each answer how many reported columns are +1 in its row.
 
-        It is (total + transform) / 2.
+        The code computes (total + Hadamard transform) / 2.
         """
         signs = transformed(counts)
         return np.asarray((signs[0] + signs[1 : self.size + 1]) // 2)

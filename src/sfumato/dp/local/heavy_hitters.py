@@ -36,7 +36,7 @@ _AT_ONCE: Final = 1 << 18  # hashes per block
 
 @dataclass(frozen=True)
 class Hitter:
-    """A frequent text, and the estimated share of people who have it, with its interval."""
+    """A frequent text, with the estimated share of people who have it and an interval."""
 
     text: str
     share: float
@@ -46,10 +46,11 @@ class Hitter:
 
 @dataclass(frozen=True)
 class PrefixOracle:
-    """Parameters: alphabet, longest text, symbols per step of a prefix, and the k-ary response.
+    """The local randomiser of texts: it reports a random prefix by local hashing.
 
     Symbol 0 ends a text, and symbol i is character i of the alphabet. The symbol after the last
-    character means silence (no text).
+    character means silence (no text). A prefix grows by `step` symbols per level. `cells` and
+    `truth` are the parameters of the k-ary response.
     """
 
     alphabet: str
@@ -68,32 +69,32 @@ class PrefixOracle:
 
     @staticmethod
     def within(alphabet: str, length: int, epsilon: Fraction, *, step: int = 1) -> PrefixOracle:
-        """Build the randomiser with the least error whose epsilon is at most `epsilon`."""
+        """Return the prefix randomiser with the least error whose epsilon is at most `epsilon`."""
         hashing = Hashing.within(2, epsilon)
         return PrefixOracle(alphabet, length, step, hashing.cells, hashing.truth)
 
     @property
     def levels(self) -> int:
-        """Return the number of levels: the different prefix lengths."""
+        """Return the number of levels: how many different prefix lengths there are."""
         return -(-self.length // self.step)
 
     @property
     def words_per_report(self) -> int:
         """Return the number of random words per report.
 
-        One word chooses the level, `length` + 1 words define the hash function, and two randomise
-        the cell.
+        One word chooses the prefix length, `length` + 1 words define the hash function, and two
+        randomise the hash cell.
         """
         return self.length + 4
 
     @property
     def width(self) -> int:
-        """Return the bytes per report: level, hash function and cell."""
+        """Return the length of a report in bytes: level, hash function and hash cell."""
         return 1 + 4 * (self.length + 1) + 1
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and all its parameters, as JSON values."""
+        """Return the JSON parameters of the randomiser: its kind and all its numbers."""
         return {"kind": "growing", "alphabet": self.alphabet, "length": self.length,
                 "step": self.step, "cells": self.cells, "truth": self.truth}  # fmt: skip
 
@@ -107,7 +108,10 @@ class PrefixOracle:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio: that of the k-ary response."""
+        """Return the largest likelihood ratio of a report.
+
+        It is that of the k-ary response to the hash cell.
+        """
         return KAry(self.cells, self.truth).ratio
 
     @property
@@ -117,11 +121,11 @@ class PrefixOracle:
 
     @property
     def silence(self) -> int:
-        """Return the first symbol in the row of a person without a text."""
+        """Return the symbol for silence: the first symbol of a person without a text."""
         return len(self.alphabet) + 1
 
     def encoded(self, texts: Sequence[str | None]) -> Integers:
-        """Encode texts as rows of symbols, truncated to the full length; None is silence."""
+        """Encode texts as rows of symbol numbers, truncated to the full length; None is silence."""
         number = {symbol: place + 1 for place, symbol in enumerate(self.alphabet)}
         rows = np.full((len(texts), self.length), END, dtype=np.int64)
         for row, text in zip(rows, texts, strict=True):
@@ -139,11 +143,11 @@ class PrefixOracle:
         return rows
 
     def decoded(self, symbols: Sequence[int]) -> str:
-        """Decode a row of symbols to a text."""
+        """Decode a row of symbol numbers to a text."""
         return "".join(self.alphabet[symbol - 1] for symbol in symbols if symbol != END)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise encoded texts to reports of level, hash function and cell.
+        """Randomise encoded texts to reports of prefix level, hash function and hash cell.
 
         The hash covers only the symbols of the level's prefix.
         """
@@ -163,11 +167,14 @@ class PrefixOracle:
         return reports
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return a boolean mask: a report is valid if its level and its cell exist."""
+        """Return a mask of the valid reports: those whose prefix level and hash cell exist."""
         return np.asarray((reports[:, 0] < self.levels) & (reports[:, -1] < self.cells))
 
     def supports_prefixes(self, reports: Reports, prefixes: Integers) -> Booleans:
-        """Return a matrix: whether each report's cell is the hash cell of each prefix."""
+        """Return a matrix of which reports (rows) support which prefixes (columns).
+
+        A report supports a prefix if it names the prefix's hash cell.
+        """
         seeds = np.ascontiguousarray(reports[:, 1:-1]).view("<u4")
         hashed = np.repeat(seeds[:, self.length :], len(prefixes), axis=1)
         for place in range(prefixes.shape[1]):
@@ -180,7 +187,7 @@ Growing = PrefixOracle  # the name of version 0.1
 
 
 def prefix_oracle_of(parameters: Parameters) -> PrefixOracle:
-    """Build the randomiser from its JSON parameters; refuse missing or unknown ones."""
+    """Build the prefix randomiser from its JSON parameters; refuse missing or unknown ones."""
     names = ("alphabet", "length", "step", "cells", "truth")
     numbers = [parameters.get(name) for name in names[1:]]
     alphabet = parameters.get("alphabet")
@@ -213,8 +220,9 @@ def grow(
 ) -> tuple[Hitter, ...]:
     """Find the heavy hitters: at most `most` frequent texts, the most frequent first.
 
-    A prefix is kept if its count is significantly above the noise. If nobody has any candidate
-    prefix of a level, some candidate passes with probability of about 1 - confidence (1 in 20).
+    The search extends prefixes whose count is significantly above the noise. If nobody has any
+    candidate prefix of a level, some candidate passes with probability of about 1 - confidence (1
+    in 20).
     """
     if reports.ndim != 2 or reports.shape[1] != oracle.width or not oracle.are_valid(reports).all():
         raise Refused(
@@ -239,7 +247,7 @@ def grow(
 def _longer(
     oracle: PrefixOracle, kept: list[tuple[int, ...]], level: int
 ) -> Iterator[tuple[int, ...]]:
-    """Yield all extensions of the kept prefixes; a text that has ended only gets padding."""
+    """Yield all extensions of the frequent prefixes `kept`; an ended text only gets padding."""
     more = min(oracle.step, oracle.length - level * oracle.step)
     tails = [tail for tail in product(range(oracle.silence), repeat=more) if _is_text(tail)]
     for prefix in kept:
@@ -248,7 +256,7 @@ def _longer(
 
 
 def _is_text(tail: tuple[int, ...]) -> bool:
-    """Return whether only END symbols follow the first END."""
+    """Return whether only END symbols follow the first END, as in a valid text."""
     return END not in tail or not any(tail[tail.index(END) :])
 
 
@@ -290,7 +298,7 @@ def _back(seen: Floats, another: float, contrast: float) -> list[float]:
 
 
 def _chances(oracle: PrefixOracle) -> tuple[float, float]:
-    """Return q and p - q of the hashing: see `frequency_oracle.Oracle`."""
+    """Return q and p - q of the hashing (see `frequency_oracle.Oracle`), to estimate shares."""
     hashing = Hashing(2, oracle.cells, oracle.truth)
     return float(hashing.q[0]), float(hashing.p_minus_q)
 

@@ -26,9 +26,10 @@ _TRIED = 64  # `within` tries the shares 1/64, 2/64, ...
 
 @dataclass(frozen=True)
 class Hybrid:
-    """Parameters: grid steps, share of piecewise reports, and the parameters of both mechanisms.
+    """A mixture of the piecewise mechanism and Duchi's mechanism, for numbers on a grid.
 
-    All probabilities and shares are in parts of 2**32.
+    `share` is the probability to use the piecewise mechanism. All probabilities are in parts of
+    2**32.
     """
 
     steps: int
@@ -47,7 +48,7 @@ class Hybrid:
 
     @staticmethod
     def within(steps: int, epsilon: Fraction) -> Hybrid:
-        """Build the randomiser with nearly the least worst-case error at this epsilon."""
+        """Return the mixture with nearly the least worst-case error at this epsilon."""
         window, ends = Piecewise.within(steps, epsilon), Duchi.within(steps, epsilon)
         shares = [Fraction(part, _TRIED) for part in range(1, _TRIED)]
         at = [0, steps // 2, steps]
@@ -57,22 +58,22 @@ class Hybrid:
 
     @cached_property
     def by_window(self) -> Piecewise:
-        """Return the piecewise mechanism, which this mechanism uses with probability `share`."""
+        """Return the piecewise mechanism, which the hybrid uses with probability `share`."""
         return Piecewise(self.steps, self.window, self.truth)
 
     @cached_property
     def by_ends(self) -> Duchi:
-        """Return Duchi's mechanism, which this mechanism uses otherwise."""
+        """Return Duchi's mechanism, which the hybrid uses with probability 1 - `share`."""
         return Duchi(self.steps, self.ends)
 
     @property
     def width(self) -> int:
-        """Return the bytes per report: one for the mechanism, plus a piecewise report."""
+        """Return the length of a report in bytes: one for the mechanism, plus a piecewise one."""
         return 1 + self.by_window.width
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its five numbers, as JSON values."""
+        """Return the JSON parameters of the randomiser: its kind and its five numbers."""
         return {"kind": "hybrid", "steps": self.steps, "share": self.share, "window": self.window,
                 "truth": self.truth, "ends": self.ends}  # fmt: skip
 
@@ -84,9 +85,9 @@ class Hybrid:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the larger likelihood ratio of the two mechanisms.
+        """Return the largest likelihood ratio of a report: the larger of the two mechanisms.
 
-        It is the larger of the two, because a report names its mechanism.
+        A report names its mechanism, so the mixture hides nothing more.
         """
         return max(self.by_window.ratio, self.by_ends.ratio)
 
@@ -97,7 +98,7 @@ class Hybrid:
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Return the linear model of each of the two mechanisms."""
+        """Return the linear model of the report's mean, one line for each of the two mechanisms."""
         share = Fraction(self.share, PARTS)
         (window,), (ends,) = self.by_window.lines, self.by_ends.lines
         return replace(window, share=share), replace(ends, share=1 - share)
@@ -115,7 +116,7 @@ class Hybrid:
         return np.concatenate([(~is_window).astype(np.uint8), said], axis=1)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return a boolean mask: a report is valid under the mechanism that it names."""
+        """Return a mask of the valid reports: those valid under the mechanism that they name."""
         said = np.ascontiguousarray(reports[:, 1:])
         are_windows = (reports[:, 0] == 0) & self.by_window.are_valid(said)
         is_short = ~said[:, 1:].any(axis=1)
@@ -124,7 +125,7 @@ class Hybrid:
         )
 
     def counts(self, reports: Reports) -> Integers:
-        """Return one row of counts and sums for each of the two mechanisms."""
+        """Return the counts and sums of the reports, one row for each of the two mechanisms."""
         said = np.ascontiguousarray(reports[:, 1:])
         by_window = reports[:, 0] == 0
         windows, ends = (

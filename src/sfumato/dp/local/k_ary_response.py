@@ -36,7 +36,10 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class KAry:
-    """Parameters: number of answers, and probability of a truthful report in parts of 2**32."""
+    """k-ary randomised response to a question with `size` answers.
+
+    `truth` is the probability of a truthful report, in parts of 2**32.
+    """
 
     size: int
     truth: int
@@ -49,19 +52,19 @@ class KAry:
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> KAry:
-        """Build the most accurate randomiser whose epsilon is at most `epsilon`."""
+        """Return the most accurate k-ary response whose epsilon is at most `epsilon`."""
         return KAry(
             size, largest_probability_within(lambda truth: KAry(size, truth).ratio, epsilon)
         )
 
     @property
     def width(self) -> int:
-        """Return the bytes per report: enough for the largest answer number."""
+        """Return the length of a report in bytes: enough for the largest answer number."""
         return bytes_for(self.size - 1)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind, `size` and `truth`, as JSON values."""
+        """Return the JSON parameters of the randomiser: its kind, `size` and `truth`."""
         return {"kind": "k-ary", "size": self.size, "truth": self.truth}
 
     @property
@@ -75,9 +78,9 @@ class KAry:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio.
+        """Return the largest likelihood ratio of a report.
 
-        The report with the fewest random words has it.
+        The worst report is the one to which the fewest random words lead.
         """
         least = PARTS // self.size  # random words that lead to the rarest outcome
         return 1 + Fraction(self.truth * PARTS, (PARTS - self.truth) * least)
@@ -94,11 +97,14 @@ class KAry:
 
     @property
     def q(self) -> Floats:
-        """Return for each answer the probability that the uniform draw happens and reports it."""
+        """Return for each answer the probability that another answer's report names it."""
         return words_each(self.size) / PARTS * ((PARTS - self.truth) / PARTS)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise answers; every report consumes two random words, whatever the outcome."""
+        """Randomise answers to answer numbers.
+
+        Every report consumes two random words, whatever the outcome.
+        """
         size = self.width
         drawn = among(words[1], self.size).astype(f"<u{size}")
         return as_rows(
@@ -110,7 +116,7 @@ class KAry:
         return np.asarray(numbers(reports) < self.size)
 
     def counts(self, reports: Reports) -> Integers:
-        """Count the reports of each answer."""
+        """Count how many reports name each answer."""
         return np.bincount(numbers(reports), minlength=self.size).astype(np.int64)
 
     def supports(self, counts: Integers) -> Integers:

@@ -34,7 +34,11 @@ _AT_ONCE: Final = 1 << 17  # hashes per block, which fit in the CPU cache
 
 @dataclass(frozen=True)
 class Hashing:
-    """Parameters: number of answers, hash cells, P(true cell) in parts of 2**32."""
+    """Optimised local hashing, a frequency oracle for many answers.
+
+    `size` is the number of answers, and `cells` the number of hash cells. `truth` is the
+    probability to report the true cell, in parts of 2**32.
+    """
 
     size: int
     cells: int
@@ -50,7 +54,7 @@ class Hashing:
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> Hashing:
-        """Build the most accurate randomiser whose epsilon is at most `epsilon`.
+        """Return the most accurate local hashing whose epsilon is at most `epsilon`.
 
         It has about exp(epsilon) + 1 hash cells.
         """
@@ -59,7 +63,7 @@ class Hashing:
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind, `size`, `cells` and `truth`, as JSON values."""
+        """Return the JSON parameters of the randomiser: its kind, `size`, `cells` and `truth`."""
         return {"kind": "hashing", "size": self.size, "cells": self.cells, "truth": self.truth}
 
     @property
@@ -77,7 +81,10 @@ class Hashing:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio: that of the k-ary response."""
+        """Return the largest likelihood ratio of a report.
+
+        It is that of the k-ary response to the hash cell.
+        """
         return self.response.ratio
 
     @property
@@ -108,11 +115,11 @@ class Hashing:
         return reports
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return a boolean mask: a report is valid if its cell exists."""
+        """Return a mask of the valid reports: those whose hash cell exists."""
         return np.asarray(reports[:, 8] < self.cells)
 
     def counts(self, reports: Reports) -> Integers:
-        """Count for each answer the reports that name its cell under the report's own hash."""
+        """Count for each answer how many reports name its cell, under the report's own hash."""
         times, shifts = (_column(reports, start)[:, np.newaxis] for start in (0, 4))
         said = reports[:, 8].astype(np.uint32)[:, np.newaxis]
         counts = np.zeros(self.size, dtype=np.int64)
@@ -132,7 +139,7 @@ class Hashing:
 
     @cached_property
     def _hashed(self) -> tuple[Fraction, ...]:
-        """Return the probability that a random hash sends an answer to each cell."""
+        """Return for each hash cell the probability that a random hash sends an answer there."""
         first = -((-np.arange(self.cells + 1) * HASHED) // self.cells)
         return tuple(Fraction(int(count), HASHED) for count in np.diff(first))
 
@@ -143,13 +150,16 @@ class Hashing:
 
     @property
     def _drawn(self) -> Fraction:
-        """Return the probability that the uniform draw gives the cell of a given answer."""
+        """Return the probability that a uniformly drawn cell is the hash cell of a given answer."""
         chances = [Fraction(int(words), PARTS) for words in words_each(self.cells)]
         return sum((a * b for a, b in zip(chances, self._hashed, strict=True)), Fraction(0))
 
 
 def cells_of(times: Unsigned, shifts: Unsigned, answers: Unsigned, cells: int) -> Unsigned:
-    """Hash answers to cells: the upper 16 bits of times * answer + shift, scaled to `cells`."""
+    """Hash each answer to one of `cells` cells.
+
+    The cell is the upper 16 bits of times * answer + shift, scaled to `cells`.
+    """
     hashed = times * answers
     hashed += shifts
     if cells & (cells - 1) == 0:  # for a power of two, one shift gives the same cells

@@ -25,7 +25,10 @@ _WORDS_AT_ONCE = 1 << 18
 
 @dataclass(frozen=True, eq=False)
 class NumberTally:
-    """Sums over the reports of `people`; tallies with the same parameters can be added."""
+    """The counts and sums of the randomised numbers of `people`.
+
+    Tallies with the same parameters can be added.
+    """
 
     oracle: Numbers
     people: int
@@ -42,7 +45,7 @@ class NumberTally:
             )
 
     def __add__(self, other: NumberTally) -> NumberTally:
-        """Add two tallies that were made with the same parameters."""
+        """Add the tally of more reports; both must have the same randomiser parameters."""
         if self.oracle.parameters != other.oracle.parameters:
             raise Bug("tallies of different parameters cannot be added")
         return NumberTally(self.oracle, self.people + other.people, self.counts + other.counts)
@@ -50,7 +53,10 @@ class NumberTally:
 
 @dataclass(frozen=True)
 class Mean:
-    """The estimated mean, in grid steps, with its interval, and the estimated response rate."""
+    """The estimated mean of the numbers, with its confidence interval and the response rate.
+
+    All values of the mean are in grid steps.
+    """
 
     people: int
     mean: float  # mean over the people who gave a number, in grid steps
@@ -62,7 +68,7 @@ class Mean:
 
 
 def tally_numbers(oracle: Numbers, reports: Reports) -> NumberTally:
-    """Count reports; refuse reports that no client could have made."""
+    """Count the reports of randomised numbers; refuse reports that no client could have made."""
     is_sized = reports.ndim == 2 and reports.shape[1] == oracle.width
     if not (is_sized and oracle.are_valid(reports).all()):
         raise Refused(
@@ -91,7 +97,10 @@ def simulate_numbers(oracle: Numbers, values: Integers, dice: RandomSource) -> N
 
 
 def estimate_mean(tally: NumberTally, confidence: float = 0.95) -> Mean:
-    """Estimate the mean and its interval; refuse a tally of fewer than two people."""
+    """Estimate the mean of the numbers and its confidence interval from a tally.
+
+    A tally of fewer than two people is refused.
+    """
     if tally.people < 2:
         raise Refused("bad-request", "Nobody can be hidden among so few.", "Wait for more reports.")
     sums, squares = _moments(tally)
@@ -112,7 +121,8 @@ def estimate_mean(tally: NumberTally, confidence: float = 0.95) -> Mean:
 def fieller(total: float, response_rate: float, cov: np.ndarray, z: float) -> tuple[float, float]:
     """Return Fieller's confidence interval of the ratio total / response_rate.
 
-    It holds all ratios r with |total - r * response_rate| <= z standard deviations.
+    The interval has all ratios r for which total - r * response_rate is at most z standard
+    deviations from 0. It is infinite if the response rate may be 0.
     """
     a = response_rate**2 - z**2 * cov[1, 1]
     b = total * response_rate - z**2 * cov[0, 1]
@@ -125,7 +135,10 @@ def fieller(total: float, response_rate: float, cov: np.ndarray, z: float) -> tu
 
 
 def _moments(tally: NumberTally) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sums over reports of the estimates (number, gave), and of their products."""
+    """Return the sums over reports of the unbiased estimates, and of their products.
+
+    The estimates are a person's number, and whether the person gave a number.
+    """
     sums, squares = np.zeros(2), np.zeros((2, 2))
     for line, row in zip(tally.oracle.lines, tally.counts, strict=True):
         to, raw, products = _back(line), *_raw(row)
@@ -137,7 +150,8 @@ def _moments(tally: NumberTally) -> tuple[np.ndarray, np.ndarray]:
 def _back(line: Line) -> np.ndarray:
     """Return the matrix that maps a report to unbiased estimates.
 
-    It maps (1, silent, place) of the report to the estimates of (number, gave).
+    It maps (1, silent, place) of the report to the estimates of (number, gave): the number, and
+    whether the person gave one.
     """
     truth, middle = float(line.truth), float(line.middle)
     gave = np.array([1 + float(line.silence) / truth, -1 / truth, 0.0])

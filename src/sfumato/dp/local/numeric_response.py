@@ -30,12 +30,12 @@ class Numbers(Counting, Protocol):
 
     @property
     def steps(self) -> int:
-        """Return the last step of the grid; the first step is 0, and silence is `steps + 1`."""
+        """Return the number of the last grid step; the first is 0, and silence is `steps + 1`."""
         ...
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Return the linear model of each sub-mechanism, with the probability of its use."""
+        """Return the linear model of each sub-mechanism's report, with how likely its use is."""
         ...
 
 
@@ -63,7 +63,7 @@ class Line:
         return least, least + Fraction(self.last) / self.truth
 
     def variance(self, step: int) -> Fraction:
-        """Return the variance of one report's contribution to the mean, if every number is `step`.
+        """Return the variance that one report adds to the mean, if every number is `step`.
 
         It is the variance of (j + (middle + step) * is_silent) / truth, where j is 0 for a silent
         report.
@@ -78,20 +78,21 @@ class Line:
 
 
 def moments(places: Integers, is_silent: Booleans) -> Integers:
-    """Return the counts of one sub-mechanism: reports, silent reports, sum of j, sum of j * j."""
+    """Return the number of reports and silent reports, the sum of places and of squared places."""
     said = np.where(is_silent, 0, places)
     return np.array([len(said), is_silent.sum(), said.sum(), (said * said).sum()], dtype=np.int64)
 
 
 def variance(oracle: Numbers, step: int) -> Fraction:
-    """Return the variance of one report's contribution to the mean, if every number is `step`."""
+    """Return the variance that one report adds to the mean, if every number is `step`."""
     return sum((line.share * line.variance(step) for line in oracle.lines), Fraction(0))
 
 
 def worst_variance(oracle: Numbers) -> Fraction:
-    """Return the largest variance at both ends and the middle of the grid, in squared grid steps.
+    """Return the largest variance that one report adds to the mean, in squared grid steps.
 
-    The variance is quadratic in the step.
+    The code compares both ends and the middle of the grid, because the variance is quadratic in the
+    step.
     """
     steps = oracle.steps
     return max(variance(oracle, step) for step in (0, steps // 2, steps))

@@ -33,9 +33,9 @@ _PER_BLOCK: Final = 8  # 32-bit words in a SHA-256 digest
 
 @dataclass(frozen=True)
 class PermanentResponse:
-    """A frequency oracle of two k-ary responses: the permanent one, then the one of each wave.
+    """Randomised response for repeated surveys: a permanent response, then a fresh one per wave.
 
-    `randomise` takes permanent answers, which `Device.permanent_answer` returns.
+    Both are k-ary. `randomise` takes permanent answers, which `Device.permanent_answer` returns.
     """
 
     permanent: KAry
@@ -47,7 +47,7 @@ class PermanentResponse:
 
     @staticmethod
     def within(size: int, *, ever: Fraction, wave: Fraction) -> PermanentResponse:
-        """Build the randomiser with epsilon at most `ever` for all waves, and `wave` for each."""
+        """Return the randomiser with epsilon at most `ever` for all waves and `wave` for each."""
         if not 0 < wave < ever:
             raise Refused(
                 "bad-budget",
@@ -70,7 +70,7 @@ class PermanentResponse:
 
     @property
     def size(self) -> int:
-        """Return the number of possible answers."""
+        """Return the number of possible answers, including silence (no answer)."""
         return self.permanent.size
 
     @property
@@ -80,12 +80,12 @@ class PermanentResponse:
 
     @property
     def width(self) -> int:
-        """Return the bytes per report in a wave."""
+        """Return the length of a report in one wave, in bytes."""
         return self.momentary.width
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind, `size` and the probabilities of both responses, as JSON values."""
+        """Return the JSON parameters: kind, `size` and truth probabilities of both responses."""
         return {"kind": "waves", "size": self.size, "permanent": self.permanent.truth,
                 "momentary": self.momentary.truth}  # fmt: skip
 
@@ -99,8 +99,8 @@ class PermanentResponse:
     def ratio(self) -> Fraction:
         """Return the largest likelihood ratio of the report in one wave.
 
-        The report is y with probability told * P(permanent = y) + drawn(y). Neither `told` nor
-        `drawn` depends on the true answer. The worst y is one with the fewest random words.
+        A report names answer y with probability told * P(permanent = y) + drawn(y). Neither `told`
+        nor `drawn` depends on the true answer. The worst y is one with the fewest random words.
         """
         told = Fraction(self.momentary.truth, PARTS)
         kept = Fraction(self.permanent.truth, PARTS)
@@ -125,12 +125,12 @@ class PermanentResponse:
 
     @property
     def q(self) -> Floats:
-        """Return for each answer the probability of reporting it when another answer is true."""
+        """Return for each answer the probability to report it when another answer is true."""
         through = float(self.momentary.p_minus_q) * self.permanent.q
         return np.asarray(self.momentary.q + through)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise permanent answers for one wave."""
+        """Randomise permanent answers again, with fresh random words, for the reports of a wave."""
         return self.momentary.randomise(values, words)
 
     def are_valid(self, reports: Reports) -> Booleans:
@@ -138,7 +138,7 @@ class PermanentResponse:
         return self.momentary.are_valid(reports)
 
     def counts(self, reports: Reports) -> Integers:
-        """Count the reports of each answer."""
+        """Count how many reports name each answer."""
         return self.momentary.counts(reports)
 
     def supports(self, counts: Integers) -> Integers:
@@ -157,11 +157,11 @@ class Device:
             raise Bug("a device's secret has 32 bytes")
 
     def __repr__(self) -> str:
-        """Return a representation that omits the secret."""
+        """Return a representation of the device that omits its secret."""
         return "Device(...)"
 
     def words(self, survey: str, question: str, value: int, count: int) -> list[int]:
-        """Derive the random words of the permanent answer for one true answer; they never change.
+        """Derive the random words of the permanent answer to one question; they never change.
 
         Block b is HMAC-SHA256 of the JSON list [label, survey, question, value, b] without spaces.
         Each block gives eight words, in little-endian order.
@@ -186,7 +186,10 @@ class Device:
 
 @dataclass(frozen=True)
 class PrivacyLoss:
-    """The privacy loss of one person for one question: true answers given, and number of waves."""
+    """The privacy loss of one person for one question of a repeated survey.
+
+    `values` are the true answers that the person gave, and `waves` the number of reports.
+    """
 
     response: PermanentResponse
     values: frozenset[int]
@@ -204,7 +207,7 @@ class PrivacyLoss:
 
     @property
     def epsilon_of_changes(self) -> Fraction:
-        """Return an epsilon that also protects when the true answer changed: the sum over waves."""
+        """Return an epsilon that also hides changes of the true answer: the sum over all waves."""
         return self.response.momentary.epsilon * self.waves
 
 

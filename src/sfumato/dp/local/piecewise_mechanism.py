@@ -41,9 +41,11 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class Piecewise:
-    """Parameters: the last grid step, places per window, and P(place in the window) over 2**32.
+    """The piecewise mechanism for numbers on a grid.
 
-    `truth` is the probability that the report is drawn in the window instead of among all places.
+    `steps` is the last grid step, and `window` the number of places per window. `truth` is the
+    probability, in parts of 2**32, that the report is drawn in the window instead of among all
+    places.
     """
 
     steps: int
@@ -59,7 +61,7 @@ class Piecewise:
 
     @staticmethod
     def within(steps: int, epsilon: Fraction) -> Piecewise:
-        """Build the randomiser with nearly the least error whose epsilon is at most `epsilon`."""
+        """Return the piecewise mechanism with nearly the least error at this epsilon or less."""
         window = max(1, round(steps / sqrt(odds_of(epsilon))))
         pairs = _pairs(steps, window)
         return Piecewise(
@@ -68,33 +70,36 @@ class Piecewise:
 
     @property
     def silent(self) -> int:
-        """Return the first place of the window of silence."""
+        """Return the first of the places that mean silence (no number)."""
         return self.steps + self.window
 
     @property
     def places(self) -> int:
-        """Return the number of places, including those of silence."""
+        """Return the number of places that a report can name, including those of silence."""
         return self.steps + 2 * self.window
 
     @property
     def width(self) -> int:
-        """Return the bytes per report: enough for the number of the last place."""
+        """Return the length of a report in bytes: enough for the number of the last place."""
         return bytes_for(self.places - 1)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind, `steps`, `window` and `truth`, as JSON values."""
+        """Return the JSON parameters of the randomiser: its kind, `steps`, `window` and `truth`."""
         return {"kind": "piecewise", "steps": self.steps, "window": self.window,
                 "truth": self.truth}  # fmt: skip
 
     @property
     def law(self) -> Law:
-        """Return the exact probability of each place for each number and for silence."""
+        """Return the exact probability to report each place, for each number and for silence."""
         return {value: self._says(value) for value in range(self.steps + 2)}
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio: a place inside the window over the same outside."""
+        """Return the largest likelihood ratio of a report.
+
+        It compares a place inside the window of one number and outside that of another.
+        """
         return _ratio(self.truth, _pairs(self.steps, self.window))
 
     @property
@@ -104,7 +109,10 @@ class Piecewise:
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Return the linear model of the mechanism: a truthful place is in the step's window."""
+        """Return the linear model of the report's mean, as one line.
+
+        A truthful place is in the number's window.
+        """
         told = Fraction(self.truth, PARTS)
         count, first, second = _sums(self.window, self.window)
         middle = first / count
@@ -114,7 +122,7 @@ class Piecewise:
         return (Line(Fraction(1), told, middle, squares, rest, rest_squares, quiet, last),)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise numbers to places.
+        """Randomise each number to a place in its window, or to any place.
 
         Every report consumes two random words, whatever the outcome.
         """
@@ -143,7 +151,7 @@ class Piecewise:
 
 
 def _sums(outcomes: int, below_: int) -> tuple[Fraction, Fraction, Fraction]:
-    """Return the sums of P(j), j P(j) and j * j P(j) over all j below `below_`.
+    """Return the sums of P(j), j P(j) and j * j P(j) over all places j below `below_`.
 
     Here j is a uniform draw among `outcomes`.
     """
@@ -162,10 +170,10 @@ def _ratio(truth: int, pairs: frozenset[tuple[int, int]]) -> Fraction:
 
 @lru_cache(maxsize=64)
 def _pairs(steps: int, window: int) -> frozenset[tuple[int, int]]:
-    """Return, for each place, two counts of random words that lead to it.
+    """Return, for each place, how many random words lead to it in two ways, without duplicates.
 
-    The first is the most words of a draw in any window, and the second the words of a draw among
-    all places.
+    The first number is the most words of a draw in any window, and the second the words of a draw
+    among all places. `ratio` needs the largest quotient.
     """
     inside, anywhere = words_each(window), words_each(steps + 2 * window)
     most = int(inside.max())

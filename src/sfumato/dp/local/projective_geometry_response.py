@@ -47,9 +47,10 @@ _PRIMES: Final = tuple(number for number in range(2, 1 << 12) if is_prime(number
 
 @dataclass(frozen=True)
 class Projective:
-    """Parameters: number of answers, prime, dimension, and probability of a truthful report.
+    """Projective geometry response, a frequency oracle with short reports.
 
-    `truth` is in parts of 2**32. A truthful report is drawn on the answer's plane.
+    `size` is the number of answers. The space has this dimension over the field of this prime.
+    `truth` is the probability, in parts of 2**32, that the report is drawn on the answer's plane.
     """
 
     size: int
@@ -73,7 +74,7 @@ class Projective:
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> Projective:
-        """Build the randomiser with the least error whose epsilon is at most `epsilon`."""
+        """Return the randomiser with the least error whose epsilon is at most `epsilon`."""
         spaces = [space for prime in _PRIMES if (space := _space(prime, size))]
         if not spaces:
             raise Refused(
@@ -90,35 +91,36 @@ class Projective:
 
     @property
     def points(self) -> int:
-        """Return the number of points of the space."""
+        """Return the number of points of the projective space: the possible reports."""
         return _points(self.prime, self.dimension)
 
     @property
     def on_plane(self) -> int:
-        """Return the number of points on each plane."""
+        """Return the number of points on the plane of one answer."""
         return _points(self.prime, self.dimension - 1)
 
     @property
     def width(self) -> int:
-        """Return the bytes per report: enough for the number of the last point."""
+        """Return the length of a report in bytes: enough for the number of the last point."""
         return bytes_for(self.points - 1)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind, `size`, `prime`, `dimension` and `truth`, as JSON values."""
+        """Return the JSON parameters: kind, `size`, `prime`, `dimension` and `truth`."""
         return {"kind": "projective", "size": self.size, "prime": self.prime,
                 "dimension": self.dimension, "truth": self.truth}  # fmt: skip
 
     @property
     def law(self) -> Law:
-        """Return the exact probability of each point for each answer."""
+        """Return the exact probability to report each point, for each answer."""
         return {value: self._says(value) for value in range(self.size)}
 
     @property
     def ratio(self) -> Fraction:
-        """Return an upper bound of the likelihood ratio.
+        """Return an upper bound of the largest likelihood ratio of a report.
 
-        It compares the most likely point of a plane with the least likely point of the space.
+        The bound compares the most likely point of a plane with the least likely point of the
+        space.
         """
         most, least = -(-(PARTS**2) // self.on_plane), PARTS**2 // self.points
         return 1 + Fraction(self.truth * most, (PARTS - self.truth) * least)
@@ -171,11 +173,11 @@ class Projective:
         return np.asarray(numbers(reports) < self.points)
 
     def counts(self, reports: Reports) -> Integers:
-        """Count the reports of each point."""
+        """Count how many reports name each point of the space."""
         return np.bincount(numbers(reports), minlength=self.points).astype(np.int64)
 
     def supports(self, counts: Integers) -> Integers:
-        """Count for each answer the reports on its plane."""
+        """Count for each answer the reports that are points on its plane."""
         points = vectors(self.prime, self.dimension).astype(np.float64)
         found = np.zeros(self.size, dtype=np.int64)
         step = max(1, (1 << 20) // self.points)
@@ -225,7 +227,7 @@ def _error(prime: int, dimension: int, *, odds: Fraction) -> Fraction:
 
 
 def _words_64(outcomes: int) -> list[int]:
-    """Return how many pairs of words give each outcome of `among_64`."""
+    """Return how many pairs of random words give each outcome of `random_words.among_64`."""
     first = [-(-place * PARTS**2 // outcomes) for place in range(outcomes + 1)]
     return [after - before for before, after in pairwise(first)]
 
@@ -237,7 +239,7 @@ def _value(rows: Integers, prime: int) -> Integers:
 
 @lru_cache(maxsize=8)
 def vectors(prime: int, dimension: int) -> Integers:
-    """Return the vector of each point, scaled so that its first non-zero coordinate is 1."""
+    """Return the coordinates of each point, scaled so that the first non-zero coordinate is 1."""
     blocks = []
     for lead in range(dimension):
         free = dimension - lead - 1
@@ -251,7 +253,7 @@ def vectors(prime: int, dimension: int) -> Integers:
 
 @lru_cache(maxsize=8)
 def _indices(prime: int, dimension: int) -> Integers:
-    """Return the index of the point that each encoded vector represents.
+    """Return a table that maps each encoded vector to the index of its point.
 
     The zero vector represents no point; its entry is 0.
     """

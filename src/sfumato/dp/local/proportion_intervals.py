@@ -33,7 +33,7 @@ def intervals(seen: Integers, people: int, confidence: float = 0.95) -> tuple[Fl
 
 
 def into_shares(low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Limit intervals of shares to 0..1, but keep at least half of their width.
+    """Limit confidence intervals of shares to 0..1, but keep at least half of their width.
 
     An interval whose middle is below 0 or above 1 keeps half its width inside. An estimate that is
     outside by chance is no more certain than one inside.
@@ -43,7 +43,7 @@ def into_shares(low: Floats, high: Floats) -> tuple[Floats, Floats]:
 
 
 def wilson(shares: Floats, people: int, confidence: float) -> tuple[Floats, Floats]:
-    """Return the lower and upper ends of Wilson's score interval (1927) of each share."""
+    """Return the ends of Wilson's score interval (1927) of each share."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     whole = 1 + z * z / people
     middle = (shares + z * z / (2 * people)) / whole
@@ -53,7 +53,10 @@ def wilson(shares: Floats, people: int, confidence: float) -> tuple[Floats, Floa
 
 @lru_cache(maxsize=4096)
 def exact(seen: int, people: int, confidence: float) -> tuple[float, float]:
-    """Return the Clopper-Pearson interval (1934); each side misses with half the probability."""
+    """Return the ends of the Clopper-Pearson interval (1934) of the proportion seen / people.
+
+    Each side misses with half the probability.
+    """
     side = (1 - confidence) / 2
     if 2 * seen > people:
         low, high = exact(people - seen, people, confidence)
@@ -83,7 +86,7 @@ def _log_times(seen: int, people: int, chance: float) -> Floats:
 
 
 def _least(seen: int, people: int, limit: float) -> float:
-    """Return the smallest probability p with P(X <= seen) <= limit, found by bisection."""
+    """Return the smallest probability p with binomial P(X <= seen) <= limit, found by bisection."""
     ways = _log_ways(seen, people)
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):

@@ -37,17 +37,23 @@ def drawn(dice: RandomSource, rows: int, reports: int) -> Words:
 
 
 def below(words: Words, chance: int) -> NDArray[np.bool_]:
-    """Flip one coin per word: heads if the word is below `chance`, in parts of 2**32."""
+    """Return for each random word whether its coin is heads: the word is below `chance`.
+
+    `chance` is the probability in parts of 2**32.
+    """
     return np.asarray(words < np.uint32(chance))
 
 
 def among(words: Words, outcomes: int) -> NDArray[np.uint64]:
-    """Draw an integer from 0 to outcomes - 1 per word, nearly uniformly (see `words_each`)."""
+    """Map each random word to an integer from 0 to outcomes - 1, nearly uniformly.
+
+    `words_each` gives the exact distribution.
+    """
     return np.asarray(np.multiply(words, np.uint64(outcomes), dtype=np.uint64) >> _SHIFT)
 
 
 def among_64(high: Words, low: Words, outcomes: int) -> NDArray[np.uint64]:
-    """Draw an integer from 0 to outcomes - 1 per pair of words, uniformly up to 2**-64."""
+    """Map each pair of words to an integer from 0 to outcomes - 1, uniformly up to 2**-64."""
     many = np.uint64(outcomes)
     carried = np.multiply(low, many, dtype=np.uint64) >> _SHIFT
     return np.asarray((np.multiply(high, many, dtype=np.uint64) + carried) >> _SHIFT)
@@ -64,10 +70,11 @@ def words_each(outcomes: int) -> Integers:
 def largest_probability_within(
     ratio: Callable[[int], Fraction], epsilon: Fraction, max_probability: int = PARTS - 1
 ) -> int:
-    """Return the largest probability T whose epsilon, the logarithm of `ratio(T)`, is in the limit.
+    """Return the largest probability at which a randomiser's epsilon is at most `epsilon`.
 
-    T is an integer from 1 to `max_probability`, in parts of 2**32, and `ratio` must increase with
-    T. The comparison uses the same epsilon that users see, which is rounded up to 1e-9.
+    The probability is an integer from 1 to `max_probability`, in parts of 2**32. `ratio` gives the
+    likelihood ratio of a probability, and must increase with it. The comparison uses the same
+    epsilon that users see, which is rounded up to 1e-9.
     """
     if epsilon <= 0:
         raise Refused("bad-budget", "epsilon must be above zero.", "Write 1, for example.")
@@ -83,9 +90,9 @@ def largest_probability_within(
 
 
 def odds_of(epsilon: Fraction) -> Fraction:
-    """Return exp(epsilon) to 60 digits, for the choice of parameters only.
+    """Return exp(epsilon) to 60 digits, only to choose the parameters of a randomiser.
 
-    No epsilon depends on the result.
+    No guaranteed epsilon depends on the result.
     """
     if epsilon <= 0:
         raise Refused("bad-budget", "epsilon must be above zero.", "Write 1, for example.")

@@ -55,7 +55,7 @@ _WORK: Final[dict[str, Callable[[Oracle], float]]] = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate oracle, with its error, report size and work.
+    """A frequency oracle to choose from, with its error, report size and server work.
 
     The error is the variance of the estimated share of a rare answer, times the number of people.
     """
@@ -67,7 +67,7 @@ class Candidate:
 
     @property
     def kind(self) -> str:
-        """Return the name of the oracle's kind."""
+        """Return the kind of the frequency oracle, such as "k-ary"."""
         return str(self.oracle.parameters["kind"])
 
 
@@ -84,11 +84,10 @@ def best_oracle(
     width: int | None = None,
     kinds: Sequence[str] | None = None,
 ) -> Oracle:
-    """Choose the frequency oracle with the least error.
+    """Choose the frequency oracle with the least error for `size` answers.
 
-    Of nearly equal ones, the one with least work.
-
-    `width` limits the bytes per report, and `kinds` limits the kinds to choose from.
+    Among oracles with nearly the least error, it chooses the one with the least work. `width`
+    limits the bytes per report, and `kinds` limits the kinds to choose from.
     """
     found = [
         c
@@ -106,7 +105,10 @@ def best_oracle(
 
 
 def best_numbers(steps: int, epsilon: Fraction) -> Numbers:
-    """Choose the randomiser of numbers with the least worst-case error."""
+    """Choose the randomiser of numbers with the least worst-case error at this epsilon.
+
+    `steps` is the last step of the grid.
+    """
     made: list[Numbers] = [kind.within(steps, epsilon) for kind in (Duchi, Piecewise, Hybrid)]
     return min(made, key=worst_variance)
 
@@ -127,7 +129,7 @@ def best_ballot(
 
 
 def _error_of(question: Any) -> float:  # Any: a frequency oracle, or a randomiser of numbers
-    """Return the error of one question per report.
+    """Return the error of a question's estimate, per report.
 
     For an oracle it is the variance of a rare answer's share. For numbers it is the worst variance
     of a mean on a grid from 0 to 1.

@@ -52,19 +52,22 @@ DEEPEST: Final = 3  # most levels of ballots inside ballots
 
 
 def oracle_of(parameters: Parameters) -> Oracle:
-    """Build a frequency oracle from its parameters; refuse missing or unknown ones."""
+    """Build a frequency oracle from its JSON parameters; refuse missing or unknown ones."""
     made: Oracle = _read(parameters, KINDS)
     return made
 
 
 def numbers_of(parameters: Parameters) -> Numbers:
-    """Build a randomiser of numbers from its parameters; refuse missing or unknown ones."""
+    """Build a randomiser of numbers from its JSON parameters; refuse missing or unknown ones."""
     made: Numbers = _read(parameters, NUMBERS)
     return made
 
 
 def randomiser_of(parameters: Parameters, depth: int = 0) -> Randomiser:
-    """Build any randomiser from its parameters: for one answer, for numbers, or for a ballot."""
+    """Build any randomiser from its JSON parameters: for an answer, a number or a ballot.
+
+    Missing or unknown parameters are refused.
+    """
     kind, questions = parameters.get("kind"), parameters.get("questions")
     if not isinstance(kind, str) or kind not in BALLOTS:
         made: Randomiser = _read(parameters, {**KINDS, **NUMBERS})

@@ -24,7 +24,7 @@ BEFORE, AFTER, SILENT = 0, 1, 2  # the answers to a pair of items
 
 
 def orders(things: int) -> tuple[tuple[int, ...], ...]:
-    """Return all orders of the items; the answer number of an order is its index."""
+    """Return all rankings of a few items; the answer number of a ranking is its index."""
     if not 2 <= things <= MAX_AS_ONE:
         raise Refused(
             "bad-request",
@@ -35,17 +35,23 @@ def orders(things: int) -> tuple[tuple[int, ...], ...]:
 
 
 def pairs(things: int) -> tuple[tuple[int, int], ...]:
-    """Return all pairs of items, in order."""
+    """Return all pairs of items that a ranking by pairs may ask about."""
     return tuple(combinations(range(things), 2))
 
 
 def by_pairs(things: int, epsilon: Fraction) -> Sampled:
-    """Build the ballot on one random pair: first item before the second, after it, or silence."""
+    """Return a ballot that asks how a person ranks one random pair of items.
+
+    The answers are: first item before the second, after it, or silence.
+    """
     return Sampled((KAry.within(3, epsilon),) * len(pairs(things)))
 
 
 def answers_by_pairs(order: Sequence[int] | None, things: int) -> tuple[int, ...]:
-    """Convert an order to the answers on all pairs; None (no order) gives silence for each pair."""
+    """Convert a person's ranking to the answers about all pairs of items.
+
+    None (no ranking) gives silence for each pair.
+    """
     if order is None:
         return (SILENT,) * len(pairs(things))
     place = {thing: where for where, thing in enumerate(order)}
@@ -53,16 +59,19 @@ def answers_by_pairs(order: Sequence[int] | None, things: int) -> tuple[int, ...
 
 
 def mean_places(shares: Floats, things: int) -> Floats:
-    """Return the mean rank of each item, from 1 (best), given the shares of orders and silence."""
+    """Return the mean rank of each item, where 1 is the best.
+
+    `shares` has the share of people for each ranking, and for silence.
+    """
     ranked = shares[: len(orders(things))]
     places = np.array([[order.index(t) + 1 for t in range(things)] for order in orders(things)])
     return np.asarray(ranked @ places / ranked.sum())
 
 
 def mean_places_by_pairs(before: Floats, things: int) -> Floats:
-    """Return the mean rank of each item, from 1 (best), given the share of people per pair.
+    """Return the mean rank of each item, where 1 is the best, from answers about pairs.
 
-    `before` holds for each pair the share of people who rank its first item before its second.
+    `before` has for each pair the share of people who rank its first item before its second.
     """
     places = np.ones(things)
     for (first, second), share in zip(pairs(things), before, strict=True):

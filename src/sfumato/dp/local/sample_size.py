@@ -50,10 +50,10 @@ def margin_of_mean(oracle: Numbers, people: int, *, confidence: float = 0.95) ->
 
 
 def influence_on_share(oracle: Oracle, liars: Fraction) -> Fraction:
-    """Return how much malicious respondents can change the share of any answer: L / (p - q).
+    """Return how much malicious respondents can change the estimated share of any answer.
 
-    L is the share of respondents who are malicious. They may send any report, so all or none of
-    their reports may support an answer.
+    It is L / (p - q), where L (`liars`) is the share of respondents who are malicious. They may
+    send any report, so all or none of their reports may support an answer.
     """
     return _share(liars) / oracle.p_minus_q
 
@@ -61,8 +61,8 @@ def influence_on_share(oracle: Oracle, liars: Fraction) -> Fraction:
 def influence_on_mean(oracle: Numbers, liars: Fraction) -> Fraction:
     """Return how much malicious respondents can change the sum per person, in grid steps.
 
-    It is the share of malicious respondents times the range of one report's estimate. If some
-    people are silent, divide the result by the share of people who give a number.
+    It is the share of malicious respondents (`liars`) times the range of one report's estimate. If
+    some people are silent, divide the result by the share of people who give a number.
     """
     reaches = [line.reach for line in oracle.lines]
     widest = max(high for _, high in reaches) - min(low for low, _ in reaches)

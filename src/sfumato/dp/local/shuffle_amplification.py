@@ -36,7 +36,10 @@ _LEFT_OUT: Final = 1e-40  # upper bound of the omitted probability
 
 
 def amplified(local: float, people: int, delta: float) -> float:
-    """Return the epsilon of a shuffled batch at this delta; it is at most the local epsilon."""
+    """Return the epsilon of a shuffled batch at this delta; it is at most the local epsilon.
+
+    `local` is the local epsilon, and `people` the number of honest reports in the batch.
+    """
     _check(local, people, delta)
     if delta_of(local, local, people) > delta:
         return local
@@ -49,7 +52,10 @@ def amplified(local: float, people: int, delta: float) -> float:
 
 
 def delta_of(epsilon: float, local: float, people: int) -> float:
-    """Return an upper bound of the delta of a shuffled batch at this epsilon."""
+    """Return an upper bound of the delta of a shuffled batch at this epsilon.
+
+    `local` is the local epsilon, and `people` the number of honest reports in the batch.
+    """
     if epsilon >= local:
         return 0.0
     fewest, chances = _clones(people - 1, exp(-local))
@@ -60,12 +66,12 @@ def delta_of(epsilon: float, local: float, people: int) -> float:
 
 
 def _hockey_stick(clones: int, epsilon: float, local: float) -> float:
-    """Return the hockey-stick divergence at exp(epsilon) for a given number of clones.
+    """Return the hockey-stick divergence at exp(epsilon), given the number of clones.
 
     The observation is the number h of heads among the clones' fair coins and one coin more. That
-    coin is heads with probability w on one side and 1 - w on the other, with w = e / (e + 1). The
-    likelihood ratio increases with h, so the worst event is "h >= some threshold". Neighbouring
-    thresholds are tried too, because of float rounding.
+    coin is heads with probability w on one side and 1 - w on the other. Here w = e / (e + 1) and e
+    = exp(local). The likelihood ratio increases with h, so the worst event is "h >= some
+    threshold". Neighbouring thresholds are tried too, because of float rounding.
     """
     heads, odds = 1 / (1 + exp(-local)), exp(epsilon)
     worst = floor((clones + 1) * (odds * heads - (1 - heads)) / ((2 * heads - 1) * (1 + odds)))
@@ -114,7 +120,10 @@ def _binomial(times: int, chance: float) -> tuple[int, Floats]:
 
 @lru_cache(maxsize=64)
 def _clones(people: int, chance: float) -> tuple[IntegerArray, Floats]:
-    """Return the smallest number of clones in each group, and the probability of each group."""
+    """Return a coarse distribution of the number of clones, in groups of neighbouring numbers.
+
+    The result has the smallest number of each group, and the probability of the group.
+    """
     if people == 0:
         return np.zeros(1, dtype=np.int64), np.ones(1)
     first, chances = _binomial(people, chance)

@@ -21,9 +21,9 @@ _ROUNDS: Final = 20_000
 
 
 def nearest(shares: Floats) -> Floats:
-    """Return the projection of the shares onto the simplex.
+    """Return the non-negative shares with sum one that are nearest to the estimated shares.
 
-    The result is non-negative, has the sum one, and the least Euclidean distance to the shares.
+    This is the Euclidean projection onto the simplex.
     """
     falling = np.sort(shares)[::-1]
     spare = (np.cumsum(falling) - 1) / np.arange(1, len(shares) + 1)

@@ -38,9 +38,11 @@ TABLE: Final = 1 << 22  # most (a, b) pairs that `_by_table` counts in one table
 
 @dataclass(frozen=True)
 class Subset:
-    """Parameters: number of answers, a prime >= that number, set size, P(truthful report).
+    """Subset selection, a frequency oracle: a report is a set that likely contains the answer.
 
-    `truth` is in parts of 2**32. A truthful report is drawn among the sets that contain the answer.
+    `size` is the number of answers, and `field` a prime of at least `size`. A set has `chosen`
+    elements of the field. `truth` is the probability, in parts of 2**32, that the report is drawn
+    among the sets that contain the answer.
     """
 
     size: int
@@ -58,7 +60,7 @@ class Subset:
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> Subset:
-        """Build the randomiser with the least error whose epsilon is at most `epsilon`."""
+        """Return the subset selection with the least error whose epsilon is at most `epsilon`."""
         field = next_prime(size)
         chosen = max(1, min(field - 1, round(field / (odds_of(epsilon) + 1))))
         truth = largest_probability_within(
@@ -68,13 +70,13 @@ class Subset:
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind, `size`, `field`, `chosen` and `truth`, as JSON values."""
+        """Return the JSON parameters: kind, `size`, `field`, `chosen` and `truth`."""
         return {"kind": "subset", "size": self.size, "field": self.field,
                 "chosen": self.chosen, "truth": self.truth}  # fmt: skip
 
     @property
     def places(self) -> tuple[Fraction, ...]:
-        """Return the probability of each place that the true answer can get.
+        """Return the probability of each place that the true answer can get in a report.
 
         The place of an answer v is (a * v + b) mod field. The set contains the answers with the
         first `chosen` places.
@@ -86,13 +88,16 @@ class Subset:
 
     @property
     def law(self) -> Law:
-        """Return the exact probability of each report (a, b) for each answer; `a` is uniform."""
+        """Return the exact probability of each report (a, b), for each answer; `a` is uniform."""
         places = self.places
         return {value: self._says(value, places) for value in range(self.size)}
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio: P(most likely place) / P(least likely place)."""
+        """Return the largest likelihood ratio of a report.
+
+        It is P(most likely place) / P(least likely place) of the true answer.
+        """
         weights = [self._weight(*pair) for pair in _pairs(self.field, self.chosen)]
         return Fraction(max(weights), min(weights))
 
@@ -112,7 +117,10 @@ class Subset:
         return np.full(self.size, float(self._another))
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise answers: draw `a` and the place of the true answer, then solve for `b`."""
+        """Randomise each answer to a report (a, b), which stands for a set of answers.
+
+        The code draws `a` and the place of the true answer, then solves for `b`.
+        """
         field = np.uint64(self.field)
         times = among_64(words[0], words[1], self.field - 1) + np.uint64(1)
         inside, anywhere = among(words[3], self.chosen), among(words[3], self.field)
@@ -138,7 +146,11 @@ class Subset:
         return counts
 
     def _by_table(self, times: Integers, shifts: Integers) -> Integers:
-        """Count the reports of each (a, b); sum for each answer the pairs whose set has it."""
+        """Count for each answer the sets that contain it, from a table of report counts.
+
+        The table has one count for each possible report (a, b). This is fast if there are many
+        reports.
+        """
         field = self.field
         cells = np.bincount((times - 1) * field + shifts, minlength=(field - 1) * field)
         rows = cells.reshape(field - 1, field)
@@ -160,7 +172,11 @@ class Subset:
         return counts
 
     def _weight(self, inside: int, field: int) -> int:
-        """Return the probability of a place, in parts of 2**64."""
+        """Return the probability of a place of the true answer, in parts of 2**64.
+
+        `inside` and `field` are the numbers of random words that lead to the place in a truthful
+        report and in a uniform one.
+        """
         return self.truth * inside + (PARTS - self.truth) * field
 
     @property
@@ -184,9 +200,10 @@ class Subset:
 
 @lru_cache(maxsize=64)
 def _pairs(field: int, chosen: int) -> frozenset[tuple[int, int]]:
-    """Return, for each place, two counts of random words that lead to it.
+    """Return, for each place, how many random words lead to it in two ways, without duplicates.
 
-    The first is for a draw among the places in the set, and the second for a draw in the field.
+    The first number is for a draw among the places in the set, and the second for a draw in the
+    field.
     """
     whole, inside = words_each(field), words_each(chosen)
     within = zip(inside.tolist(), whole[:chosen].tolist(), strict=True)

@@ -41,7 +41,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class TwoCoins:
-    """Parameters: the probability of heads of each of the two coins, in parts of 2**32."""
+    """Randomised response to a yes-no question with two coins (Warner 1965).
+
+    `truth` and `yes` are the probabilities of heads of the first and the second coin, in parts of
+    2**32.
+    """
 
     truth: int  # first coin; heads: report the true answer
     yes: int  # second coin, used if the first is tails; heads: report yes
@@ -52,7 +56,7 @@ class TwoCoins:
 
     @staticmethod
     def within(epsilon: Fraction) -> TwoCoins:
-        """Build the most accurate coins with a fair second coin and epsilon at most `epsilon`.
+        """Return the most accurate coins with epsilon at most `epsilon`; the second coin is fair.
 
         With probability t of the truth, the likelihood ratio is (1 + t) / (1 - t). So t is
         tanh(epsilon / 2), rounded down. Bisection finds t without computing an exponential, however
@@ -64,7 +68,7 @@ class TwoCoins:
         return TwoCoins(truth, PARTS // 2)
 
     def chance(self, truth: bool) -> Fraction:
-        """Return P(report yes), given whether the true answer is yes."""
+        """Return the probability to report yes, given whether the true answer is yes."""
         told, coin = Fraction(self.truth, PARTS), Fraction(self.yes, PARTS)
         return told * truth + (1 - told) * coin
 
@@ -82,7 +86,10 @@ class TwoCoins:
         return epsilon_of(ratio)
 
     def randomise(self, truths: Booleans, dice: RandomSource) -> Booleans:
-        """Randomise true answers; the code flips both coins for everybody, whatever the answer."""
+        """Randomise true yes-no answers with two coins each.
+
+        The code flips both coins for everybody, whatever the answer.
+        """
         words = np.frombuffer(dice.draw(8 * truths.size), dtype="<u4").reshape(2, *truths.shape)
         is_told = words[0].astype(np.int64) < self.truth
         says_yes = words[1].astype(np.int64) < self.yes
@@ -96,7 +103,10 @@ class TwoCoins:
         return share * self.chance(True) + (1 - share) * self.chance(False)
 
     def behind(self, observed: Fraction) -> Fraction:
-        """Return the share of true yes answers that leads to this expected share of yes reports."""
+        """Return the share of true yes answers, given the expected share of yes reports.
+
+        It is the inverse of `observed`.
+        """
         return (observed - self.chance(False)) / self._contrast
 
     def variance(self, share: Fraction, people: int) -> Fraction:

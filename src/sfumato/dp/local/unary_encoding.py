@@ -26,7 +26,11 @@ Bits = NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class Unary:
-    """Parameters: number of answers, and P(bit of any other answer is set) in parts of 2**32."""
+    """Optimised unary encoding, a frequency oracle: one random bit per answer.
+
+    `size` is the number of answers. `other` is the probability to set the bit of an answer that is
+    not true, in parts of 2**32.
+    """
 
     size: int
     other: int
@@ -39,7 +43,7 @@ class Unary:
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> Unary:
-        """Build the most accurate randomiser whose epsilon is at most `epsilon`."""
+        """Return the most accurate unary encoding whose epsilon is at most `epsilon`."""
         return Unary(
             size,
             HALF - largest_probability_within(lambda less: _ratio(HALF - less), epsilon, HALF - 1),
@@ -47,22 +51,22 @@ class Unary:
 
     @property
     def groups(self) -> int:
-        """Return the number of groups of 32 answers."""
+        """Return the number of groups of 32 answers, one 32-bit word each."""
         return -(-self.size // 32)
 
     @property
     def words_per_report(self) -> int:
-        """Return the random words per report: 32 words (bit planes) for each group."""
+        """Return the number of random words per report: 32 (one per bit plane) for each group."""
         return PLANES * self.groups
 
     @property
     def width(self) -> int:
-        """Return the bytes per report: four for each group."""
+        """Return the length of a report in bytes: four for each group of 32 answers."""
         return 4 * self.groups
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind, `size` and `other`, as JSON values."""
+        """Return the JSON parameters of the randomiser: its kind, `size` and `other`."""
         return {"kind": "unary", "size": self.size, "other": self.other}
 
     @property
@@ -75,7 +79,10 @@ class Unary:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio: one answer's bit is set, another's is not."""
+        """Return the largest likelihood ratio of a report.
+
+        The worst report has the bit of one answer set, and that of another not set.
+        """
         return _ratio(self.other)
 
     @property
@@ -94,7 +101,10 @@ class Unary:
         return np.full(self.size, self.other / PARTS)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise answers to bit patterns; compare random numbers from the lowest bit up."""
+        """Randomise each answer to a pattern of bits, one for each possible answer.
+
+        The code compares random numbers with the probability from the lowest bit up.
+        """
         planes = words.reshape(PLANES, self.groups, len(values))
         bits = np.zeros(planes.shape[1:], dtype=np.uint32)
         for place, plane in enumerate(planes):
@@ -110,7 +120,7 @@ class Unary:
         return np.asarray((reports.view("<u4")[:, -1] & ~self._last) == 0)
 
     def counts(self, reports: Reports) -> Integers:
-        """Count for each answer the reports in which its bit is set."""
+        """Count for each answer how many reports have its bit set."""
         return set_bits(reports.view("<u4"))[: self.size]
 
     def supports(self, counts: Integers) -> Integers:
@@ -119,7 +129,7 @@ class Unary:
 
     @property
     def _last(self) -> np.uint32:
-        """Return the mask of the bits in the last group that belong to an answer."""
+        """Return the mask of the bits in the last group of 32 that belong to an answer."""
         return np.uint32((1 << (self.size - 32 * (self.groups - 1))) - 1)
 
     def _says(self, value: int) -> list[tuple[int, Fraction]]:
@@ -139,9 +149,7 @@ def _ratio(other: int) -> Fraction:
 
 
 def set_bits(rows: Bits) -> Integers:
-    """Count for each bit position the rows in which it is set.
-
-    The lowest bit of a word comes first.
+    """Count for each bit position how many rows have the bit set, the lowest bit of a word first.
 
     The code works like a full adder: it adds three rows at a time into a sum and a carry. A row
     costs about ten word operations, and no bit is processed alone.
@@ -157,7 +165,7 @@ def set_bits(rows: Bits) -> Integers:
 
 
 def _added(rows: Bits) -> tuple[Bits, Bits]:
-    """Add rows bitwise.
+    """Add rows of bits, three at a time, as a full adder does.
 
     Return one or two rows of sums, and rows of carries, which have twice the weight.
     """

@@ -1,9 +1,9 @@
-"""The noise of a topped-up answer: the noise of the inverse-variance mean of independent draws.
+"""Compute the noise of an average of several noisy releases of the same number.
 
-A topped-up answer averages several releases of the same number. All draws have the same mechanism,
-Laplace or Gaussian. Weights proportional to the inverse variances minimise the variance of the
-mean. The 95 % margin comes from the distribution of the weighted sum
-(dp/confidence/weighted_sum_of_draws.py, averaged_noise.proof.md).
+Such an average is called a topped-up answer: the analyst paid for more releases to get less noise.
+All releases use the same mechanism, Laplace or Gaussian. Weights proportional to the inverse
+variances minimise the variance of the mean. The 95 % margin comes from the distribution of the
+weighted sum (dp/confidence/weighted_sum_of_draws.py, averaged_noise.proof.md).
 """
 
 from __future__ import annotations
@@ -31,34 +31,35 @@ MIN_VARIANCE: Final = 1e-300  # smallest variance; avoids division by zero in th
 
 @dataclass(frozen=True)
 class AveragedNoise(Noise):
-    """The noise of the inverse-variance mean of several draws; code can use it like any Noise.
+    """The noise of the inverse-variance weighted mean of several releases of the same number.
 
-    It is a subclass of Noise, so that every aggregate treats it like the noise of one draw. Nothing
-    ever samples it, because its draws already exist.
+    It is a subclass of Noise, so that every aggregate treats the mean like a single noisy release.
+    It cannot be sampled, because the noise was already drawn when the releases were made.
     """
 
     draws: tuple[Noise, ...] = ()
 
     def weights(self) -> tuple[float, ...]:
-        """Return the weight of each draw in the mean."""
+        """Return the inverse-variance weight of each release in the mean; the weights sum to 1."""
         return _weights(self.draws)
 
     def std(self) -> float:
-        """Return the standard deviation of the mean, in steps."""
+        """Return the standard deviation of the mean's noise, in steps of the integer grid."""
         return std_of_weighted_sum(self.weights(), self.draws)
 
     def margin(self) -> float:
-        """Return a t with |noise| <= t at 95 % confidence, in steps."""
+        """Return a half-width t of the 95 % interval of the noise, in steps of the integer grid."""
         return self.within(CONFIDENCE)
 
     def within(self, confidence: Fraction) -> float:
-        """Return a t with |noise| <= t at the given confidence, in steps."""
+        """Return a t with |noise| <= t at the given confidence, in steps of the integer grid."""
         return _within(self, confidence)
 
     def width(self) -> float:
-        """Return the Laplace scale or Gaussian sigma of one draw with the same spread.
+        """Return the root of the summed squares of the weighted Laplace scales or Gaussian sigmas.
 
-        It ignores that the noise is on a grid.
+        This is the scale or sigma of a single draw with the same spread, if the integer grid is
+        ignored.
         """
         pairs = zip(self.weights(), self.draws, strict=True)
         return math.hypot(*(weight * draw.width() for weight, draw in pairs))
@@ -68,7 +69,7 @@ class AveragedNoise(Noise):
         raise Bug("the noise of a mean is never drawn")
 
     def as_json(self) -> Json:
-        """Return every draw with its weight as JSON for the receipt."""
+        """Return every averaged draw with its mechanism, std and weight as JSON for the receipt."""
         pairs = zip(self.weights(), self.draws, strict=True)
         return {
             "kind": " + ".join(str(draw.as_json()["kind"]) for draw in self.draws),
@@ -77,9 +78,9 @@ class AveragedNoise(Noise):
 
 
 def average_noise(draws: Sequence[Noise]) -> Noise:
-    """Return the noise of the inverse-variance mean of these draws.
+    """Return the noise of the inverse-variance weighted mean of several releases.
 
-    One draw is returned unchanged.
+    `draws` holds the noise of each release. If there is only one release, its noise is returned.
     """
     if len({draw.kind for draw in draws}) != 1:
         raise Bug("a mean is of draws of one kind")
@@ -89,9 +90,10 @@ def average_noise(draws: Sequence[Noise]) -> Noise:
 
 
 def mean_of(draws: Sequence[Noise], parts: Sequence[Integers]) -> Floats:
-    """Return the inverse-variance mean of several releases of one number, one release per draw.
+    """Return the inverse-variance weighted mean of several noisy releases of the same numbers.
 
-    The releases differ only by their noise, so their differences are small exact integers.
+    `parts` has one array of released numbers for each item of `draws`. The releases differ only by
+    their noise, so their differences are small exact integers.
     """
     first, *rest = parts
     moved = np.zeros(first.shape, dtype=np.float64)

@@ -26,7 +26,10 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Tree:
-    """The blocks of the tree over `periods`; a block of level l covers branching**l periods."""
+    """The blocks of periods to which the tree mechanism adds noise, for `periods` periods.
+
+    A block of level l covers branching**l consecutive periods.
+    """
 
     periods: int
     branching: int
@@ -37,32 +40,36 @@ class Tree:
 
     @property
     def levels(self) -> int:
-        """Return the number of levels: the most blocks that contain one period.
+        """Return the number of levels of the tree: in how many blocks a period is, at most.
 
-        It is the number of digits of `periods` in base `branching`.
+        The result is the number of digits of `periods` in base `branching`.
         """
         return len(_digits(self.periods, self.branching))
 
     @property
     def most_blocks(self) -> int:
-        """Return the largest number of blocks in any prefix."""
+        """Return the largest number of noisy blocks that any running count (prefix) sums."""
         return _largest_digit_sum(self.periods, self.branching)
 
     def l1(self, cells: int, per_cell: int) -> int:
-        """Return the L1 sensitivity of all blocks, for a person who is in at most `cells` cells.
+        """Return the L1 sensitivity of all block sums, for a person in at most `cells` cells.
 
-        `per_cell` is the sensitivity of the count of one cell.
+        A cell is one period in one group. `per_cell` is the sensitivity of the count of one cell.
         """
         return cells * per_cell * self.levels
 
     def l2_squared(self, cells: int, per_cell: int) -> int:
-        """Return the squared L2 sensitivity of all blocks, for any position of the cells."""
+        """Return the squared L2 sensitivity of all block sums, at the worst position of the cells.
+
+        A person is in at most `cells` result cells (one period in one group each), and `per_cell`
+        is the sensitivity of the count of one cell.
+        """
         return per_cell**2 * sum(
             _most_squares(cells, self.branching**level) for level in range(self.levels)
         )
 
     def before(self) -> Integers:
-        """Return n - w(n) for each n: the number of periods before the block that ends at n."""
+        """Return how many periods precede the block that ends at period n, for each period n."""
         ends = np.arange(1, self.periods + 1, dtype=np.int64)
         widths = np.ones_like(ends)
         for level in range(1, self.levels):
@@ -70,18 +77,27 @@ class Tree:
         return ends - widths
 
     def blocks_of_prefixes(self) -> Integers:
-        """Return the number of blocks in each prefix: the digit sum of n in base `branching`."""
+        """Return how many blocks each running count sums.
+
+        The number is the digit sum of the period n in base `branching`.
+        """
         return self.prefixes(np.ones((1, self.periods, 1), dtype=np.int64)).ravel()
 
     def blocks(self, counts: Integers) -> Integers:
-        """Return the sum of each block, from counts per period of shape [above, periods, below]."""
+        """Return the exact sum of each block, from the counts of single periods.
+
+        `counts` has the shape [above, periods, below]: the time axis, and the other axes around it.
+        """
         above, _, below = counts.shape
         nothing = np.zeros((above, 1, below), dtype=np.int64)
         prefixes = np.concatenate([nothing, np.cumsum(counts, axis=1)], axis=1)
         return np.asarray(prefixes[:, 1:] - prefixes[:, self.before()])
 
     def prefixes(self, blocks: Integers) -> Integers:
-        """Return the sum of each prefix, from block sums of shape [above, periods, below]."""
+        """Return the running count up to each period, from the sums of the blocks.
+
+        `blocks` has the shape [above, periods, below]: the time axis, and the other axes around it.
+        """
         above, _, below = blocks.shape
         made = np.zeros((above, self.periods + 1, below), dtype=np.int64)
         for end, start in enumerate(self.before().tolist(), start=1):
@@ -91,20 +107,24 @@ class Tree:
 
 @lru_cache(maxsize=1024)
 def tree_for_laplace(periods: int) -> Tree:
-    """Return the tree that minimises the variance of the noisiest prefix with Laplace noise."""
+    """Return the tree that minimises the variance of the noisiest running count (Laplace noise)."""
     return _best(periods, lambda tree: tree.levels**2)
 
 
 @lru_cache(maxsize=1024)
 def tree_for_gaussian(periods: int, cells: int) -> Tree:
-    """Return the tree that minimises the variance of the noisiest prefix with Gaussian noise."""
+    """Return the tree that minimises the variance of the noisiest running count (Gaussian noise).
+
+    `cells` is the contribution bound: in how many result cells one person is at most.
+    """
     return _best(periods, lambda tree: tree.l2_squared(cells, 1))
 
 
 def _best(periods: int, spread: Callable[[Tree], int]) -> Tree:
-    """Return the tree whose noisiest prefix has the least variance.
+    """Return the tree, over all branching factors, whose noisiest running count has least variance.
 
-    The choice depends on public numbers only, as soundness rule 4 demands.
+    `spread` gives a number proportional to the noise variance of one block. The choice depends on
+    public numbers only, as soundness rule 4 demands.
     """
     trees = (Tree(periods, branching) for branching in range(2, periods + 2))
     return min(trees, key=lambda tree: spread(tree) * tree.most_blocks)
@@ -117,7 +137,7 @@ def _most_squares(cells: int, width: int) -> int:
 
 
 def _digits(number: int, base: int) -> list[int]:
-    """Return the digits of a number, the least significant first."""
+    """Return the digits of a number in the given base, the least significant first."""
     digits = []
     while number:
         number, digit = divmod(number, base)
@@ -126,9 +146,10 @@ def _digits(number: int, base: int) -> list[int]:
 
 
 def _largest_digit_sum(maximum: int, base: int) -> int:
-    """Return the largest digit sum of the numbers up to `maximum`.
+    """Return the largest digit sum, in this base, of the numbers up to `maximum`.
 
-    A number below `maximum` has the same leading digits, then a smaller digit, then any digits.
+    The candidates are `maximum`, and the numbers with the same leading digits, a digit one smaller,
+    and then the largest digits.
     """
     digits = _digits(maximum, base)
     found = sum(digits)

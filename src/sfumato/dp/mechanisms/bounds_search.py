@@ -22,23 +22,26 @@ MAX_EXPONENTS: Final = 62
 
 
 def bin_count(exponents: int) -> int:
-    """Return the number of bins for values whose magnitude is below 2**exponents."""
+    """Return the number of histogram bins for values whose magnitude is below 2**exponents.
+
+    There is one bin for zero, and one for each power of two and sign.
+    """
     if not 1 <= exponents <= MAX_EXPONENTS:
         raise Bug("bins are kept for 1 to 62 binary digits")
     return 2 * exponents + 1
 
 
 def bin_starts(exponents: int) -> tuple[int, ...]:
-    """Return the smallest integer of each bin, in rising order.
+    """Return the smallest integer of each bounds-search bin, in rising order.
 
-    Integers below the first bin belong to the first bin too.
+    Integers below the first bin are counted in the first bin too.
     """
     return tuple(_starts(exponents).tolist())
 
 
 @lru_cache(maxsize=64)
 def _starts(exponents: int) -> Integers:
-    """Return the smallest integer of each bin, in rising order."""
+    """Return the smallest integer of each bounds-search bin as an array, in rising order."""
     bin_count(exponents)
     below = [1 - (2 << j) for j in reversed(range(exponents))]
     above = [1 << j for j in range(exponents)]
@@ -46,7 +49,10 @@ def _starts(exponents: int) -> Integers:
 
 
 def edges(place: int, exponents: int) -> tuple[int, int]:
-    """Return the lower and upper edge of a bin, in steps; both are 0 or plus or minus 2**j."""
+    """Return the lower and upper edge of the bin with index `place`.
+
+    Edges are in steps of the integer grid. Each is 0 or plus or minus a power of two.
+    """
     digit = place - exponents
     if digit == 0:
         return 0, 0
@@ -55,9 +61,10 @@ def edges(place: int, exponents: int) -> tuple[int, int]:
 
 
 def threshold(epsilon: Fraction, rows: int, bins: int, false_positive: Fraction) -> int:
-    """Return the smallest threshold that keeps false positives rare enough.
+    """Return the smallest noisy-count threshold that empty bins rarely exceed.
 
-    `false_positive` bounds the probability that the noisy count of any empty bin exceeds it.
+    The probability that any of the `bins` empty bins exceeds the threshold is at most
+    `false_positive`. One person has at most `rows` rows.
     """
     if not 0 < false_positive < 1:
         raise Bug("a chance of false positives lies between 0 and 1")
@@ -68,10 +75,10 @@ def threshold(epsilon: Fraction, rows: int, bins: int, false_positive: Fraction)
 def search_bounds(
     counts: Integers, *, epsilon: Fraction, rows: int, false_positive: Fraction, dice: RandomSource
 ) -> tuple[int, int] | None:
-    """Return the lower and upper edge of the bins above the threshold, or None if there is none.
+    """Return private lower and upper bounds of the values, or None if no bin passes the threshold.
 
-    `counts` has one number for each bin of `bins_of`. One person has at most `rows` rows over all
-    bins. The search costs epsilon, or rho = epsilon**2 / 2 under zCDP.
+    `counts` has the row count of each bin of `bin_starts`. One person has at most `rows` rows over
+    all bins. The search costs epsilon, or rho = epsilon**2 / 2 under zCDP.
     """
     exponents = counts.size // 2
     if counts.shape != (bin_count(exponents),):

@@ -37,10 +37,10 @@ _WORDS: Final = UNIFORM_BITS // 64
 
 
 def rate_for(epsilon: Fraction, sensitivity: int, monotone: bool) -> Fraction:
-    """Return the exact rate (factor of the utilities) at which one choice is epsilon-DP.
+    """Return the exact rate, the factor of the utilities, at which one choice is epsilon-DP.
 
     The rate is epsilon / sensitivity for monotone utilities, and half of that otherwise. Utilities
-    are monotone if adding a person never raises one utility while it lowers another.
+    are monotone if adding a person never raises one utility while another falls.
     """
     if epsilon <= 0 or sensitivity < 1:
         raise Bug("a choice needs an epsilon and a sensitivity above zero")
@@ -48,7 +48,10 @@ def rate_for(epsilon: Fraction, sensitivity: int, monotone: bool) -> Fraction:
 
 
 def rho_of(epsilon: Fraction) -> Fraction:
-    """Return the zCDP cost of one exponential mechanism: epsilon**2 / 8, by its bounded range."""
+    """Return the zCDP cost of one exponential mechanism of this epsilon: rho = epsilon**2 / 8.
+
+    This is less than epsilon**2 / 2 because the mechanism has a bounded range.
+    """
     return Fraction(epsilon) ** 2 / 8
 
 
@@ -62,10 +65,11 @@ def exponential_mechanism(
 def exponential_mechanism_rows(
     utilities: Integers, weights: Integers | None, rate: Fraction, dice: RandomSource
 ) -> Integers:
-    """Draw one index independently for each row of `utilities`, of shape [cells, candidates].
+    """Draw one candidate index for each row of `utilities`, by the exponential mechanism.
 
-    The weights are public. A candidate of weight zero is never chosen. Without weights, every
-    candidate has weight one.
+    `utilities` has the shape [groups, candidates], and the draws are independent. The weights are
+    public. A candidate of weight zero is never chosen. Without weights, every candidate has weight
+    one.
     """
     weighed = _weighed(utilities.shape[1], weights)
     possible = np.flatnonzero(weighed)
@@ -79,7 +83,7 @@ def exponential_mechanism_rows(
 
 
 def _weighed(candidates: int, weights: Integers | None) -> Integers:
-    """Check the public weights and return them, or return ones if there are none.
+    """Check the public weights of the candidates and return them; without weights, return ones.
 
     The weights are public, so an error message may mention them.
     """
@@ -94,7 +98,7 @@ def _weighed(candidates: int, weights: Integers | None) -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class _Scale:
-    """The settings that all rows share: rate, weights, and the unit 2**-bits of partial sums."""
+    """The sampler settings that all rows share: rate, weights, and unit 2**-bits of the sums."""
 
     rate: Fraction
     weights: UintArray
@@ -103,14 +107,20 @@ class _Scale:
 
 
 def _scale(weights: Integers, rate: Fraction) -> _Scale:
-    """Choose the finest unit in which the sum of all weights fits in 64 bits."""
+    """Return the sampler settings.
+
+    The unit is the finest in which the sum of all weights fits in 64 bits.
+    """
     words = weights.astype(np.uint64)
     slack = np.cumsum(words) * np.uint64(_OFF)
     return _Scale(rate, words, slack, min(56, 62 - int(slack[-1]).bit_length()))
 
 
 def _choose_block(utilities: Integers, scale: _Scale, dice: RandomSource) -> Integers:
-    """Choose for each row of a block with 32 random bytes, and more if those cannot decide."""
+    """Choose one candidate for each row of a block of utilities.
+
+    Each row uses 32 random bytes, and more if those cannot decide.
+    """
     size = 8 * _WORDS * utilities.shape[0]
     uniforms = np.frombuffer(dice.draw(size), dtype="<u8").reshape(-1, _WORDS)
     gaps = gaps_to_best(utilities)
@@ -121,7 +131,7 @@ def _choose_block(utilities: Integers, scale: _Scale, dice: RandomSource) -> Int
 
 
 def _bracket(gaps: UintArray, scale: _Scale, heads: UintArray) -> tuple[Integers, Integers]:
-    """Return the first and last candidate that each row's first 64 random bits still allow."""
+    """Return the first and last candidate that the first 64 random bits of each row still allow."""
     powers = lower_powers(scale.rate, gaps) >> np.uint64(UNIT_BITS - scale.bits)
     lows = np.cumsum(powers * scale.weights, axis=1, dtype=np.uint64)
     highs = lows + scale.slack
@@ -147,7 +157,7 @@ def _choose_finely(gaps: UintArray, scale: _Scale, uniform: Uniform, dice: Rando
 
 
 def _bracket_finely(gaps: UintArray, scale: _Scale, uniform: Uniform) -> tuple[int, int]:
-    """Return the first and last candidate that all bits drawn so far still allow."""
+    """Return the first and last candidate that all random bits drawn so far still allow."""
     powers = list(fine_powers(scale.rate, gaps.tolist(), uniform.fine_bits))
     lows, highs = _partial_sums(powers, scale.weights.tolist())
     mark_low = uniform.prefix * lows[-1] >> uniform.bits

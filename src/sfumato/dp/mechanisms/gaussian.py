@@ -62,7 +62,7 @@ def variance_for(sensitivity_squared: int, rho: Fraction) -> Fraction:
 
 
 def sample(variance: Fraction, count: int, dice: RandomSource) -> Integers:
-    """Draw `count` independent discrete Gaussian numbers."""
+    """Draw `count` independent discrete Gaussian numbers of this variance, exactly."""
     _check_variance(variance)
     if variance < NARROW**2:
         return in_chunks(lambda size: _draw_narrow(variance, size, dice), count)
@@ -82,13 +82,19 @@ def _check_variance(variance: Fraction) -> None:
 
 
 def _draw_narrow(variance: Fraction, count: int, dice: RandomSource) -> Integers:
-    """Draw at a small sigma: a magnitude from one table, then a random sign (no effect on 0)."""
+    """Draw numbers at a small sigma: a magnitude from one table, then a random sign.
+
+    The sign has no effect on a magnitude of 0.
+    """
     magnitudes = draw_from(_magnitude_table(variance), count, dice)
     return signed(magnitudes, signs(count, dice))
 
 
 def _draw_wide(variance: Fraction, low_bits: int, count: int, dice: RandomSource) -> Whole:
-    """Draw at a large sigma: make a few spare attempts, and repeat if too few are accepted."""
+    """Draw numbers at a large sigma by rejection sampling.
+
+    The code makes a few spare attempts, and repeats if too few are accepted.
+    """
     # blocks in one sigma; about one attempt in 2.5 * blocks fails
     blocks = math.isqrt(int(variance)) >> low_bits
     drawn, failed = _attempts(variance, low_bits, count + count // blocks // 2 + 8, dice)
@@ -99,9 +105,10 @@ def _draw_wide(variance: Fraction, low_bits: int, count: int, dice: RandomSource
 
 
 def _filled(drawn: Whole, failed: Integers, count: int) -> Integers:
-    """Replace failed draws among the first `count` by spare draws.
+    """Replace rejected draws among the first `count` by spare accepted draws, in place.
 
-    Return the indices still failed.
+    Return the indices that are still without an accepted draw. `failed` has the indices of the
+    rejected draws.
     """
     split = int(np.searchsorted(failed, count))
     holes, spare = failed[:split], np.delete(drawn[count:], failed[split:] - count)
@@ -113,7 +120,7 @@ def _filled(drawn: Whole, failed: Integers, count: int) -> Integers:
 def _attempts(
     variance: Fraction, low_bits: int, count: int, dice: RandomSource
 ) -> tuple[Whole, Integers]:
-    """Attempt `count` draws; return the numbers, and the sorted indices of failed attempts.
+    """Attempt `count` draws; return the numbers, and the sorted indices of the rejected ones.
 
     At most 1 attempt in 20 fails. Table outcome k > 0 means block k - 1, in which all m numbers are
     equally likely. Outcome 0 means the weight between the blocks and the Gaussian curve. There,
@@ -133,9 +140,9 @@ def _attempts(
 def _above(
     variance: Fraction, low_bits: int, count: int, dice: RandomSource
 ) -> tuple[Integers, NDArray[np.bool_]]:
-    """Draw numbers from the weight above the blocks.
+    """Draw numbers from the weight between the flat blocks and the Gaussian curve above them.
 
-    Return them, and a mask of the accepted ones.
+    Return the numbers, and a mask of those that rejection sampling accepts.
     """
     blocks = draw_from(_above_table(variance / (1 << 2 * low_bits)), count, dice)
     words: Integers = _words(low_bits, count, dice).astype(np.int64)
@@ -145,17 +152,17 @@ def _above(
 
 
 def bits_below(variance: Fraction, count: int) -> int:
-    """Return the number s of low bits: sigma / 2**s is in [8, 16), for a sigma of 16 or more.
+    """Return how many low bits of a draw are sampled apart from the table, for a sigma from 16 on.
 
-    For MANY draws or more, sigma / 2**s is in [32, 64), or s is 1. The table is then longer, and
-    fewer draws are in the weight above the blocks.
+    Sigma / 2**bits is in [8, 16). For MANY draws or more, sigma / 2**bits is in [32, 64), or the
+    result is 1. The table is then longer, and fewer draws are in the weight above the blocks.
     """
     usual = (int(variance).bit_length() - 7) // 2
     return usual if count < MANY else max(1, usual - 2)
 
 
 def _words(low_bits: int, count: int, dice: RandomSource) -> Whole:
-    """Draw random words with more than `low_bits` bits: the low bits and the sign are used."""
+    """Draw random words with more than `low_bits` bits, for the low bits and sign of each draw."""
     size = next(size for size in (2, 4, 8) if low_bits < 8 * size)
     return np.frombuffer(dice.draw(size * count), dtype=f"<i{size}")
 
@@ -164,15 +171,18 @@ def _words(low_bits: int, count: int, dice: RandomSource) -> Whole:
 class _Odds:
     """The acceptance probability of a number above a block: (exp(-a) - exp(-b)) / (1 - exp(-b)).
 
-    exp(-a) is the weight of the number, and exp(-b) that of the end of the block. Both are divided
-    by the weight of the start of the block.
+    exp(-a) is the weight of the number, and exp(-b) the weight at the end of the block. Both are
+    divided by the weight at the start of the block.
     """
 
     variance: Fraction
     low_bits: int
 
     def power(self, block: Integers, rest: Integers | float) -> NDArray[np.float64]:
-        """Return a (see the class) in four float operations; with rest = m, the result is b."""
+        """Return the exponent a of the class docstring, in float arithmetic.
+
+        With `rest` equal to the block length, the result is the exponent b.
+        """
         part = rest * 2.0**-self.low_bits  # exact: at most 47 bits
         power = block * 2.0
         power += part
@@ -181,7 +191,10 @@ class _Odds:
         return np.asarray(power)
 
     def estimate(self, block: Integers, rest: Integers) -> NDArray[np.float64]:
-        """Estimate 2**32 times the acceptance probability; it errs by less than COIN_MARGIN / 2."""
+        """Estimate 2**32 times the acceptance probability of each number, in float arithmetic.
+
+        The error is less than COIN_MARGIN / 2.
+        """
         ends = -self.power(np.arange(block.max(initial=0) + 1), 2.0**self.low_bits)
         fallen = np.expm1(-self.power(block, rest))
         fallen /= np.expm1(ends)[block]
@@ -202,7 +215,7 @@ class _Odds:
 
 
 def _coins(odds: _Odds, blocks: Integers, rest: Integers, dice: RandomSource) -> NDArray[np.bool_]:
-    """Flip one exact coin for each number: heads with its acceptance probability."""
+    """Return a mask of accepted numbers: each is accepted with its exact probability."""
     heads = np.frombuffer(dice.draw(4 * blocks.size), dtype="<u4")
     chances = odds.estimate(blocks, rest)
     kept = np.asarray(heads <= chances - (1 + COIN_MARGIN))
@@ -233,17 +246,23 @@ def _above_table(variance: Fraction) -> Table:
 
 
 def magnitude_law(variance: Fraction) -> Distribution:
-    """Return the thresholds P(|X| <= k) of a draw X; each k > 0 has the weight of k and -k."""
+    """Return the cumulative distribution P(|X| <= k) of the magnitude of a Gaussian draw X."""
     return lambda bits: _thresholds(variance, 2, bits)
 
 
 def half_law(variance: Fraction) -> Distribution:
-    """Return the thresholds of the half Gaussian: k >= 0 with weights exp(-k**2 / (2 variance))."""
+    """Return the cumulative distribution of the half Gaussian, for the block of a wide draw.
+
+    The numbers k >= 0 have the weights exp(-k**2 / (2 variance)).
+    """
     return lambda bits: _thresholds(variance, 1, bits)
 
 
 def above_law(variance: Fraction) -> Distribution:
-    """Return the thresholds 1 - w(k + 1), where w(k) is the weight at the start of block k."""
+    """Return the cumulative distribution of the block for a number above the flat blocks.
+
+    Threshold k is 1 - w(k + 1), where w(k) is the Gaussian weight at the start of block k.
+    """
     return lambda bits: _falls(variance, bits)
 
 
@@ -257,7 +276,11 @@ def _falls(variance: Fraction, bits: int) -> Iterator[Interval]:
 
 
 def _thresholds(variance: Fraction, times: int, bits: int) -> Iterator[Interval]:
-    """Yield bounds of P(X <= k) for ever; the weight of each k > 0 counts `times` times."""
+    """Yield bounds of P(X <= k) for k = 0, 1, ..., for ever.
+
+    The weight of each k > 0 counts `times` times: twice for a magnitude, once for the half
+    Gaussian.
+    """
     weights, beyond = _weights(variance, bits)
     low = high = 1 << bits
     sums = [(low, high)]
@@ -277,7 +300,7 @@ def _below_one(bounds: Interval, bits: int) -> Interval:
 
 @lru_cache(maxsize=8)
 def _weights(variance: Fraction, bits: int) -> tuple[tuple[Interval, ...], int]:
-    """Return bounds of exp(-k**2 / (2 variance)) until they vanish, and a bound of the rest.
+    """Return bounds of exp(-k**2 / (2 variance)) until they vanish, and a bound of the omitted sum.
 
     The ratio of successive weights itself falls by exp(-1 / variance) at each step. So a geometric
     series bounds the weights after the last one.
@@ -293,7 +316,7 @@ def _weights(variance: Fraction, bits: int) -> tuple[tuple[Interval, ...], int]:
 
 
 def std(variance: Fraction) -> float:
-    """Return the standard deviation of the discrete noise, as a float for display."""
+    """Return the standard deviation of discrete Gaussian noise, as a float for display."""
     if variance >= 16:  # here it differs from sqrt(variance) by less than float precision
         return math.sqrt(variance)
     squares = np.arange(200, dtype=np.float64) ** 2
@@ -302,7 +325,7 @@ def std(variance: Fraction) -> float:
 
 
 def interval(variance: Fraction, confidence: Fraction) -> int:
-    """Return the least t with P(|X| <= t) >= confidence: the half-width of the confidence interval.
+    """Return the half-width of the confidence interval: the least t with P(|X| <= t) >= confidence.
 
     From sigma 64 on, the result is in rare cases one larger.
     """
@@ -324,7 +347,7 @@ def _interval_exact(variance: Fraction, confidence: Fraction) -> int:
 
 
 def _interval_safe(variance: Fraction, confidence: Fraction) -> int:
-    """Return a sufficient t: the smallest that the tail bounds of gaussian.proof.md prove."""
+    """Return a t with P(|X| <= t) >= confidence, from the tail bounds in gaussian.proof.md."""
     miss = float(1 - confidence) * (1 - 2.0**-40)
     low, high = -1, math.isqrt(int(variance)) * 64
     while high - low > 1:
@@ -337,7 +360,7 @@ def _interval_safe(variance: Fraction, confidence: Fraction) -> int:
 
 
 def _tail_above(variance: Fraction, t: int) -> float:
-    """Return an upper bound of P(|X| > t), up to float rounding."""
+    """Return an upper bound of the tail probability P(|X| > t), up to float rounding."""
     sigma = math.sqrt(variance)
     from_where = t + 0.5 if t + 0.5 >= sigma else float(t)  # the density is convex from sigma on
     return math.erfc(from_where / (sigma * math.sqrt(2)))

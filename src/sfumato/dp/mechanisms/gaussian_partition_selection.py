@@ -35,7 +35,7 @@ _BITS: Final = 320
 
 @dataclass(frozen=True)
 class GaussianThreshold:
-    """Gaussian thresholding: the variance of the noise on each count, and the threshold."""
+    """The settings of Gaussian thresholding: noise variance, threshold and privacy cost."""
 
     variance: Fraction
     threshold: int
@@ -43,7 +43,10 @@ class GaussianThreshold:
     tail: Fraction  # bound of the probability that a key of one person only is released
 
     def keep(self, counts: NDArray[np.int64], dice: RandomSource) -> NDArray[np.bool_]:
-        """Return a mask of the keys to release; a key without people is never released."""
+        """Return a mask of the keys to release: those with a noisy count of at least the threshold.
+
+        `counts` has the number of people of each key. A key without people is never released.
+        """
         noise = gaussian.sample(self.variance, counts.size, dice).reshape(counts.shape)
         return np.asarray((counts > 0) & (counts + noise >= self.threshold))
 
@@ -59,9 +62,10 @@ class GaussianThreshold:
 
 @lru_cache(maxsize=1024)
 def threshold_for(epsilon: Fraction, delta: Fraction, groups: int) -> GaussianThreshold | None:
-    """Return the mechanism with the smallest threshold at (epsilon, delta), or None.
+    """Return the partition-selection mechanism with the smallest threshold at (epsilon, delta).
 
-    `groups` is the number of groups of one person. None means that no key would be released.
+    `groups` is the contribution bound: in how many groups one person is at most. The result is None
+    if no key would be released.
     """
     rho = rho_within(epsilon, delta * CONVERSION)
     if rho == 0:
@@ -75,7 +79,10 @@ def threshold_for(epsilon: Fraction, delta: Fraction, groups: int) -> GaussianTh
 
 
 def _least(variance: Fraction, limit: Fraction) -> int | None:
-    """Return the smallest threshold T with a certified P(1 + noise >= T) <= limit."""
+    """Return the smallest threshold T with a certified P(1 + noise >= T) <= limit, or None.
+
+    This is the probability to release a key that only one person has.
+    """
     too_low, enough = 1, MAX_LENGTH
     if tail_above(variance, enough - 1) > limit:
         return None
@@ -89,10 +96,10 @@ def _least(variance: Fraction, limit: Fraction) -> int | None:
 
 
 def tail_above(variance: Fraction, t: int) -> Fraction:
-    """Return a certified upper bound of P(noise >= t) for t >= 1, decreasing in t.
+    """Return a certified upper bound of P(noise >= t) for discrete Gaussian noise and t >= 1.
 
-    The weights from t on decrease faster than a geometric series. The sum of all weights is at
-    least 1, and at least sigma times the square root of 2 pi.
+    The bound decreases in t. The weights from t on decrease faster than a geometric series. The sum
+    of all weights is at least 1, and at least sigma times the square root of 2 pi.
     """
     one = 1 << _BITS
     first = exp_minus(Fraction(t * t) / (2 * variance), _BITS)[1]

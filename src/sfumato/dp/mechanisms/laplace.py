@@ -38,20 +38,23 @@ def scale_for(sensitivity: int, epsilon: Fraction) -> Fraction:
 
 
 def sample(scale: Fraction, count: int, dice: RandomSource) -> Integers:
-    """Draw `count` independent discrete Laplace numbers."""
+    """Draw `count` independent discrete Laplace numbers of this scale, exactly."""
     check_scale(scale)
     draw = _draw_wide if bits_below(scale) else _draw_narrow
     return in_chunks(lambda size: draw(scale, size, dice), count)
 
 
 def _draw_narrow(scale: Fraction, count: int, dice: RandomSource) -> Integers:
-    """Draw at a small scale: a magnitude from one table, then a random sign (no effect on 0)."""
+    """Draw numbers at a small scale: a magnitude from one table, then a random sign.
+
+    The sign has no effect on a magnitude of 0.
+    """
     magnitudes = draw_from(_magnitude_table(scale), count, dice)
     return signed(magnitudes, signs(count, dice))
 
 
 def _draw_wide(scale: Fraction, count: int, dice: RandomSource) -> Integers:
-    """Draw at a large scale: decide whether it is zero; if not, draw 1 + geometric and a sign."""
+    """Draw numbers at a large scale: 0 with its probability, else plus or minus (1 + geometric)."""
     is_other = draw_from(_zero_table(scale), count, dice)
     magnitudes = (draw_geometric(scale, count, dice) + 1) * is_other
     return signed(magnitudes, signs(count, dice))
@@ -68,7 +71,7 @@ def _zero_table(scale: Fraction) -> Table:
 
 
 def magnitude_law(scale: Fraction) -> Distribution:
-    """Return the thresholds P(|X| <= k) = 1 - 2 a**(k+1) / (1+a)."""
+    """Return the cumulative distribution of the magnitude: P(|X| <= k) = 1 - 2 a**(k+1) / (1+a)."""
 
     def law(bits: int) -> Iterator[Interval]:
         start = _tail_bounds(scale, 0, bits)
@@ -78,7 +81,7 @@ def magnitude_law(scale: Fraction) -> Distribution:
 
 
 def zero_law(scale: Fraction) -> Distribution:
-    """Return the one threshold P(X = 0) = (1-a)/(1+a)."""
+    """Return the distribution that decides whether a draw X is 0: P(X = 0) = (1-a)/(1+a)."""
 
     def law(bits: int) -> Iterator[Interval]:
         yield one_minus(_tail_bounds(scale, 0, bits), bits)
@@ -87,7 +90,7 @@ def zero_law(scale: Fraction) -> Distribution:
 
 
 def _tail_bounds(scale: Fraction, t: int, bits: int) -> Interval:
-    """Return bounds of P(|X| > t) = 2 a**(t+1) / (1+a)."""
+    """Return certified bounds of the tail probability P(|X| > t) = 2 a**(t+1) / (1+a)."""
     a = exp_minus(1 / scale, bits)
     power = exp_minus((t + 1) / scale, bits)
     one = 1 << bits
@@ -95,9 +98,9 @@ def _tail_bounds(scale: Fraction, t: int, bits: int) -> Interval:
 
 
 def tail(scale: Fraction, t: int) -> Fraction:
-    """Return P(|X| > t) of a draw X, rounded up by less than one part in 2**64.
+    """Return the tail probability P(|X| > t) of discrete Laplace noise X, rounded up.
 
-    For extreme t, the error is larger.
+    The error is less than one part in 2**64. For extreme t, the error is larger.
     """
     if t < 0:
         return Fraction(1)
@@ -107,7 +110,7 @@ def tail(scale: Fraction, t: int) -> Fraction:
 
 
 def std(scale: Fraction) -> float:
-    """Return the standard deviation of the discrete noise, as a float for display."""
+    """Return the standard deviation of discrete Laplace noise, as a float for display."""
     half_step = float(1 / (2 * scale))
     if half_step > 700:
         return 0.0
@@ -115,7 +118,8 @@ def std(scale: Fraction) -> float:
 
 
 def interval(scale: Fraction, confidence: Fraction) -> int:
-    """Return the least t with P(|X| <= t) >= confidence: half the width of the interval."""
+    """Return the half-width of the confidence interval: the least t with P(|X| <= t) >= confidence.
+    """
     miss = 1 - confidence
     a = math.exp(-float(1 / scale))
     guess = float(scale) * math.log(2 / (float(miss) * (1 + a)))

@@ -25,9 +25,9 @@ MAX_STEPS: Final = MAX_WEIGHT - 2  # largest grid
 
 
 def choose_median(values: Integers, steps: int, epsilon: Fraction, dice: RandomSource) -> int:
-    """Choose a private median on the grid 0..steps, which contains all values.
+    """Choose a private median of the block results on the grid 0..steps.
 
-    The choice costs epsilon.
+    All `values` must be on the grid. The choice costs epsilon.
     """
     starts, lengths, utilities = _stretches(np.sort(values), steps)
     place = exponential_mechanism(
@@ -37,7 +37,7 @@ def choose_median(values: Integers, steps: int, epsilon: Fraction, dice: RandomS
 
 
 def _stretches(ordered: Integers, steps: int) -> tuple[Integers, Integers, Integers]:
-    """Return the start and length of each stretch of the grid, and the utility of its points.
+    """Return the start, length and utility of each stretch of grid points with equal utility.
 
     Each value is a stretch of length one, and each gap between values is a stretch. Equal values
     share one stretch; the others get length zero.
@@ -58,7 +58,7 @@ def _stretches(ordered: Integers, steps: int) -> tuple[Integers, Integers, Integ
 
 
 def ranks_off(epsilon: Fraction, steps: int, confidence: Fraction) -> int:
-    """Return the largest rank error of the chosen point at this confidence.
+    """Return how many ranks the private median is off at most, at the given confidence.
 
     The result depends on public numbers only.
     """

@@ -21,24 +21,25 @@ MAX_WIDTH = 2**50
 
 @dataclass(frozen=True)
 class Noise:
-    """Discrete Laplace noise (parameter: scale) or discrete Gaussian noise (parameter: variance).
+    """The additive noise of one released number: discrete Laplace or discrete Gaussian.
 
-    The unit is one step of the integer grid on which the aggregate is computed.
+    `parameter` is the scale of Laplace noise, or the variance of Gaussian noise. The unit is one
+    step of the integer grid on which the aggregate is computed.
     """
 
     kind: Literal["laplace", "gaussian"]
     parameter: Fraction
 
     def std(self) -> float:
-        """Return the standard deviation of the noise, in steps."""
+        """Return the standard deviation of the noise, in steps of the integer grid."""
         return _std(self)
 
     def margin(self) -> float:
-        """Return the smallest t with |noise| <= t at 95 % confidence, in whole steps."""
+        """Return the half-width of the 95 % interval of the noise, in whole grid steps."""
         return _within(self, CONFIDENCE)
 
     def within(self, confidence: Fraction) -> float:
-        """Return the smallest t with |noise| <= t at the given confidence, in whole steps."""
+        """Return the smallest t with |noise| <= t at the given confidence, in whole grid steps."""
         return _within(self, confidence)
 
     def miss(self) -> Fraction:
@@ -46,7 +47,7 @@ class Noise:
         return 1 - CONFIDENCE
 
     def width(self) -> float:
-        """Return the Laplace scale, or the sigma of the Gaussian, in steps."""
+        """Return the scale of Laplace noise, or the sigma of Gaussian noise, in grid steps."""
         if self.kind == "laplace":
             return float(self.parameter)
         return math.sqrt(self.parameter)

@@ -26,13 +26,19 @@ _BITS: Final = 192
 
 
 def per_key(epsilon: Fraction, delta: Fraction, groups: int) -> tuple[Fraction, Fraction]:
-    """Return the epsilon and delta of each key, if one person is in at most `groups` groups."""
+    """Split epsilon and delta of partition selection over the `groups` keys of one person.
+
+    `groups` is the contribution bound: in how many groups one person is at most.
+    """
     return epsilon / groups, delta / groups
 
 
 @lru_cache(maxsize=64)
 def keep_probabilities(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
-    """Return the keep probabilities p(0), p(1), ... over 2**64, up to the first that is 1."""
+    """Return the probability to release a key with 0, 1, 2, ... people, up to the first that is 1.
+
+    The probabilities are integers over 2**64.
+    """
     if epsilon <= 0 or not 0 <= delta < 1:
         raise Bug("selection needs an epsilon above zero and a delta below one")
     shrink = exp_minus(epsilon, _BITS)[1]  # exp(-epsilon), rounded up
@@ -47,7 +53,7 @@ def keep_probabilities(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
 
 
 def people_for_even_odds(epsilon: Fraction, delta: Fraction) -> float:
-    """Return how many people a key needs so that it is kept with probability one half.
+    """Return how many people a key needs so that it is released with probability one half.
 
     Up to one half, p(n) is a geometric sum. The result only serves to compare mechanisms, so a
     float is enough. Sampling never uses it.
@@ -59,7 +65,11 @@ def people_for_even_odds(epsilon: Fraction, delta: Fraction) -> float:
 
 
 def _next(kept: int, extra: int, grow: int, shrink: int) -> int:
-    """Return the largest p(n+1) that both DP inequalities allow for this p(n), rounded down."""
+    """Return the largest release probability of a key with one more person.
+
+    `kept` is the probability p(n). Both DP inequalities hold for the result p(n+1), which is
+    rounded down.
+    """
     from_kept = (grow * kept >> _BITS) + extra
     dropped = max(0, ONE - kept - extra)
     from_dropped = ONE + (-shrink * dropped >> _BITS)
@@ -77,7 +87,10 @@ def _too_small() -> Refused:
 def keep_partitions(
     counts: NDArray[np.int64], epsilon: Fraction, delta: Fraction, dice: RandomSource
 ) -> NDArray[np.bool_]:
-    """Return a mask of the keys to keep; every key consumes the same number of random bits."""
+    """Return a mask of the keys to release, drawn at random from the number of people of each key.
+
+    Every key consumes the same number of random bits.
+    """
     certain, odds = _odds(epsilon, delta)
     uniforms = np.frombuffer(dice.draw(8 * counts.size), dtype="<u8").reshape(counts.shape)
     places = np.clip(counts, 0, certain - 1)
@@ -86,6 +99,6 @@ def keep_partitions(
 
 @lru_cache(maxsize=64)
 def _odds(epsilon: Fraction, delta: Fraction) -> tuple[int, NDArray[np.uint64]]:
-    """Return the count from which a key is always kept, and the keep probabilities below it."""
+    """Return the count from which a key is always released, and the probabilities below it."""
     kept = keep_probabilities(epsilon, delta)
     return len(kept) - 1, np.array(kept[:-1], dtype=np.uint64)

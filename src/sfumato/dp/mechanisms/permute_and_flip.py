@@ -30,7 +30,7 @@ _COIN_BITS: Final = 64
 
 
 def rho_of(epsilon: Fraction) -> Fraction:
-    """Return the zCDP cost of one choice: epsilon**2 / 2.
+    """Return the zCDP cost of one permute-and-flip choice: rho = epsilon**2 / 2.
 
     It is not epsilon**2 / 8: the bounded range of the exponential mechanism does not hold here.
     """
@@ -38,7 +38,10 @@ def rho_of(epsilon: Fraction) -> Fraction:
 
 
 def permute_and_flip(utilities: Integers, rate: Fraction, dice: RandomSource) -> int:
-    """Choose one index by permute-and-flip; `exponential.rate_for` computes the rate."""
+    """Choose one candidate by permute-and-flip; return its index.
+
+    `exponential.rate_for` computes the rate.
+    """
     if utilities.ndim != 1 or utilities.size == 0:
         raise Bug("permute-and-flip needs at least one candidate")
     heads = np.flatnonzero(_coins(rate, gaps_to_best(utilities), dice))
@@ -46,7 +49,10 @@ def permute_and_flip(utilities: Integers, rate: Fraction, dice: RandomSource) ->
 
 
 def _coins(rate: Fraction, gaps: UintArray, dice: RandomSource) -> NDArray[np.bool_]:
-    """Flip one exact coin for each gap: heads with probability exp(-rate * gap)."""
+    """Return a mask of the candidates whose coin shows heads, with probability exp(-rate * gap).
+
+    The gap of a candidate is how far its utility is below the best.
+    """
     uniforms = np.frombuffer(dice.draw(8 * gaps.size), dtype="<u8")
     heads = uniforms >> np.uint64(1)
     lows = lower_powers(rate, gaps)
@@ -63,7 +69,10 @@ def _exact_coin(rate: Fraction, gap: int, head: int, dice: RandomSource) -> bool
 
 
 def pick_below(count: int, dice: RandomSource) -> int:
-    """Pick a uniform integer below the count, exactly: floor(u * count) for a uniform u."""
+    """Pick a uniform random integer from 0 to count - 1, exactly.
+
+    The code computes floor(u * count) for a uniform u, with as many bits as that needs.
+    """
     uniform = Uniform(int.from_bytes(dice.draw(PICK_BITS // 8), "little"), PICK_BITS)
     while (first := _floor_of(uniform.prefix * count, uniform)) != _floor_of(
         (uniform.prefix + 1) * count - 1, uniform

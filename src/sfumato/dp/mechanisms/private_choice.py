@@ -28,10 +28,10 @@ FALSE_POSITIVE: Final = Fraction(1, 1000)  # false-positive probability of bound
 
 @dataclass(frozen=True)
 class PrivateChoice:
-    """A selection mechanism over one histogram for each cell (group) of the answer.
+    """The selection mechanism of an aggregate that chooses from a public list in each group.
 
-    `epsilon` is the cost for each cell. A person has at most `rows` rows in a cell. `points` is the
-    length of the public list.
+    `epsilon` is the cost for each group of the answer. A person has at most `rows` rows in a group.
+    `points` is the length of the public list.
     """
 
     kind: Literal["quantile", "top", "bounds", "above"]
@@ -43,11 +43,11 @@ class PrivateChoice:
     threshold: int = 0
 
     def is_drawable(self) -> bool:
-        """Return True: the exact sampler supports every epsilon."""
+        """Return True: the exact samplers of selection mechanisms support every epsilon."""
         return True
 
     def choose(self, histograms: Integers, dice: RandomSource) -> Integers:
-        """Choose privately for each cell; return one row of integers for each cell.
+        """Choose privately from the histogram of each group; return a row of integers per group.
 
         - quantile: one index into the public list.
         - above: one index into the public list, or -1 for none.

@@ -37,14 +37,17 @@ def utilities(histogram: Integers, p: Fraction) -> Integers:
 
 
 def _parts(p: Fraction) -> tuple[int, int]:
-    """Check a quantile p; return its numerator and denominator."""
+    """Check that p is a valid quantile; return its numerator and denominator."""
     if not 0 <= p <= 1 or p.denominator > MAX_DENOMINATOR:
         raise Bug("a quantile needs a fraction between 0 and 1 with a small denominator")
     return p.numerator, p.denominator
 
 
 def sensitivity(p: Fraction, rows: int) -> int:
-    """Return the sensitivity of a utility, in units of 1/b rows, if one person has `rows` rows."""
+    """Return the sensitivity of the utilities for the quantile p = a/b, in units of 1/b rows.
+
+    One person has at most `rows` rows.
+    """
     a, b = _parts(p)
     if rows < 1:
         raise Bug("a person has at least one row")
@@ -52,7 +55,7 @@ def sensitivity(p: Fraction, rows: int) -> int:
 
 
 def rank_sensitivity(p: Fraction, rows: int) -> Fraction:
-    """Return the sensitivity of a utility in rows (ranks): rows * max(p, 1 - p)."""
+    """Return the sensitivity of the quantile utilities in rows (ranks): rows * max(p, 1 - p)."""
     return Fraction(sensitivity(p, rows), p.denominator)
 
 
@@ -64,9 +67,9 @@ def is_monotone(p: Fraction) -> bool:
 def choose_quantiles(
     histograms: Integers, p: Fraction, *, epsilon: Fraction, rows: int, dice: RandomSource
 ) -> Integers:
-    """Choose one grid index for each histogram; `histograms` has the shape [cells, grid].
+    """Choose a private quantile for each histogram; return the indices of the chosen grid points.
 
-    Each cell costs epsilon.
+    `histograms` has the shape [groups, grid points]. Each group costs epsilon.
     """
     rate = rate_for(epsilon, sensitivity(p, rows), monotone=is_monotone(p))
     blocks = max(1, min(histograms.shape[0], histograms.size // exponential.BLOCK))
@@ -78,20 +81,25 @@ def choose_quantiles(
 
 
 def epsilon_of(epsilon_cell: Fraction, groups: int, quantiles: int) -> Fraction:
-    """Return the total epsilon of all quantiles for a person in `groups` groups.
+    """Return the total epsilon of all quantiles, for a person in `groups` groups of the answer.
 
-    It is groups * quantiles * epsilon_cell, by basic composition.
+    It is groups * quantiles * epsilon_cell, by basic composition. `epsilon_cell` is the cost of one
+    quantile in one group.
     """
     return groups * quantiles * Fraction(epsilon_cell)
 
 
 def rho_of(epsilon_cell: Fraction, groups: int, quantiles: int) -> Fraction:
-    """Return the total rho of all quantiles: groups * quantiles * epsilon_cell**2 / 8."""
+    """Return the total zCDP cost rho of all quantiles, for a person in `groups` groups.
+
+    It is groups * quantiles * epsilon_cell**2 / 8. `epsilon_cell` is the cost of one quantile in
+    one group.
+    """
     return groups * quantiles * exponential.rho_of(epsilon_cell)
 
 
 def rank_error(epsilon: Fraction, sensitivity: Fraction, grid: int, confidence: Fraction) -> int:
-    """Return the largest rank error of the chosen point at this confidence, in rows.
+    """Return how many rows (ranks) a private quantile is off at most, at this confidence.
 
     It is the smallest integer t with grid * exp(-epsilon t / (2 sensitivity)) <= 1 - confidence. It
     is public, and holds for all data. `sensitivity` is in rows (`rank_sensitivity`).

@@ -1,4 +1,4 @@
-"""Running counts with the tree mechanism: noise for each block, and sums of noisy blocks."""
+"""Running counts with the tree mechanism: noise for each block of periods, and sums of blocks."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True)
 class Axis:
-    """The position of the time axis among the cells of an answer, as a shape.
+    """The position of the time axis in the table of answer groups, as the shape of an array.
 
-    The shape is [above, periods, below].
+    The shape is [above, periods, below]: `above` and `below` are the sizes of the other axes.
     """
 
     above: int
@@ -30,7 +30,7 @@ class Axis:
     below: int
 
     def for_each_cell(self, of_periods: list[Number]) -> list[Number]:
-        """Repeat a value for each period over all cells."""
+        """Copy a value given for each period to all answer groups of that period."""
         shape = (self.above, self.periods, self.below)
         places = np.arange(self.periods).reshape(1, -1, 1)
         return [of_periods[place] for place in np.broadcast_to(places, shape).ravel().tolist()]
@@ -38,43 +38,43 @@ class Axis:
 
 @dataclass(frozen=True)
 class TreeMechanism:
-    """The tree mechanism of one aggregate: the noise of each block, the error of each prefix."""
+    """The tree mechanism of one running count: its noise, its blocks of periods, and its errors."""
 
     noise: Noise  # of each block
     tree: Tree
     axis: Axis
 
     def blocks(self, counts: Integers) -> Integers:
-        """Return the exact sum of each block; the caller must add one draw of noise to each."""
+        """Return the exact sum of each block of periods; the caller must add noise to each sum."""
         return self.tree.blocks(self._along(counts)).ravel()
 
     def prefixes(self, noisy: Integers) -> Integers:
-        """Return the running counts from noisy blocks; this is free post-processing."""
+        """Return the running count up to each period, from noisy blocks (free post-processing)."""
         return self.tree.prefixes(self._along(noisy)).ravel()
 
     def _along(self, cells: Integers) -> Integers:
         return cells.reshape(self.axis.above, self.axis.periods, self.axis.below)
 
     def std(self) -> float:
-        """Return the standard deviation of the noisiest cell."""
+        """Return the standard deviation of the noisiest running count."""
         return std_of_sum(self.noise, self.tree.most_blocks)
 
     def stds(self) -> list[float]:
-        """Return the standard deviation of every cell."""
+        """Return the standard deviation of every running count."""
         counts = self.tree.blocks_of_prefixes().tolist()
         return self.axis.for_each_cell([std_of_sum(self.noise, n) for n in counts])
 
     def margin(self) -> int:
-        """Return the half-width of the 95 % interval of the noisiest cell."""
+        """Return the half-width of the 95 % interval of the noisiest running count."""
         return margin_95_of_sum(self.noise, self.tree.most_blocks)
 
     def margins(self) -> list[int]:
-        """Return the half-width of the 95 % interval of every cell."""
+        """Return the half-width of the 95 % interval of every running count."""
         counts = self.tree.blocks_of_prefixes().tolist()
         return self.axis.for_each_cell([margin_95_of_sum(self.noise, n) for n in counts])
 
     def is_drawable(self) -> bool:
-        """Return whether the noise can be drawn exactly and a prefix's sum fits in 64 bits."""
+        """Return whether the noise can be drawn exactly and running counts fit in 64 bits."""
         widest = self.noise.width() * math.sqrt(self.tree.most_blocks)
         return self.noise.is_drawable() and widest <= MAX_WIDTH
 

@@ -46,7 +46,7 @@ def sample(variance: Fraction, count: int, dice: RandomSource) -> Integers:
 
 
 def check_variance(variance: Fraction) -> None:
-    """Refuse a variance that cannot be sampled exactly."""
+    """Raise an error if Skellam noise of this variance cannot be sampled exactly."""
     if variance <= 0:
         raise Bug("noise must have a variance above zero")
     if variance > MAX_VARIANCE:
@@ -58,7 +58,10 @@ def check_variance(variance: Fraction) -> None:
 
 
 def poisson(mean: Fraction, count: int, dice: RandomSource) -> Integers:
-    """Draw `count` independent Poisson numbers, each as a sum of draws of equal smaller means."""
+    """Draw `count` independent Poisson numbers of this mean.
+
+    A number of large mean is a sum of several draws of smaller means.
+    """
     parts = max(1, math.ceil(mean / MAX_MEAN))
     table = _poisson_table(mean / parts)
     total = np.zeros(count, dtype=np.int64)
@@ -73,12 +76,12 @@ def _poisson_table(mean: Fraction) -> Table:
 
 
 def poisson_distribution(mean: Fraction) -> Distribution:
-    """Return the thresholds P(X <= k) of the Poisson distribution."""
+    """Return the cumulative distribution P(X <= k) of a Poisson draw, for the sampling table."""
     return lambda bits: _thresholds(mean, bits)
 
 
 def _thresholds(mean: Fraction, bits: int) -> Iterator[Interval]:
-    """Yield bounds of P(X <= k) for k = 0, 1, ..., for ever.
+    """Yield bounds of P(X <= k) of a Poisson draw for k = 0, 1, ..., for ever.
 
     Weights are relative to the weight of the most likely k, so that they fit at any precision.
     Weights that vanish at this precision still have bounds: by their number for small k, and by a
@@ -102,7 +105,7 @@ def _thresholds(mean: Fraction, bits: int) -> Iterator[Interval]:
 
 
 def _weights(mean: Fraction, bits: int) -> tuple[list[Interval], int, list[Interval], int]:
-    """Return bounds of the weights mean**k / k!, divided by the weight of k = int(mean).
+    """Return bounds of the Poisson weights mean**k / k!, divided by the weight of k = int(mean).
 
     The result has four items: the weights for k <= int(mean), a bound of the omitted smaller k, the
     weights for k > int(mean), and a bound of the omitted larger k.
@@ -136,7 +139,7 @@ def _below_one(bounds: Interval, bits: int) -> Interval:
 
 @lru_cache(maxsize=4096)
 def renyi(order: int, l1: int, l2_squared: int, variance: Fraction) -> Fraction:
-    """Return a bound of the Rényi divergence of integer vectors with Skellam noise, exactly.
+    """Return a bound of the Rényi divergence of an integer vector released with Skellam noise.
 
     Neighbouring data sets give vectors that differ by at most the norms `l1` and `l2_squared`. Each
     coordinate has noise of at least `variance`.
@@ -164,7 +167,10 @@ def epsilon_of(  # noqa: PLR0913, PLR0917  # the price depends on all of these
     rounds: int = 1,
     chance: Fraction = NO_SUBSAMPLING,
 ) -> Fraction:
-    """Return the epsilon at delta of `rounds` releases with Skellam noise, rounded up."""
+    """Return the epsilon at delta that `rounds` releases with Skellam noise cost, rounded up.
+
+    `chance` is the probability with which Poisson subsampling takes each person.
+    """
     curve = renyi_curve(l1, l2_squared, variance, chance)
     return epsilon_at(lambda order: rounds * curve(order), delta)
 
@@ -178,10 +184,10 @@ def variance_for(  # noqa: PLR0913, PLR0917  # as above
     chance: Fraction = NO_SUBSAMPLING,
     max_variance: Fraction = MAX_VARIANCE,
 ) -> Fraction:
-    """Return the smallest integer variance at which `rounds` releases cost at most epsilon.
+    """Return the smallest integer noise variance at which `rounds` releases cost at most epsilon.
 
-    A variance above `max_variance` is refused. A variance above MAX_VARIANCE is refused too,
-    because it cannot be drawn.
+    The search ends at `max_variance`, and at MAX_VARIANCE, above which Skellam noise cannot be
+    drawn. If even that is not enough, the function refuses.
     """
     low, high = 0, int(min(max_variance, MAX_VARIANCE))
     if epsilon_of(l1, l2_squared, Fraction(high), delta, rounds, chance) > epsilon:
@@ -194,7 +200,7 @@ def variance_for(  # noqa: PLR0913, PLR0917  # as above
 
 
 def share_of(variance: Fraction, floor: int, colluders: int) -> Fraction:
-    """Return the noise variance of the share that each site draws.
+    """Return the noise variance of the share that each site draws, so that honest shares suffice.
 
     At least `floor` sites contribute, and at most `colluders` of them are dishonest. The shares of
     the others sum to at least the full variance.
@@ -206,7 +212,7 @@ def share_of(variance: Fraction, floor: int, colluders: int) -> Fraction:
 
 @lru_cache(maxsize=64)
 def noise_bound(variance: Fraction, failure: Fraction) -> int:
-    """Return a tail bound of the noise: an x with P(|noise| >= x) <= `failure`.
+    """Return a tail bound of Skellam noise: an x with P(|noise| >= x) <= `failure`.
 
     The Chernoff bound is P(X >= x) <= exp(v (cosh s - 1) - s x) for every s, where v is the
     variance. The best s is asinh(x / v).
@@ -221,7 +227,7 @@ def noise_bound(variance: Fraction, failure: Fraction) -> int:
 
 
 def _tail(variance: Fraction, x: int) -> Fraction:
-    """Return an upper bound of P(|noise| >= x)."""
+    """Return an upper bound of the tail probability P(|noise| >= x) of Skellam noise."""
     with localcontext(Context(prec=40)):
         v, far = Decimal(variance.numerator) / Decimal(variance.denominator), Decimal(x)
         root = (v * v + far * far).sqrt()

@@ -18,16 +18,20 @@ from sfumato.dp.sampling.threshold_table import Integers
 
 
 def choose_highest_utility(utilities: Integers, rate: Fraction, dice: RandomSource) -> int:
-    """Choose one index by the exponential mechanism; a larger utility is more likely."""
+    """Choose one candidate by the exponential mechanism; return its index.
+
+    A candidate with a larger utility is more likely.
+    """
     return exponential_mechanism(utilities, None, rate, dice)
 
 
 def choose_tree(
     utilities: Integers, pairs: Sequence[tuple[int, ...]], rate: Fraction, dice: RandomSource
 ) -> tuple[int, ...]:
-    """Choose a spanning tree; return the indices of its pairs.
+    """Choose a spanning tree of high utility privately; return the indices of its pairs.
 
-    Each round is one exponential mechanism with this rate.
+    `pairs` are the possible edges of the tree, each with a utility. Each round is one exponential
+    mechanism with this rate.
     """
     group = {end: end for pair in pairs for end in pair}
     chosen: list[int] = []

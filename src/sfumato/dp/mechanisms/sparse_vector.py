@@ -28,7 +28,7 @@ _THOUSAND: Final = 1000
 
 @dataclass(frozen=True)
 class SparseVector:
-    """Settings of one sparse vector run: noise scales and epsilons.
+    """The settings of one run of the sparse vector technique: noise scales and epsilons.
 
     They are fixed before any data is read.
     """
@@ -43,8 +43,9 @@ class SparseVector:
 def sparse_vector_for(
     epsilon: Fraction, positives: int, sensitivity: int, *, monotone: bool
 ) -> SparseVector:
-    """Split epsilon between threshold and answers so that the comparisons are most accurate.
+    """Return the settings for a run whose answers each have the given sensitivity.
 
+    The split of epsilon between threshold and answers makes the comparisons most accurate.
     `monotone` means that adding a person never raises one answer while another answer falls.
     """
     if epsilon <= 0 or positives < 1 or sensitivity < 1:
@@ -62,7 +63,10 @@ def sparse_vector_for(
 
 
 def sparse_vector_for_rows(epsilon: Fraction, positives: int, rows: int) -> SparseVector:
-    """Return the settings for row counts, if one person has at most `rows` rows in all counts."""
+    """Return the settings for counts of disjoint rows, with noise on the answers only.
+
+    One person has at most `rows` rows in all counts together.
+    """
     if epsilon <= 0 or positives < 1 or rows < 1:
         raise Bug("watching needs an epsilon, a number of positives and a number of rows")
     return SparseVector(
@@ -86,10 +90,11 @@ def _two_thirds_power(number: int) -> Fraction:
 def first_above(
     answers: Integers, threshold: int, watch: SparseVector, dice: RandomSource
 ) -> NDArray[np.bool_]:
-    """Return for each answer whether it is above the noisy threshold, up to the last allowed yes.
+    """Return for each answer whether it reaches the noisy threshold, up to the last allowed yes.
 
-    The code draws noise for every answer, also after it stopped. So the number of random bytes does
-    not reveal where the mechanism stopped.
+    An answer counts as yes if its noisy value is at least the noisy threshold. The code draws noise
+    for every answer, also after it stopped. So the number of random bytes does not reveal where the
+    mechanism stopped.
     """
     limit = threshold + _of_threshold(watch, dice)
     noisy = answers + laplace.sample(watch.answer_scale, answers.size, dice)
@@ -101,7 +106,7 @@ def first_above(
 
 
 def _of_threshold(watch: SparseVector, dice: RandomSource) -> int:
-    """Draw the noise of the threshold, or return 0 if the threshold has no epsilon."""
+    """Draw the noise to add to the threshold, or return 0 if the threshold has no epsilon."""
     if not watch.threshold_scale:
         return 0
     return int(laplace.sample(watch.threshold_scale, 1, dice)[0])

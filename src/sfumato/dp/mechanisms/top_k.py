@@ -21,10 +21,10 @@ from sfumato.dp.sampling.threshold_table import Integers
 def most_frequent(
     counts: Integers, k: int, *, epsilon: Fraction, values: int, dice: RandomSource
 ) -> tuple[int, ...]:
-    """Return the indices of k candidates, in the order in which peeling chose them.
+    """Return the indices of k frequent candidates, in the order in which peeling chose them.
 
-    `values` is the sensitivity of each count: one person adds at most `values` to any count. Adding
-    a person must not lower a count.
+    The whole choice costs epsilon. `values` is the sensitivity of each count: one person adds at
+    most `values` to any count. Adding a person must not lower a count.
     """
     if not 1 <= k <= counts.size:
         raise Bug("there must be at least as many candidates as are to be found")
@@ -39,12 +39,15 @@ def most_frequent(
 
 
 def rho_of(epsilon: Fraction, k: int) -> Fraction:
-    """Return the total zCDP cost of k peels at epsilon / k each: epsilon**2 / (8 k)."""
+    """Return the total zCDP cost of a private top-k at epsilon: rho = epsilon**2 / (8 k).
+
+    The k choices by the exponential mechanism cost epsilon / k each.
+    """
     return k * exponential.rho_of(epsilon / k)
 
 
 def noisy_max(counts: Integers, *, epsilon: Fraction, values: int, dice: RandomSource) -> int:
-    """Report noisy max: return the index of the largest count plus discrete Laplace noise.
+    """Return the index of the largest noisy count (report noisy max), with discrete Laplace noise.
 
     The first index wins a tie. The cost is epsilon, or rho = epsilon**2 / 2 under zCDP. The caller
     must never release the noisy counts.

@@ -34,14 +34,17 @@ def exp_minus(x: Fraction, bits: int) -> Interval:
 
 
 def _exp_minus_small(x: Fraction, halvings: int, bits: int) -> Interval:
-    """Return bounds of exp(-x / 2**halvings), where x < 2**(halvings - 8)."""
+    """Return bounds of exp(-x / 2**halvings) in units of 2**-bits, for x < 2**(halvings - 8)."""
     y = (x.numerator << bits) // (x.denominator << halvings)
     one_squared = 1 << (2 * bits)
     return one_squared // _exp_above(y + 1, bits), -(-one_squared // _exp_below(y, bits))
 
 
 def _exp_below(y: int, bits: int) -> int:
-    """Return a lower bound of exp(y): the Taylor series with each term rounded down."""
+    """Return a lower bound of exp(y): the Taylor series with each term rounded down.
+
+    The argument y and the result are in units of 2**-bits.
+    """
     term = total = 1 << bits
     order = 0
     while term:
@@ -52,7 +55,10 @@ def _exp_below(y: int, bits: int) -> int:
 
 
 def _exp_above(y: int, bits: int) -> int:
-    """Return an upper bound of exp(y) for y < 1/64: terms rounded up, plus a bound of the rest."""
+    """Return an upper bound of exp(y) for y < 1/64: terms rounded up, plus a bound of the rest.
+
+    The argument y and the result are in units of 2**-bits.
+    """
     term = total = 1 << bits
     order = 0
     while term > 1:
@@ -63,25 +69,26 @@ def _exp_above(y: int, bits: int) -> int:
 
 
 def product(a: Interval, b: Interval, bits: int) -> Interval:
-    """Return bounds of a*b, for a and b >= 0."""
+    """Return bounds of the product a*b of two numbers given as intervals, for a and b >= 0."""
     return a[0] * b[0] >> bits, -(-a[1] * b[1] >> bits)
 
 
 def ratio(a: Interval, b: Interval, bits: int) -> Interval:
-    """Return bounds of a/b, for a >= 0 and b > 0."""
+    """Return bounds of the quotient a/b of two numbers given as intervals, for a >= 0 and b > 0."""
     return (a[0] << bits) // b[1], -(-(a[1] << bits) // b[0])
 
 
 def one_minus(a: Interval, bits: int) -> Interval:
-    """Return bounds of 1 - a."""
+    """Return bounds of 1 - a, for a number a given as an interval."""
     one = 1 << bits
     return one - a[1], one - a[0]
 
 
 def is_at_most(bounds: Bounds, limit: Fraction) -> bool:
-    """Return whether a number is at most the limit; use as many bits as that needs.
+    """Return whether a number is at most the limit, with as many bits of precision as that needs.
 
-    The number must not equal the limit, because the loop could then run for ever.
+    `bounds` gives the interval of the number at each precision. The number must not equal the
+    limit, because the loop could then run for ever.
     """
     bits = 96
     while True:
@@ -102,14 +109,14 @@ class Uniform:
     bits: int
 
     def longer(self, dice: RandomSource) -> Uniform:
-        """Return the same number with twice as many bits drawn."""
+        """Return the same uniform number with twice as many random bits drawn."""
         fresh = int.from_bytes(dice.draw(self.bits // 8), "little")
         return Uniform(self.prefix << self.bits | fresh, 2 * self.bits)
 
     def is_below(self, number: Interval) -> bool | None:
-        """Compare this number with a number bounded at `fine_bits`.
+        """Return whether this uniform number is below a number given by bounds at `fine_bits`.
 
-        Return None if only more bits can decide.
+        The result is None if only more random bits can decide.
         """
         if self.prefix + 1 << SLACK_BITS <= number[0]:
             return True
@@ -124,7 +131,10 @@ class Uniform:
 
 
 def is_uniform_below(uniform: Uniform, bounds: Bounds, dice: RandomSource) -> bool:
-    """Return whether the uniform is below the number; draw more bits until that is certain."""
+    """Return whether the uniform number is below the number that `bounds` gives.
+
+    More random bits are drawn until the comparison is certain.
+    """
     while True:
         verdict = uniform.is_below(bounds(uniform.fine_bits))
         if verdict is not None:

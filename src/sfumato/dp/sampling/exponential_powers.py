@@ -36,9 +36,10 @@ _WORD: Final = 1 << 64
 
 @dataclass(frozen=True, eq=False)
 class Powers:
-    """The tables of one rate: entry d of table j is a lower bound of exp(-rate * d * 256**j).
+    """The lookup tables of one rate, for exp(-rate * gap).
 
-    For gaps above `last`, the result is zero.
+    Entry d of table j is a lower bound of exp(-rate * d * 256**j). For gaps above `last`, the
+    result counts as zero.
     """
 
     last: int
@@ -47,7 +48,7 @@ class Powers:
 
 @lru_cache(maxsize=64)
 def powers_of(rate: Fraction) -> Powers:
-    """Build and cache the tables for a rate."""
+    """Build and cache the lookup tables of exp(-rate * gap) for a rate."""
     if rate <= 0:
         raise Bug("a rate of choosing must be above zero")
     last = min(_WORD - 1, MAX_EXPONENT * rate.denominator // rate.numerator)
@@ -60,7 +61,10 @@ def _places(last: int) -> int:
 
 
 def _table(rate: Fraction, place: int) -> UintArray:
-    """Return lower bounds of exp(-rate * digit * 256**place), too low by little over one unit."""
+    """Return lower bounds of exp(-rate * digit * 256**place) for the 256 values of a digit.
+
+    They are in units of 2**-63, and too low by little over one unit.
+    """
     bits = UNIT_BITS + 64
     lows = [low >> 64 for low, _ in _fine_table(rate, place, bits)]
     return np.array(lows, dtype=np.uint64)
@@ -72,7 +76,7 @@ def _fine_table(rate: Fraction, place: int, bits: int) -> list[Interval]:
 
 
 def gaps_to_best(utilities: IntegerArray) -> UintArray:
-    """Return the gap of each utility: how far it is below the best of its row.
+    """Return the gap of each utility: how far it is below the best utility of its row.
 
     The gaps are unsigned, so the subtraction cannot overflow.
     """
@@ -81,7 +85,7 @@ def gaps_to_best(utilities: IntegerArray) -> UintArray:
 
 
 def lower_powers(rate: Fraction, gaps: UintArray) -> UintArray:
-    """Return lower bounds of 2**63 exp(-rate * gap), each less than `MAX_ERROR` too low."""
+    """Return lower bounds of 2**63 exp(-rate * gap), each too low by less than `MAX_ERROR`."""
     powers = powers_of(rate)
     inside = np.minimum(gaps, np.uint64(powers.last))
     found: UintArray = powers.tables[0][_digit(inside, 0)]
@@ -96,7 +100,7 @@ def _digit(gaps: UintArray, place: int) -> NDArray[np.intp]:
 
 
 def high_word(a: UintArray, b: UintArray) -> UintArray:
-    """Return the high 64 bits of the 128-bit product: floor(a * b / 2**64), exactly."""
+    """Return the high 64 bits of each 128-bit product: floor(a * b / 2**64), exactly."""
     a_low, a_high = a & _LOW_HALF, a >> _HALF
     b_low, b_high = b & _LOW_HALF, b >> _HALF
     one, other = a_high * b_low, a_low * b_high
@@ -106,7 +110,7 @@ def high_word(a: UintArray, b: UintArray) -> UintArray:
 
 
 def fine_powers(rate: Fraction, gaps: list[int], bits: int) -> Iterator[Interval]:
-    """Yield bounds of exp(-rate * gap) in units of 2**-bits."""
+    """Yield bounds of exp(-rate * gap) for each gap, in units of 2**-bits."""
     last = bits * rate.denominator // rate.numerator  # exp(-bits) < 2**-bits
     places = _places(min(last, max(gaps, default=0)))
     tables = [_fine_table(rate, place, bits) for place in range(places)]

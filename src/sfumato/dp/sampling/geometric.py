@@ -30,7 +30,7 @@ DIGIT_BITS: Final = 7  # most bits in one group of low digits
 
 
 def sample(scale: Fraction, count: int, dice: RandomSource) -> Integers:
-    """Draw `count` independent geometric numbers."""
+    """Draw `count` independent geometric numbers of this scale, exactly."""
     check_scale(scale)
     return in_chunks(lambda size: draw_geometric(scale, size, dice), count)
 
@@ -47,12 +47,15 @@ def draw_geometric(scale: Fraction, count: int, dice: RandomSource) -> Integers:
 
 
 def bits_below(scale: Fraction) -> int:
-    """Return how many low bits are drawn separately, so that the high part has a scale below 8."""
+    """Return how many low bits of a draw are sampled separately.
+
+    The remaining high part then has a scale below 8, so that its table is short.
+    """
     return (int(scale) // TOP_SCALE).bit_length()
 
 
 def digit_widths(low_bits: int) -> list[int]:
-    """Split the low bits into the fewest groups of nearly equal width; return the widths."""
+    """Split the low bits into the fewest groups of at most seven bits; return the widths."""
     count = -(-low_bits // DIGIT_BITS)
     return [(low_bits + place) // count for place in range(count)]
 

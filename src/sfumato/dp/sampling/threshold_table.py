@@ -44,7 +44,11 @@ _OPEN: Final = -1
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A distribution ready for sampling: the guide over 16-bit cells, and the threshold floors."""
+    """A distribution ready for exact sampling: its thresholds, and a guide by the first 16 bits.
+
+    `floors` has floor(2**64 P(X <= k)) for each outcome k. `guide` gives the outcome for each value
+    of the first 16 random bits, where these decide it.
+    """
 
     distribution: Distribution
     floors: NDArray[np.uint64]
@@ -52,7 +56,7 @@ class Table:
 
 
 def table_of(distribution: Distribution) -> Table:
-    """Build the sampling table of a distribution."""
+    """Build the table from which a distribution is sampled exactly."""
     floors = np.array(certified_floors(distribution), dtype=np.uint64)
     if floors.size >= 1 << 15:
         raise Bug("a table of noise is too long for its guide")
@@ -62,7 +66,7 @@ def table_of(distribution: Distribution) -> Table:
 def certified_floors(distribution: Distribution) -> list[int]:
     """Return floor(2**64 P(X <= k)) for k = 0, 1, ..., up to the first that is 2**64 - 1.
 
-    The floors are certain: the code raises the precision until each is decided.
+    The integers are certain: the code raises the precision until each is decided.
     """
     bits = _FIRST_BITS
     while (floors := _floors_at(distribution, bits)) is None:
@@ -71,7 +75,7 @@ def certified_floors(distribution: Distribution) -> list[int]:
 
 
 def _floors_at(distribution: Distribution, bits: int) -> list[int] | None:
-    """Return the floors, or None if this precision cannot decide one of them."""
+    """Return floor(2**64 P(X <= k)) for each k, or None if this precision cannot decide one."""
     shift = bits - FLOOR_BITS
     floors: list[int] = []
     for low, high in distribution(bits):
@@ -86,7 +90,7 @@ def _floors_at(distribution: Distribution, bits: int) -> list[int] | None:
 
 
 def _guide(floors: NDArray[np.uint64]) -> NDArray[np.int16]:
-    """Return the outcome of each 16-bit cell, or -1 if a threshold is inside the cell."""
+    """Return the outcome for each value of the first 16 bits, or -1 if it needs more bits."""
     cells = (floors >> np.uint64(REST_BITS)).astype(np.int64)
     cells_between = np.diff(cells, prepend=0, append=1 << CELL_BITS)
     guide = np.repeat(np.arange(floors.size + 1, dtype=np.int16), cells_between)
@@ -95,12 +99,15 @@ def _guide(floors: NDArray[np.uint64]) -> NDArray[np.int16]:
 
 
 def draw_from(table: Table, count: int, dice: RandomSource) -> Integers:
-    """Draw `count` independent outcomes, as 64-bit integers."""
+    """Draw `count` independent outcomes of the table's distribution, as 64-bit integers."""
     return draw_from_int16(table, count, dice).astype(np.int64)
 
 
 def draw_from_int16(table: Table, count: int, dice: RandomSource) -> NDArray[np.int16]:
-    """Draw `count` independent outcomes, as 16-bit integers, in which MAX_OUTCOME fits."""
+    """Draw `count` independent outcomes of the table's distribution, as 16-bit integers.
+
+    MAX_OUTCOME, the largest outcome, fits in 16 bits.
+    """
     cells = np.frombuffer(dice.draw(2 * count), dtype="<u2")
     found = table.guide.take(cells, mode="clip")  # no cell is ever clipped
     undecided = np.flatnonzero(found < 0)
@@ -130,9 +137,9 @@ def _rests(count: int, dice: RandomSource) -> NDArray[np.uint64]:
 def resolve_tie(
     distribution: Distribution, outcome: int, uniform: Uniform, dice: RandomSource
 ) -> int:
-    """Decide a tie: draw more bits of the uniform until the outcome is certain.
+    """Find the outcome for a uniform number that its first 64 bits do not decide.
 
-    The result is at least `outcome`.
+    More bits are drawn until the outcome is certain. The result is at least `outcome`.
     """
     decided = False
     while not decided:
@@ -144,7 +151,10 @@ def resolve_tie(
 
 
 def _advance(distribution: Distribution, outcome: int, uniform: Uniform) -> tuple[int, bool]:
-    """Advance to the outcome that the drawn bits allow; return it and whether it is final."""
+    """Advance `outcome` past the thresholds below the uniform number.
+
+    Return the outcome, and whether the drawn bits make it final.
+    """
     for threshold in islice(distribution(uniform.fine_bits), outcome, None):
         verdict = uniform.is_below(threshold)
         if verdict is None:
@@ -173,5 +183,5 @@ def signs(count: int, dice: RandomSource) -> Integers:
 
 
 def signed(magnitudes: Integers, minus: Integers) -> Integers:
-    """Apply signs from `signs` to magnitudes (two's complement: -x is ~x + 1)."""
+    """Apply the signs that `signs` draws to magnitudes (two's complement: -x is ~x + 1)."""
     return (magnitudes ^ minus) - minus
