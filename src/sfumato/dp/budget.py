@@ -1,7 +1,7 @@
 """The privacy budget in exact numbers: epsilon, delta and rho.
 
-Epsilon, delta and rho are parsed strictly, kept as fractions, and charged in whole units.
-Charges are rounded up and caps are rounded down.
+Epsilon, delta and rho are parsed strictly, kept as fractions, and charged in whole units. Charges
+are rounded up and caps are rounded down.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ MAX_BITS: Final = 256
 
 
 def units_up(amount: Fraction, unit: int) -> int:
-    """Convert a charge to whole units, rounded up, so that it is never too small."""
+    """Convert the privacy cost of a charge to whole units, rounded up, so never too small."""
     return math.ceil(amount * unit)
 
 
 def units_down(amount: Fraction, unit: int) -> int:
-    """Convert a cap to whole units, rounded down, so that it is never too large."""
+    """Convert a budget cap to whole units, rounded down, so that it is never too large."""
     return math.floor(amount * unit)
 
 
 def read_epsilon(value: object, name: str = "epsilon") -> Fraction:
-    """Parse an epsilon as an exact fraction; refuse a non-number or a value out of range."""
+    """Parse an epsilon as an exact fraction; refuse a value that is no number or out of range."""
     amount = _exact(value, name)
     if not MIN_EPSILON <= amount <= MAX_EPSILON:
         raise _bad(name, f"must lie between {float(MIN_EPSILON):g} and {int(MAX_EPSILON)}")
@@ -45,7 +45,10 @@ def read_epsilon(value: object, name: str = "epsilon") -> Fraction:
 
 
 def read_delta(value: object, name: str = "delta") -> Fraction:
-    """Parse a delta as an exact fraction; zero is allowed and means pure epsilon-DP."""
+    """Parse a delta as an exact fraction; refuse a value out of range.
+
+    Zero is allowed and means pure epsilon-DP.
+    """
     amount = _exact(value, name)
     if amount != 0 and not MIN_DELTA <= amount <= MAX_DELTA:
         raise _bad(name, f"must be 0 or lie between {float(MIN_DELTA):g} and {float(MAX_DELTA):g}")
@@ -53,7 +56,7 @@ def read_delta(value: object, name: str = "delta") -> Fraction:
 
 
 def read_positive(value: object, name: str) -> Fraction:
-    """Parse an exact number above zero, such as an error, a size or a step."""
+    """Parse a number above zero, such as an error, a size or a step, as an exact fraction."""
     amount = _exact(value, name)
     if amount <= 0:
         raise _bad(name, "must be above zero")
@@ -61,7 +64,7 @@ def read_positive(value: object, name: str) -> Fraction:
 
 
 def read_number(value: object, name: str) -> Fraction:
-    """Parse an exact number of either sign, such as a bound."""
+    """Parse a number of either sign, such as a clamping bound, as an exact fraction."""
     return _exact(value, name)
 
 
@@ -117,5 +120,5 @@ class Budget:
     delta: Fraction
 
     def as_json(self) -> dict[str, float]:
-        """Return the budget as floats for display; sums never use them."""
+        """Return the budget as floats, for display only; sums of costs never use them."""
         return {"epsilon": float(self.epsilon), "delta": float(self.delta)}

@@ -11,7 +11,7 @@ IntegerArray = NDArray[np.int64]
 
 
 class RandomSource(Protocol):
-    """A source of uniform random bytes."""
+    """The interface of a source of uniform random bytes, which the caller of `dp` provides."""
 
     def draw(self, count: int) -> bytes:
         """Return `count` fresh random bytes."""

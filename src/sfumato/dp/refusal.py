@@ -111,9 +111,9 @@ CODES: Final[dict[str, str]] = {
 
 
 class Refused(Exception):
-    """A refusal that the caller can act on: code, cause and next step.
+    """A refusal that the caller can act on: its code, its cause and the next step.
 
-    It never holds a row's value.
+    The text never contains a value of a row.
     """
 
     def __init__(self, code: str, cause: str, next_step: str, **facts: object) -> None:
@@ -126,7 +126,7 @@ class Refused(Exception):
         self.facts = facts
 
     def _render_traceback_(self) -> list[str]:
-        """Return the traceback for IPython and Jupyter: the caller's line, no sfumato frames."""
+        """Return a short traceback for IPython and Jupyter: the caller's line, none of ours."""
         at, line = self.__traceback__, 0
         while at is not None and not _is_ours(at):
             line = at.tb_lineno

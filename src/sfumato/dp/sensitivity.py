@@ -12,18 +12,18 @@ from sfumato.dp.refusal import Bug
 
 
 def of_count() -> int:
-    """Return the sensitivity of a count to one row: 1. A filter does not change it."""
+    """Return 1, the sensitivity of a count to one row; a filter does not change it."""
     return 1
 
 
 def of_sum(lower: int, upper: int) -> int:
-    """Return the sensitivity to one row of a sum of values clamped to `lower` and `upper`."""
+    """Return the sensitivity of a sum to one row, if values are clamped to `lower` and `upper`."""
     _check(lower, upper)
     return max(abs(lower), abs(upper))
 
 
 def of_centred_sum(lower: int, upper: int) -> int:
-    """Return the sensitivity, to one row, of the sum of 2v - (lower + upper), v clamped."""
+    """Return the sensitivity to one row of the sum of 2v - (lower + upper), for clamped v."""
     _check(lower, upper)
     return upper - lower
 

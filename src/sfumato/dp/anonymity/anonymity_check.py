@@ -30,7 +30,7 @@ Numbers = dict[str, float]
 
 @dataclass(frozen=True)
 class WorstClass:
-    """One equivalence class: its quasi-identifier values, size and measures."""
+    """One of the worst equivalence classes: its quasi-identifier values, size and measures."""
 
     values: tuple[Value, ...]  # one per quasi-identifier
     written: tuple[str, ...]  # the same values as the source file wrote them
@@ -40,7 +40,7 @@ class WorstClass:
 
 @dataclass(frozen=True)
 class Check:
-    """The result of an anonymity check of one table."""
+    """The result of an anonymity check of one table: k, and measures of the sensitive columns."""
 
     rows: int
     quasi: tuple[str, ...]
@@ -51,7 +51,10 @@ class Check:
     worst: tuple[WorstClass, ...]
 
     def of_all(self, measure: str) -> float:
-        """Return the worst value of one measure over all sensitive columns."""
+        """Return the worst value of one measure (such as `l`) over all sensitive columns.
+
+        The result is NaN without sensitive columns.
+        """
         found = [numbers[measure] for numbers in self.sensitive.values()]
         if not found:
             return math.nan
@@ -69,10 +72,11 @@ def check(
     others_known: bool = False,
     worst: int = WORST,
 ) -> Check:
-    """Check k-anonymity, and the diversity of sensitive columns, of a table.
+    """Check a table for k-anonymity, and its sensitive columns for diversity in each class.
 
     Without `quasi`, all columns that are not sensitive are quasi-identifiers. With `others_known`,
-    the attacker who wants one sensitive column knows all other sensitive columns.
+    the attacker who wants one sensitive column knows all other sensitive columns. `worst` is the
+    number of worst classes to report.
     """
     hidden = table.of(sensitive)
     if quasi is None:
@@ -94,7 +98,7 @@ def check(
 
 
 def numbers_of(of: Contents) -> Numbers:
-    """Return every measure of a sensitive column, as the worst value over all classes."""
+    """Return every diversity measure of a sensitive column, as the worst value over all classes."""
     l = int(distinct_ls(of).min())  # noqa: E741
     return {
         "l": l,
@@ -126,7 +130,10 @@ def _held(  # noqa: PLR0913, PLR0917  # two views of one table
 def _worst(
     classes: Classes, known: Sequence[Column], found: dict[str, Contents], count: int
 ) -> tuple[WorstClass, ...]:
-    """Return the worst classes: those with the fewest sensitive values, then the fewest people."""
+    """Return the `count` worst equivalence classes for the report.
+
+    They are those with the fewest different sensitive values, then with the fewest people.
+    """
     fewest: Codes = np.full(classes.count, np.iinfo(np.int64).max)
     for of in found.values():
         fewest = np.minimum(fewest, distinct_ls(of))

@@ -14,7 +14,10 @@ _ROOM = 4096
 
 @dataclass(frozen=True)
 class Contents:
-    """The counts of a sensitive column in each class: (class, value) pairs that occur, sorted."""
+    """How many people have each value of one sensitive column, in each equivalence class.
+
+    The counts are a sorted list of the (class, value) pairs that occur.
+    """
 
     sizes: Codes  # people in each class
     of_class: Codes  # the class of each (class, value) pair
@@ -26,7 +29,7 @@ class Contents:
 
     @cached_property
     def totals(self) -> Codes:
-        """Return the number of people with each value in the whole table."""
+        """Return how many people have each value of the sensitive column in the whole table."""
         if self.whole is not None:
             return self.whole
         made: Codes = np.bincount(self.of_value, self.counts, minlength=self.values)
@@ -34,11 +37,14 @@ class Contents:
 
     @cached_property
     def starts(self) -> Codes:
-        """Return the index of the first pair of each class; every class has at least one pair."""
+        """Return the index of the first (class, value) pair of each class.
+
+        Every class has at least one pair.
+        """
         return np.searchsorted(self.of_class, np.arange(len(self.sizes)))
 
     def only(self, kept: Bits) -> Contents:
-        """Return the contents of the kept classes, as if the others were not in the table."""
+        """Return the counts of the classes in the mask, as if no other class were in the table."""
         number = np.cumsum(kept) - 1
         pairs = kept[self.of_class]
         return Contents(
@@ -54,7 +60,10 @@ class Contents:
 def contents_of(
     of_row: Codes, sizes: Codes, sensitive: Column, weights: Codes | None = None
 ) -> Contents:
-    """Count the values of a sensitive column in each class; `of_row` is the class of each row."""
+    """Count the values of a sensitive column in each equivalence class.
+
+    `of_row` is the class of each row, and `sizes` the number of people in each class.
+    """
     span = max(1, len(sensitive.values))
     key = of_row * span + sensitive.codes
     if len(sizes) * span <= 4 * len(key) + _ROOM:

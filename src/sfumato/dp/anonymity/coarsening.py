@@ -20,7 +20,10 @@ SHOWN_LETTERS: Final = 16  # hex digits, 64 bits: a collision among 1e9 people h
 
 
 def top_and_bottom_code(values: Sequence[Value], low: float, high: float) -> list[Value]:
-    """Bottom-code and top-code numbers: below `low` becomes `<low`, above `high` `>high`."""
+    """Top-code and bottom-code numbers, to hide extreme values.
+
+    A number below `low` becomes the text `<low`, and a number above `high` becomes `>high`.
+    """
     if not (low <= high and low < math.inf and high > -math.inf):
         raise Refused(
             "bad-request", "The lower end is above the upper end.", "Give low, then high."
@@ -37,7 +40,7 @@ def rounded(values: Sequence[Value], step: float) -> list[Value]:
 
 
 def microaggregate(values: Sequence[Value], k: int) -> list[Value]:
-    """Microaggregate one column: replace each number by the mean of its group of k similar numbers.
+    """Microaggregate a column: replace each number by the mean of a group of k similar numbers.
 
     The numbers are sorted and cut into groups of k; the last group has up to 2k - 1. Missing values
     stay. Fewer than k numbers form one group.
@@ -55,7 +58,10 @@ def microaggregate(values: Sequence[Value], k: int) -> list[Value]:
 
 
 def microaggregate_rows(columns: Sequence[Sequence[Value]], k: int) -> list[list[Value]]:
-    """Microaggregate several columns together: rows get the means of their group of k or more."""
+    """Microaggregate several columns together: replace numbers by the means of similar rows.
+
+    Each group has k or more rows that are close in all columns.
+    """
     if not all(is_number(value) for column in columns for value in column):
         raise Refused(
             "bad-request",
@@ -83,11 +89,11 @@ def _group_means(column: Floats, group: Codes) -> list[Value]:
 
 
 def mdav_groups(rows: Floats, k: int) -> Codes:
-    """Group rows that are close in all columns, k or more in a group, by MDAV.
+    """Group rows that are close in all columns, k or more in a group, by the MDAV algorithm.
 
     MDAV (Domingo-Ferrer 2005) repeats two steps until fewer than 2k rows are left. First, the row
     farthest from the mean forms a group with its k - 1 nearest rows. Then the row farthest from
-    that row does the same.
+    that row does the same. The result is the group number of each row.
     """
     if k < 1:
         raise Refused("bad-request", "A group needs at least one number.", "Give a k of 1 or more.")

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Column:
-    """A dictionary-encoded column: one code per row, and the values in sort order.
+    """A dictionary-encoded column: one code per row, and the list of values in sort order.
 
     A missing value is also in the list of values, as the last one.
     """
@@ -40,22 +40,25 @@ class Column:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """Return the original text of each value, for cells that are not generalised."""
+        """Return the text of each value as the source file wrote it, for cells not generalised."""
         return self.texts if self.texts is not None else tuple(map(spelled, self.values))
 
     @cached_property
     def is_ordered(self) -> bool:
-        """Return whether all values are numbers; then they have an order and distances."""
+        """Return whether all values are numbers, so that they have an order and distances."""
         return bool(self.values) and all(is_number(value) for value in self.values)
 
     def at(self, rows: Codes) -> Column:
-        """Return the column for these rows only; values and codes stay the same."""
+        """Return the column for the selected rows only; the list of values stays the same."""
         return Column(self.name, self.codes[rows], self.values, self.texts)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of encoded columns; a row with weight w represents w equal original rows."""
+    """A table of dictionary-encoded columns.
+
+    A row with weight w stands for w equal original rows.
+    """
 
     columns: Mapping[str, Column]
     rows: int
@@ -72,11 +75,11 @@ class Table:
         return np.ones(self.rows, np.int64) if self.weights is None else self.weights
 
     def of(self, names: Iterable[str]) -> tuple[Column, ...]:
-        """Return the columns with these names; refuse an unknown name."""
+        """Return the columns with these names, in this order; refuse an unknown name."""
         return tuple(self._column(name) for name in names)
 
     def at(self, rows: Codes) -> Table:
-        """Return the table with these rows only."""
+        """Return the table with the selected rows only."""
         kept = {name: column.at(rows) for name, column in self.columns.items()}
         weights = None if self.weights is None else self.weights[rows]
         return Table(kept, len(rows), weights)
@@ -139,14 +142,17 @@ def coded(name: str, values: Sequence[Value]) -> Column:
 
 
 def replaced(column: Column, values: Sequence[Value]) -> Column:
-    """Replace the value of each code by the item of `values` at that code."""
+    """Return the column with other values: each code gets the item of `values` at that code."""
     made = coded(column.name, values)
     codes = made.codes[column.codes] if len(values) else made.codes
     return written_as(column, Column(column.name, codes, made.values))
 
 
 def written_as(before: Column, after: Column) -> Column:
-    """Give unchanged values of the new column the original text that they had before."""
+    """Return the new column, with the original text for values that are unchanged.
+
+    `before` has the original text of each value.
+    """
     pairs = zip(before.values, before.written, strict=True)
     known = {(isinstance(value, bool), value): text for value, text in pairs}
     texts = [known.get((isinstance(v, bool), v), spelled(v)) for v in after.values]
@@ -154,16 +160,17 @@ def written_as(before: Column, after: Column) -> Column:
 
 
 def table_of(columns: Mapping[str, Sequence[Value]]) -> Table:
-    """Build a table from columns of equal length."""
+    """Build a dictionary-encoded table from columns of equal length."""
     made = {name: coded(name, values) for name, values in columns.items()}
     rows = len(next(iter(made.values())).codes) if made else 0
     return Table(made, rows)
 
 
 def decoded(name: str, texts: Sequence[str], codes: Codes) -> Column:
-    """Build a column from distinct texts and a code per row; parse numbers if all are numbers.
+    """Build a column from its distinct texts and a code per row.
 
-    The column keeps the original text of each value.
+    The texts are parsed as numbers if all are numbers. The column keeps the original text of each
+    value.
     """
     small = coded(name, read_numbers(texts))
     written: list[set[str]] = [set() for _ in small.values]

@@ -18,12 +18,18 @@ _EXACT = 2**62
 
 
 def alphas(of: Contents) -> Floats:
-    """Return the share of the most frequent value in each class, for (alpha, k) (Wong 2006)."""
+    """Return the share of the most frequent value in each class, for (alpha, k)-anonymity.
+
+    Reference: Wong 2006.
+    """
     return _share(np.maximum.reduceat(of.counts, of.starts), of.sizes)
 
 
 def distinct_ls(of: Contents) -> Codes:
-    """Return the number of distinct values in each class (l-diversity, Machanavajjhala 2007)."""
+    """Return how many different sensitive values each class has: its distinct l-diversity.
+
+    Reference: Machanavajjhala 2007.
+    """
     return np.bincount(of.of_class, minlength=len(of.sizes)).astype(np.int64)
 
 
@@ -57,7 +63,7 @@ def recursive_cs(of: Contents, l: int) -> Floats:  # noqa: E741  # the l of l-di
 
 
 def ts(of: Contents) -> Floats:
-    """Return the t-closeness distance of each class to the whole table.
+    """Return the t-closeness distance of each class's sensitive values to the whole table.
 
     Numbers use the ordered distance, other values the equal distance.
     """
@@ -65,9 +71,10 @@ def ts(of: Contents) -> Floats:
 
 
 def equal_ts(of: Contents) -> Floats:
-    """Return the t-closeness distance with equal distances between values (Li 2007).
+    """Return the t-closeness distance of each class, with equal distances between values.
 
-    It is half the sum of |q - p|. That equals the sum of q - p over the values with q above p.
+    It is half the sum of |q - p| (Li 2007). That equals the sum of q - p over the values with q
+    above p.
     """
     people = int(of.totals.sum())
     above = of.counts * people - of.sizes[of.of_class] * of.totals[of.of_value]
@@ -76,11 +83,11 @@ def equal_ts(of: Contents) -> Floats:
 
 
 def ordered_ts(of: Contents) -> Floats:
-    """Return the earth mover's distance of each class to the table, with one step per value.
+    """Return the t-closeness distance of each class, for numbers: the earth mover's distance.
 
-    Between two values of a class, the cumulative share of the class is constant while that of the
-    table grows. In each such stretch, running sums give the total difference before and after the
-    two cross.
+    The distance of two neighbouring values is one step. Between two values of a class, the
+    cumulative share of the class is constant while that of the table grows. In each such stretch,
+    running sums give the total difference before and after the two cross.
     """
     totals = of.totals[of.totals > 0]
     if len(totals) < 2:
@@ -136,7 +143,7 @@ def deltas(of: Contents) -> Floats:
 
 
 def lacking(of: Contents) -> Codes:
-    """Return how many values of the table are missing in each class."""
+    """Return for each class how many sensitive values of the whole table it does not have."""
     return int(np.count_nonzero(of.totals)) - distinct_ls(of)
 
 

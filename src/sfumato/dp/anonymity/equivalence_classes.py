@@ -14,7 +14,7 @@ _LARGEST = 2**62
 
 @dataclass(frozen=True)
 class Classes:
-    """The equivalence classes of a table: the class of each row, and the size of each class."""
+    """The equivalence classes of a table: the class number of each row, and the class sizes."""
 
     of_row: Codes
     sizes: Codes  # people in each class, at least one
@@ -22,7 +22,7 @@ class Classes:
 
     @property
     def count(self) -> int:
-        """Return the number of classes."""
+        """Return the number of equivalence classes."""
         return len(self.sizes)
 
 
@@ -41,20 +41,26 @@ def key_of(columns: Sequence[tuple[Codes, int]], rows: int) -> Codes:
 
 
 def classes_of(columns: Sequence[Column], rows: int, weights: Codes | None = None) -> Classes:
-    """Return the equivalence classes of rows by these columns; without columns, a single class."""
+    """Return the equivalence classes of rows that are equal in these columns.
+
+    Without columns, all rows are in a single class.
+    """
     key = key_of([(column.codes, len(column.values)) for column in columns], rows)
     return classes_of_keys(key, weights)
 
 
 def classes_of_keys(key: Codes, weights: Codes | None = None) -> Classes:
-    """Return the equivalence classes of rows with equal keys."""
+    """Return the equivalence classes of rows that have equal integer keys."""
     _, first, of_row = np.unique(key, return_index=True, return_inverse=True)
     of_row = of_row.ravel()
     return Classes(of_row, counted(of_row, len(first), weights), first)
 
 
 def counted(of_row: Codes, count: int, weights: Codes | None) -> Codes:
-    """Sum the weights of the rows of each class number below `count`; exact below 2**53."""
+    """Return the size of each class: the sum of the weights of its rows, or their number.
+
+    Sums are exact below 2**53.
+    """
     return np.bincount(of_row, weights, minlength=count).astype(np.int64)
 
 

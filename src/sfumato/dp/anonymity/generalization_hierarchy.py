@@ -22,7 +22,7 @@ Step = Callable[[Value, str], str]  # maps a value and its original text to a la
 
 @dataclass(frozen=True)
 class Level:
-    """One level of a hierarchy: the group of every value of the domain, and the group labels."""
+    """One level of a generalisation hierarchy: the group of every value, and the group labels."""
 
     of_value: Codes
     labels: tuple[str, ...]
@@ -30,7 +30,10 @@ class Level:
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """A column's domain, in order, and its levels; `build` checks that the levels nest."""
+    """The generalisation hierarchy of one column: its values in order, and the levels.
+
+    `build` checks that the levels nest.
+    """
 
     name: str
     domain: tuple[Value, ...]
@@ -52,7 +55,7 @@ class Hierarchy:
         return tuple(_losses(self.domain, level) for level in self.levels)
 
     def codes_of(self, column: Column) -> Codes:
-        """Encode a column by indices in the domain; refuse values outside the domain."""
+        """Encode a column by the indices of its values in the hierarchy; refuse unknown values."""
         place_of = {_kind(value): place for place, value in enumerate(self.domain)}
         places = [place_of.get(_kind(value), -1) for value in column.values]
         missing = sum(place < 0 for place in places)
@@ -66,7 +69,10 @@ class Hierarchy:
         return np.array(places, np.int64)[column.codes]
 
     def preview(self, count: int = 6) -> list[tuple[str, ...]]:
-        """Return sample values, evenly spread over the domain, with their label at each level."""
+        """Return sample values of the column, each with its label at every level.
+
+        The samples are evenly spread over the domain.
+        """
         spread = np.unique(np.linspace(0, len(self.domain) - 1, count).astype(int))
         if not self.domain:
             return []
@@ -76,7 +82,10 @@ class Hierarchy:
 
 
 def build(column: Column, steps: Sequence[Step]) -> Hierarchy:
-    """Build a column's hierarchy: each step maps a value and its text to a label of one level."""
+    """Build the generalisation hierarchy of a column, with one level for each step.
+
+    A step maps a value and its original text to a label. Level 0 is the values themselves.
+    """
     levels = [Level(np.arange(len(column.values)), column.written)]
     levels += [_level(column, step) for step in steps]
     for finer, coarser in pairwise(levels):
@@ -142,7 +151,10 @@ def _losses(domain: Sequence[Value], level: Level) -> Floats:
 
 
 def _widths(sized: Floats, level: Level, count: int) -> Floats:
-    """Return the width of each group; a group of numbers and missing values has the full width."""
+    """Return the width of each group: its largest minus its smallest number.
+
+    A group of numbers and missing values has the full width.
+    """
     low, high = np.full(count, np.inf), np.full(count, -np.inf)
     known = ~np.isnan(sized)
     np.minimum.at(low, level.of_value[known], sized[known])

@@ -41,13 +41,16 @@ _LARGEST: Final = 2**62
 
 @dataclass(frozen=True)
 class Pack:
-    """Columns that are packed into one integer."""
+    """Neighbouring columns whose values are packed into one integer, for a faster search."""
 
     axes: tuple[int, ...]
     hierarchies: tuple[Hierarchy, ...]
 
     def groups(self, node: Node) -> tuple[Codes, int]:
-        """Return the group of each packed integer at a node, and the number of groups."""
+        """Return the group of each packed integer at a node, and the number of groups.
+
+        A node is a generalisation level for each column.
+        """
         groups, count = np.zeros(1, np.int64), 1
         for axis, hierarchy in zip(self.axes, self.hierarchies, strict=True):
             level = hierarchy.levels[node[axis]]
@@ -56,7 +59,7 @@ class Pack:
         return groups, count
 
     def losses(self, node: Node) -> Floats:
-        """Return the loss of each packed integer at a node, summed over the columns."""
+        """Return the information loss of each packed integer at a node, summed over the columns."""
         losses = np.zeros(1)
         for axis, hierarchy in zip(self.axes, self.hierarchies, strict=True):
             losses = np.add.outer(losses, hierarchy.losses[node[axis]]).ravel()
@@ -65,7 +68,10 @@ class Pack:
 
 @dataclass(frozen=True)
 class PackedRows:
-    """The distinct rows of a table in packed form, with weights; a task has one set of packs."""
+    """The distinct rows of a table in packed form, with weights, as the search reads them.
+
+    All PackedRows of a task have the same packs.
+    """
 
     packs: tuple[Pack, ...]
     numbers: tuple[Codes, ...]  # per pack
@@ -79,7 +85,7 @@ class PackedRows:
         return len(self.weights)
 
     def loss_of(self, rows: Codes, node: Node) -> float:
-        """Return the additional loss if these rows are suppressed at a node, as a weighted sum."""
+        """Return the weighted loss that is added if these rows are suppressed at a node."""
         columns = sum(len(pack.axes) for pack in self.packs)
         spared = np.zeros(len(rows))
         for pack, numbers in zip(self.packs, self.numbers, strict=True):
@@ -87,7 +93,7 @@ class PackedRows:
         return float((columns - spared) @ self.weights[rows]) / (columns or 1)
 
     def at(self, rows: Codes, weights: Codes) -> PackedRows:
-        """Return the selected rows with new weights."""
+        """Return the selected rows in packed form, with new weights."""
         numbers = tuple(one[rows] for one in self.numbers)
         secrets = tuple(one[rows] for one in self.secrets)
         return PackedRows(self.packs, numbers, secrets, self.columns, weights)
@@ -95,7 +101,7 @@ class PackedRows:
 
 @dataclass(frozen=True)
 class Kinds:
-    """Rows grouped by an integer key."""
+    """Rows grouped by an integer key: the key of each row, and the size of each group."""
 
     key: Codes  # the key of every row
     span: int  # every key is below this
@@ -106,7 +112,7 @@ class Kinds:
 
 @dataclass(frozen=True)
 class NodeEvaluation:
-    """The evaluation of a node: the equivalence classes of the rows, and their contents.
+    """The equivalence classes at one node (levels for all columns), with sensitive values.
 
     `alike` groups rows that are equal in class and sensitive values.
     """
@@ -117,21 +123,21 @@ class NodeEvaluation:
     alike: Kinds
 
     def outside(self, kept: Bits) -> Codes:
-        """Return the rows of the suppressed classes."""
+        """Return the rows of the suppressed classes: those that the mask `kept` leaves out."""
         is_kept = np.zeros(self.classes.span, bool)
         is_kept[self.classes.keys] = kept
         return np.flatnonzero(~is_kept[self.classes.key])
 
     @property
     def merged(self) -> PackedRows:
-        """Return one row for all rows that are equal in class and sensitive values."""
+        """Return the rows rolled up: one for all that are equal in class and sensitive values."""
         anyone = np.zeros(self.alike.span, np.int64)
         anyone[self.alike.key] = np.arange(self.rows.rows)
         return self.rows.at(anyone[self.alike.keys], self.alike.sizes)
 
 
 def packed_rows(task: Task) -> PackedRows:
-    """Pack the distinct rows of a task."""
+    """Return the distinct rows of a recoding task in packed form."""
     tuples = task.tuples
     packs, numbers = [], []
     for axes in _packs([len(h.domain) for h in task.hierarchies], min(_WIDE, tuples.rows)):
@@ -145,7 +151,7 @@ def packed_rows(task: Task) -> PackedRows:
 
 
 def evaluate(rows: PackedRows, node: Node) -> NodeEvaluation:
-    """Compute the equivalence classes of the rows at a node, and their sensitive contents."""
+    """Compute the equivalence classes of the rows at a node, and their sensitive values."""
     classes = alike = _kinds(*_key(rows, node), rows.weights)
     contents = []
     for column, codes in zip(rows.columns, rows.secrets, strict=True):
@@ -157,7 +163,10 @@ def evaluate(rows: PackedRows, node: Node) -> NodeEvaluation:
 
 
 def _packs(domains: Sequence[int], most: int) -> list[tuple[int, ...]]:
-    """Group adjacent columns into packs of at most `most` distinct integers, or of one column."""
+    """Group neighbouring columns into packs, and return the column indices of each pack.
+
+    A pack has one column, or at most `most` distinct integers.
+    """
     packs: list[tuple[int, ...]] = []
     size = 0
     for axis, values in enumerate(domains):
@@ -169,7 +178,7 @@ def _packs(domains: Sequence[int], most: int) -> list[tuple[int, ...]]:
 
 
 def _key(rows: PackedRows, node: Node) -> tuple[Codes, int]:
-    """Return a key for the class of each row, and an upper bound of the keys."""
+    """Return a key for the equivalence class of each row at a node, and a bound above all keys."""
     grouped = [pack.groups(node) for pack in rows.packs]
     span = prod(count for _, count in grouped)
     if span > _LARGEST:
@@ -184,7 +193,7 @@ def _key(rows: PackedRows, node: Node) -> tuple[Codes, int]:
 
 
 def _refined(kinds: Kinds, column: Column, codes: Codes, weights: Codes) -> Kinds:
-    """Split each group by the values of a sensitive column."""
+    """Split each group of rows by the values of a sensitive column."""
     values = max(1, len(column.values))
     return _kinds(kinds.key * values + codes, kinds.span * values, weights)
 
@@ -199,7 +208,10 @@ def _contents(classes: Kinds, pairs: Kinds, column: Column) -> Contents:
 
 
 def _kinds(key: Codes, span: int, weights: Codes) -> Kinds:
-    """Group rows by a key; sort only if the keys span a large range."""
+    """Group rows by their integer keys, which are below `span`.
+
+    The keys are sorted only if they span a large range.
+    """
     if span > _ROOM * len(key) + 1024:
         names, small = np.unique(key, return_inverse=True)
         small, places = small.ravel(), np.arange(len(names))
@@ -219,7 +231,10 @@ _ROLLED = 12  # all rolled-up tables together have at most this many times the d
 
 @dataclass(frozen=True)
 class Judged:
-    """An evaluated node: whether it meets the criteria, and its loss."""
+    """The evaluation of one node: its loss, and whether it meets the privacy criteria.
+
+    A node is a level for each column.
+    """
 
     node: Node
     suppressed: int
@@ -230,7 +245,7 @@ class Judged:
 
 @dataclass
 class _Search:
-    """The mutable state of a search; this module has no other state."""
+    """The mutable state of one search for the best node; this module has no other state."""
 
     task: Task
     rows: PackedRows
@@ -247,7 +262,7 @@ class _Search:
 
 @dataclass(frozen=True)
 class Found:
-    """The best node, the size of the lattice, and the number of nodes evaluated."""
+    """The result of a search: the best node, the number of all nodes, and of evaluated nodes."""
 
     best: Judged
     nodes: int
@@ -255,9 +270,9 @@ class Found:
 
 
 def search(task: Task, suppress: float = 0.0) -> Found:
-    """Find the node of least loss that meets the criteria, suppressing at most `suppress`.
+    """Find the generalisation levels with the least loss that meet the privacy criteria.
 
-    `suppress` is a share of all rows, from 0 to 1.
+    `suppress` is the largest share of rows that may be suppressed, from 0 to 1.
     """
     nodes = int(np.prod([float(height) for height in task.heights]))
     if nodes > MAX_NODES:
@@ -277,7 +292,10 @@ def search(task: Task, suppress: float = 0.0) -> Found:
 
 
 def judge(task: Task, node: Node, limit: int, tuples: Tuples | None = None) -> Judged:
-    """Evaluate a node: suppress the classes that fail the criteria, then compute the loss."""
+    """Evaluate a node: suppress the classes that fail the criteria, then compute the loss.
+
+    A node is a level for each column. At most `limit` rows may be suppressed.
+    """
     rows = task.tuples if tuples is None else tuples
     ids, sizes = task.classes(rows, node)
 
@@ -294,7 +312,10 @@ def _judged(
     contents: Sequence[Contents],
     loss: Callable[[Bits], float],
 ) -> Judged:
-    """Evaluate the classes of a node; `loss` computes the loss for a choice of kept classes."""
+    """Evaluate a node from its equivalence classes, as `judge` does.
+
+    `loss` computes the loss for a choice of classes that are not suppressed.
+    """
     task, node, limit = at
     least = int(sizes[task.goal.surely_fails(sizes, contents)].sum())
     if least > limit:
@@ -307,12 +328,15 @@ def _judged(
 
 
 def every_node(task: Task) -> Iterator[Node]:
-    """Yield all nodes of the lattice."""
+    """Yield all nodes of the lattice: all combinations of one level for each column."""
     return product(*(range(height) for height in task.heights))
 
 
 def unreachable(task: Task, nearest: Judged | None) -> Refused:
-    """Build the refusal for unreachable criteria; it reports the nearest node found."""
+    """Build the refusal of criteria that no node meets; it reports the nearest node found.
+
+    A node is a generalisation level for each column.
+    """
     rest = task.people if nearest is None else nearest.suppressed
     share = rest / max(1, task.people)
     more = "Let more rows be suppressed, a" if rest < task.people else "A"
@@ -358,7 +382,10 @@ def _cheapest_open(state: _Search) -> Node | None:
 
 
 def _climb(state: _Search, node: Node) -> None:
-    """Bisect a chain of nodes from this one to the top; find the lowest that is not hopeless."""
+    """Search upwards from a node for the lowest one that may meet the criteria.
+
+    The code bisects a chain of nodes from this one to the top.
+    """
     chain = list(_chain(state, node))
     low, high = 0, len(chain) - 1
     while low <= high:
@@ -371,7 +398,7 @@ def _climb(state: _Search, node: Node) -> None:
 
 
 def _chain(state: _Search, node: Node) -> Iterator[Node]:
-    """Yield open nodes from this one upwards, each time by the cheapest step.
+    """Yield nodes to evaluate from this one upwards, each time by the cheapest step.
 
     The chain ends at a node whose lower bound is at least the best loss found.
     """
@@ -435,14 +462,17 @@ def _nearest(state: _Search) -> Judged | None:
 
 
 def _smallest_source(state: _Search, node: Node) -> PackedRows:
-    """Return the smallest stored table from which the node can be evaluated."""
+    """Return the smallest stored rolled-up rows from which the node can be evaluated."""
     fitting = (state.rolled_at <= np.array(node, np.int64)).all(axis=1)
     rows = [state.rolled[place] for place in np.flatnonzero(fitting)]
     return min(rows, key=lambda one: one.rows, default=state.rows)
 
 
 def _keep_rolled_up(state: _Search, node: Node, look: NodeEvaluation) -> None:
-    """Store the rolled-up rows of a node, if they are much fewer and the memory limit allows it."""
+    """Store the rolled-up rows of a node, to evaluate higher nodes faster.
+
+    They are stored only if they are much fewer and the memory limit allows it.
+    """
     rows, made = look.rows.rows, len(look.alike.sizes)
     room = _ROLLED * state.rows.rows - state.rolled_rows
     if rows <= _SMALL_TABLE or made > min(room, _SMALLER * rows):

@@ -25,7 +25,7 @@ Json = dict[str, Any]  # Any: any JSON value
 
 
 def rule_json(rule: Rule) -> Json:
-    """Convert a hierarchy rule to a JSON object."""
+    """Convert the hierarchy rule of one column to a JSON object."""
     match rule:
         case Intervals(widths, start):
             return {"kind": "intervals", "widths": list(widths), "start": start}
@@ -40,7 +40,7 @@ def rule_json(rule: Rule) -> Json:
 
 
 def rules_toml(rules: Mapping[str, Rule]) -> str:
-    """Write the rules of several columns as TOML, one section per column."""
+    """Return the hierarchy rules of several columns as TOML text, one section per column."""
     sections = []
     for name, rule in rules.items():
         shape = rule_json(rule)
@@ -54,12 +54,15 @@ def rules_toml(rules: Mapping[str, Rule]) -> str:
 
 
 def read_rules(shape: Mapping[str, object]) -> dict[str, Rule]:
-    """Read the rules of several columns from parsed TOML or JSON; refuse invalid ones."""
+    """Read the hierarchy rules of several columns from parsed TOML or JSON.
+
+    Invalid rules are refused.
+    """
     return {name: read_rule(name, rule) for name, rule in shape.items()}
 
 
 def read_rule(name: str, shape: object) -> Rule:
-    """Read the rule of one column; refuse an invalid one."""
+    """Read the hierarchy rule of one column from parsed TOML or JSON; refuse an invalid rule."""
     try:
         if isinstance(shape, Mapping):
             return _read(shape)

@@ -33,14 +33,17 @@ FAN: Final = 4  # in a proposed rule, about this many groups form one group of t
 
 @dataclass(frozen=True)
 class Intervals:
-    """Rule: generalise numbers to intervals of these widths, each a multiple of the previous."""
+    """A rule that generalises numbers to intervals of these widths, one width per level.
+
+    Each width is a multiple of the previous one.
+    """
 
     widths: tuple[float, ...]
     start: float = 0.0
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Return for each level the function that generalises a number."""
+        """Return for each level the function that maps a number to its interval."""
         return tuple(self._step(width) for width in self.widths)
 
     def _step(self, width: float) -> Step:
@@ -57,13 +60,16 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Prefixes:
-    """Rule: keep the first letters of a text, fewer at each level; the others become `*`."""
+    """A rule that keeps the first letters of a text, fewer at each level.
+
+    The other letters become `*`.
+    """
 
     keep: tuple[int, ...]
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Return for each level the function that generalises a text."""
+        """Return for each level the function that maps a text to its prefix."""
         return tuple(self._step(count) for count in self.keep)
 
     def _step(self, count: int) -> Step:
@@ -75,13 +81,16 @@ class Prefixes:
 
 @dataclass(frozen=True)
 class Dates:
-    """Rule: generalise dates (2026-11-22, or with a time) to months, quarters, years, decades."""
+    """A rule that generalises dates to months, quarters, years or decades.
+
+    Dates are texts like 2026-11-22, with or without a time.
+    """
 
     units: tuple[str, ...]
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Return for each level the function that generalises a date; other texts stay."""
+        """Return for each level the function that maps a date to its period; other texts stay."""
         return tuple(self._step(unit) for unit in self.units)
 
     def _step(self, unit: str) -> Step:
@@ -94,7 +103,7 @@ class Dates:
 
 @dataclass(frozen=True)
 class Taxonomy:
-    """Rule: explicit groups for each value, the narrowest first, as on one line of a CSV."""
+    """A rule that lists the groups of each value, the narrowest first, as on one line of a CSV."""
 
     groups: Mapping[str, tuple[str, ...]]
 
@@ -108,7 +117,10 @@ class Taxonomy:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Return for each level the function that generalises a value; it refuses unknown ones."""
+        """Return for each level the function that maps a value to its group.
+
+        A value that the taxonomy lacks is refused.
+        """
         height = max((len(path) for path in self.groups.values()), default=0)
         return tuple(self._step(level) for level in range(height))
 
@@ -131,14 +143,14 @@ EVERYTHING: Final = Taxonomy({})  # all or nothing: no level between the values 
 
 
 def built(column: Column, rule: Rule) -> Hierarchy:
-    """Build the hierarchy of a column's values by a rule, with `*` as the highest level."""
+    """Build the generalisation hierarchy of a column by a rule, with `*` as the highest level."""
     _check(column, rule)
     steps = () if rule == EVERYTHING else rule.steps
     return build(column, [*steps, lambda _value, _text: ANYTHING])
 
 
 def proposed(column: Column) -> Rule:
-    """Propose a rule for the values of a column: dates, intervals, prefixes, or only `*`.
+    """Propose a hierarchy rule for the values of a column: dates, intervals, prefixes, or only `*`.
 
     It is only a proposal. Check it with `Hierarchy.preview` and edit the rule before using it.
     """
@@ -160,23 +172,23 @@ def proposed(column: Column) -> Rule:
 
 
 def _proposed_prefixes(letters: int) -> Prefixes:
-    """Propose one prefix level for every letter but one, or at most 8 evenly spread levels."""
+    """Propose a rule with one prefix level for every letter but one, or with 8 levels at most."""
     steps = min(letters - 1, _PREFIXES)
     return Prefixes(tuple(letters * step // (steps + 1) for step in range(steps, 0, -1)))
 
 
 def _is_cut(value: Value) -> bool:
-    """Return whether a value is a bottom or top code such as `<18` or `>90`."""
+    """Return whether a value is a bottom code or a top code, such as `<18` or `>90`."""
     return isinstance(value, str) and value[:1] in {"<", ">"} and number_in(value[1:]) is not None
 
 
 def column_of_numbers(values: Sequence[Value]) -> bool:
-    """Return whether all values are numbers."""
+    """Return whether all these values of a column are numbers."""
     return all(is_number(value) for value in values)
 
 
 def _proposed_intervals(numbers: Sequence[Fraction]) -> Rule:
-    """Propose round interval widths that divide the domain into about 64, 16 and 4 parts.
+    """Propose round interval widths that divide the domain into about 64, 16 and 4 intervals.
 
     For integers a width of one is dropped, because such intervals hide nothing.
     """

@@ -35,7 +35,10 @@ _AT_ONCE: Final = 2_000_000  # distances in memory at a time
 
 @dataclass(frozen=True)
 class KeptRows:
-    """How much of one original column the synthetic table contains: unique values and extremes."""
+    """Which unusual values of one original column are also in the synthetic table.
+
+    These are its unique values, its smallest and its largest value.
+    """
 
     unique: int  # values that exactly one original row has
     unique_kept: int  # of those, how many the synthetic table contains
@@ -45,7 +48,7 @@ class KeptRows:
 
 @dataclass(frozen=True)
 class Leaks:
-    """Similarity of a synthetic table to its original; counts are of synthetic rows."""
+    """How similar a synthetic table is to its original; counts are of synthetic rows."""
 
     rows: int
     whole: int  # rows that equal an original row in all columns
@@ -63,7 +66,7 @@ class Leaks:
 
 
 def leaks(original: Table, look_alike: Table, held_back: Table | None = None) -> Leaks:
-    """Compare a synthetic table with its original and, optionally, with held-back rows.
+    """Measure how much of the original table a synthetic table contains.
 
     `held_back` are real rows of the same population that were not used for the synthetic table.
     They show which similarity comes from the population and is no leak about individuals.
@@ -101,7 +104,10 @@ def leaks(original: Table, look_alike: Table, held_back: Table | None = None) ->
 
 @dataclass(frozen=True)
 class _Column:
-    """One column of all tables with common codes; numeric values also have a scaled size."""
+    """One column of all compared tables, with common codes.
+
+    Numeric values also have a size, scaled to 0..1.
+    """
 
     codes: tuple[Codes, ...]
     sizes: Floats  # per code, scaled to 0..1 over the real tables; NaN for non-numbers
@@ -110,23 +116,23 @@ class _Column:
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of one table as common codes, and the columns that the codes belong to."""
+    """The rows of one compared table as common codes, and the columns of these codes."""
 
     codes: Codes  # rows x columns
     columns: tuple[_Column, ...]
 
     @staticmethod
     def of(columns: Sequence[_Column], table: int) -> _Rows:
-        """Return the rows of the table with this index."""
+        """Return the rows of the compared table with this index."""
         return _Rows(np.stack([one.codes[table] for one in columns], axis=1), tuple(columns))
 
     def at(self, rows: Codes) -> _Rows:
-        """Return the selected rows."""
+        """Return the selected rows of the table."""
         return _Rows(self.codes[rows], self.columns)
 
     @property
     def different(self) -> _Rows:
-        """Return the distinct rows."""
+        """Return the distinct rows of the table."""
         return _Rows(np.unique(self.codes, axis=0), self.columns)
 
 
@@ -154,7 +160,7 @@ def _together(columns: Sequence[Column]) -> _Column:
 
 
 def _read(value: Value) -> Value:
-    """Parse a text as a number or a missing value if it is one, regardless of its column."""
+    """Parse a text as a number or a missing value, whatever the other values of its column are."""
     if not isinstance(value, str):
         return value
     number = number_in(value)
@@ -202,7 +208,7 @@ def _tried(rows: _Rows, real: _Rows, others: Sequence[_Rows]) -> _Rows:
 
 
 def _closest(rows: _Rows, among: _Rows) -> Floats:
-    """Return the Gower distance (1971) from each row to its closest row in `among`.
+    """Return the Gower distance (1971) from each row to the closest of the rows in `among`.
 
     The distance of two numbers is their difference over the range; of other values it is 0 or 1.
     The distance of two rows is the mean over the columns.
@@ -256,7 +262,10 @@ def _median(distances: Floats) -> float:
 
 
 def _nearer(near: Floats, to_rest: Floats, parts: Sequence[Table]) -> float:
-    """Return the share of rows closer to the original; a tie counts with the chance share."""
+    """Return the share of rows that are closer to the original than to the held-back rows.
+
+    A tie counts with the share expected by chance.
+    """
     if not len(near):
         return 0.0
     is_tie = np.abs(near - to_rest) <= _TIE
@@ -264,5 +273,8 @@ def _nearer(near: Floats, to_rest: Floats, parts: Sequence[Table]) -> float:
 
 
 def _by_chance(parts: Sequence[Table]) -> float:
-    """Return the expected share for independent rows: the original's share of all real rows."""
+    """Return the expected share of rows closer to the original, if they are independent of it.
+
+    It is the original's share of all real rows.
+    """
     return parts[0].rows / max(1, parts[0].rows + parts[2].rows)

@@ -21,20 +21,23 @@ from sfumato.dp.anonymity.recoding_task import Task, Tuples
 
 @dataclass(frozen=True)
 class Cells:
-    """The class of each distinct row, and the generalisation level of each class per column."""
+    """The equivalence classes of a local recoding, with the level of each class per column.
+
+    `ids` has the class of each distinct row.
+    """
 
     ids: Codes
     levels: Codes  # classes x columns
 
     @property
     def count(self) -> int:
-        """Return the number of classes."""
+        """Return the number of equivalence classes."""
         return len(self.levels)
 
 
 @dataclass(frozen=True)
 class _Division:
-    """A candidate split of all classes by one column: the new group of each row, and the gain."""
+    """A possible split of all equivalence classes by one column, and what each class gains."""
 
     group: Codes  # the group of each row; no two classes share a group
     is_rest: Bits  # rows that stay at the old level
@@ -43,7 +46,10 @@ class _Division:
 
 
 def recode_locally(task: Task) -> Cells:
-    """Recode locally: return classes that all meet the criteria, with few generalised cells."""
+    """Recode locally: return equivalence classes that all meet the privacy criteria.
+
+    Each class has its own generalisation levels, as low as the search finds.
+    """
     if not task.people:
         return Cells(np.zeros(0, np.int64), np.zeros((0, len(task.hierarchies)), np.int64))
     whole = judge(task, task.top, 0)
@@ -58,7 +64,7 @@ def recode_locally(task: Task) -> Cells:
 
 
 def tightened(task: Task, cells: Cells) -> Cells:
-    """Lower each class to the lowest levels at which all its rows are still equal."""
+    """Lower the levels of each class to the lowest at which all its rows are still equal."""
     return Cells(cells.ids, _lowest_levels(task, task.tuples, cells.ids, cells.count))
 
 
@@ -77,7 +83,7 @@ def _lowest_levels(task: Task, tuples: Tuples, ids: Codes, count: int) -> Codes:
 
 
 def losses(task: Task, cells: Cells) -> Floats:
-    """Return the loss of each distinct row: the mean certainty penalty over the columns."""
+    """Return the information loss of each distinct row: the mean certainty penalty of its cells."""
     found = np.zeros(task.tuples.rows)
     for axis, hierarchy in enumerate(task.hierarchies):
         table = np.stack(hierarchy.losses)
@@ -86,7 +92,7 @@ def losses(task: Task, cells: Cells) -> Floats:
 
 
 def loss_of(task: Task, cells: Cells) -> float:
-    """Return the mean loss of all rows."""
+    """Return the mean information loss of all rows of a local recoding."""
     return float(losses(task, cells) @ task.tuples.weights) / max(1, task.people)
 
 
@@ -100,7 +106,10 @@ def _totals(task: Task) -> list[Codes]:
 def _divided(
     task: Task, cells: Cells, open_rows: Codes, totals: list[Codes]
 ) -> tuple[Cells, Codes]:
-    """Split every open class once; return all classes, and the rows of the still open ones."""
+    """Split every open class once (a class that can still be split).
+
+    Return all classes, and the rows of the classes that are still open.
+    """
     tuples = task.tuples.at(open_rows, task.tuples.weights[open_rows])
     classes, ids = np.unique(cells.ids[open_rows], return_inverse=True)
     levels = _lowest_levels(task, tuples, ids, len(classes))
@@ -146,10 +155,10 @@ def _division(
 def _with_rest(
     task: Task, tuples: Tuples, at: tuple[Codes, Codes, Codes, Bits], totals: list[Codes]
 ) -> tuple[Codes, Bits, Bits]:
-    """Return the group of each row, a mask of rows in the rest, and a mask of unsplittable classes.
+    """Merge groups that fail the criteria into the rest of their class.
 
-    Groups that fail the criteria are merged into the rest of their class. If the rest fails too,
-    the smallest group that meets the criteria joins it.
+    If the rest fails too, the smallest group that meets the criteria joins it. Return the group of
+    each row, a mask of rows in the rest, and a mask of classes that cannot be split.
     """
     ids, child, parent, wrong = at
     count = int(ids.max()) + 1
@@ -174,7 +183,7 @@ def _with_rest(
 
 
 def _smallest_of(parent: Codes, sizes: Codes, allowed: Bits, count: int) -> Codes:
-    """Return the smallest allowed group of each class, or -1."""
+    """Return for each class the smallest group in the mask `allowed`, or -1."""
     places = np.flatnonzero(allowed)
     order = places[np.lexsort((sizes[places], parent[places]))]
     found = np.full(count, -1, np.int64)
@@ -183,7 +192,10 @@ def _smallest_of(parent: Codes, sizes: Codes, allowed: Bits, count: int) -> Code
 
 
 def _fails(task: Task, tuples: Tuples, ids: Codes, count: int, totals: list[Codes]) -> Bits:
-    """Return which groups fail the criteria, compared with the whole table; empty ones do not."""
+    """Return which groups of rows fail the privacy criteria; empty groups do not.
+
+    The criteria compare a group with the whole table.
+    """
     sizes = counted(ids, count, tuples.weights)
     wrong = sizes < task.goal.k
     if task.goal.needs_sensitive:
@@ -207,7 +219,7 @@ def _applied(
     at: tuple[Codes, Codes, Bits],
     divided: tuple[Codes, list[_Division]],
 ) -> tuple[Cells, Codes]:
-    """Apply the best split of each class; return the classes, and the rows still open."""
+    """Apply the best split to each class; return all classes, and the rows that are still open."""
     ids, chosen, goes_on = at
     before, made = divided
     moves = goes_on[ids]

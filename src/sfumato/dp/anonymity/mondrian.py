@@ -23,7 +23,7 @@ _NAMED: Final = 8  # most values that a cell lists; a longer range shows its fir
 
 @dataclass(frozen=True)
 class Halves:
-    """The result of Mondrian: the class of each distinct row, and the range of each class.
+    """The result of Mondrian recoding: the class of each distinct row, and each class's ranges.
 
     A range is the smallest and the largest index in the domain, for each class and column.
     """
@@ -35,7 +35,10 @@ class Halves:
 
     @property
     def loss(self) -> float:
-        """Return the mean relative width of all cells: width of the range over the whole domain."""
+        """Return the information loss: the mean relative width of the range in all cells.
+
+        It is the width of the range over that of the whole domain.
+        """
         weights, wide = self.task.tuples.weights, np.zeros(self.task.tuples.rows)
         for axis, hierarchy in enumerate(self.task.hierarchies):
             wide += _width(hierarchy, self.low[:, axis], self.high[:, axis])[self.ids]
@@ -43,11 +46,14 @@ class Halves:
         return float(wide @ weights) / columns / max(1, self.task.people)
 
     def ranges_of(self, axis: int) -> Codes:
-        """Return the code of each row's range in a column; `labels` gives the text of a code."""
+        """Return for each distinct row the code of its class's range in a column.
+
+        `labels` gives the text of a code.
+        """
         return np.unique(self._pairs(axis), axis=0, return_inverse=True)[1].ravel()[self.ids]
 
     def labels(self, axis: int) -> list[tuple[Value, str]]:
-        """Return the value and the text of each range code of a column."""
+        """Return the value and the label of each range code of a column."""
         hierarchy = self.task.hierarchies[axis]
         pairs = np.unique(self._pairs(axis), axis=0).tolist()
         return [_label(hierarchy, low, high) for low, high in pairs]
@@ -57,7 +63,7 @@ class Halves:
 
 
 def divide(task: Task) -> Halves:
-    """Split the rows into classes that meet the criteria, until no further split would."""
+    """Split the rows by Mondrian into classes that meet the criteria, until no more split does."""
     rows = task.tuples.rows
     if not rows:
         nothing = np.zeros((0, len(task.hierarchies)), np.int64)
@@ -98,7 +104,10 @@ def _halved(task: Task, ids: Codes, open_classes: Bits) -> tuple[Codes, Bits]:
 
 
 def _upper_half(task: Task, ids: Codes, axis_of: Codes, tried: Bits) -> Bits:
-    """Return which rows are in the upper half of their class, in the column of the class."""
+    """Return which rows are in the upper half of their class.
+
+    A class is cut at the median of the column that is chosen for it.
+    """
     places = np.stack(task.tuples.places)[axis_of[ids], np.arange(len(ids))]
     order = np.lexsort((places, ids))
     weights = task.tuples.weights[order]

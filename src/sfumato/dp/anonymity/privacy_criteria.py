@@ -33,7 +33,10 @@ _MOST: tuple[tuple[str, Callable[[Contents], Floats]], ...] = (
 
 @dataclass(frozen=True)
 class Goal:
-    """The required k, and limits for every sensitive column; None means no limit."""
+    """The privacy criteria that a recoded table must meet: k, and limits for sensitive columns.
+
+    None means no limit. A limit holds for every sensitive column.
+    """
 
     k: int = 1
     l: int | None = None  # noqa: E741  # distinct values in every class
@@ -56,7 +59,7 @@ class Goal:
 
     @property
     def needs_sensitive(self) -> bool:
-        """Return whether there is any criterion besides k; these need sensitive columns."""
+        """Return whether there is any criterion besides k, so that sensitive columns are needed."""
         return any(getattr(self, f.name) is not None for f in fields(self) if f.name != "k")
 
     @property
@@ -70,7 +73,10 @@ class Goal:
 
     @property
     def is_about_k_and_l(self) -> bool:
-        """Return whether only k and l are limited, which merging classes never violates."""
+        """Return whether k and l are the only criteria.
+
+        Merging classes never violates these two.
+        """
         return replace(self, k=1, l=None) == Goal()
 
     @property
@@ -85,16 +91,20 @@ class Goal:
         return ", ".join(words)
 
     def fails(self, sizes: Codes, contents: Sequence[Contents]) -> Bits:
-        """Return which classes fail the criteria; `contents` has one item per sensitive column."""
+        """Return which equivalence classes fail the criteria.
+
+        `contents` has the sensitive values of the classes, one item per sensitive column.
+        """
         wrong: Bits = sizes < self.k
         for one in contents:
             wrong |= self._fails_in(one)
         return wrong
 
     def surely_fails(self, sizes: Codes, contents: Sequence[Contents]) -> Bits:
-        """Return which classes fail k or l.
+        """Return which equivalence classes fail k or l.
 
-        Merging classes never makes a class fail them, so they allow pruning (predictive tagging).
+        Merging classes never makes a class fail these two, so they allow pruning (predictive
+        tagging).
         """
         wrong: Bits = sizes < self.k
         if self.l is not None:

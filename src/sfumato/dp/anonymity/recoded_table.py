@@ -21,7 +21,10 @@ GUARANTEE = "k-anonymous (not DP)"
 
 @dataclass(frozen=True)
 class Recoded:
-    """The result of a recoding: generalised cells and suppressed rows; no row is added."""
+    """A recoded table, with generalised cells and without the suppressed rows.
+
+    No row is added.
+    """
 
     table: Table  # with every column, the quasi-identifiers generalised
     kept: Codes  # indices of its rows in the original table, in order
@@ -44,7 +47,10 @@ class RecodingSettings:
 
 
 def recode_globally(table: Table, way: RecodingSettings, suppress: float = 0.0) -> Recoded:
-    """Recode globally: generalise whole columns, with the smallest possible loss."""
+    """Recode a table globally: generalise whole columns, with the smallest possible loss.
+
+    `suppress` is the largest share of rows that may be suppressed.
+    """
     task = task_of(table, way.hierarchies, way.sensitive, way.goal)
     found = search(task, suppress)
     ids, sizes = task.classes(task.tuples, found.best.node)
@@ -58,7 +64,7 @@ def recode_globally(table: Table, way: RecodingSettings, suppress: float = 0.0) 
 
 
 def recode_by_class(table: Table, way: RecodingSettings) -> Recoded:
-    """Recode locally: generalise each class separately, as little as the search finds."""
+    """Recode a table locally: generalise each class separately, as little as the search finds."""
     task = task_of(table, way.hierarchies, way.sensitive, way.goal)
     cells = recode_locally(task)
     rows = np.arange(table.rows)
@@ -68,7 +74,7 @@ def recode_by_class(table: Table, way: RecodingSettings) -> Recoded:
 
 
 def recode_mondrian(table: Table, way: RecodingSettings) -> Recoded:
-    """Recode by Mondrian: split classes at medians; cells become ranges of ordered values."""
+    """Recode a table by Mondrian: split classes at medians, and show ranges of values."""
     task = task_of(table, way.hierarchies, way.sensitive, way.goal)
     halves = divide(task)
     columns = dict(table.columns)
@@ -81,14 +87,17 @@ def recode_mondrian(table: Table, way: RecodingSettings) -> Recoded:
 
 
 def class_sizes(table: Table, quasi: Sequence[str]) -> Codes:
-    """Return the number of rows in each equivalence class of the table."""
+    """Return the number of rows in each equivalence class by the quasi-identifiers."""
     if not table.rows:
         return np.zeros(0, np.int64)
     return classes_of(table.of(quasi), table.rows, table.weights).sizes
 
 
 def _generalised(table: Table, task: Task, cells: Cells, rows: Codes) -> Table:
-    """Return the kept rows; each generalised cell gets the label of its class's level."""
+    """Return the table of the rows that are not suppressed, with generalised cells.
+
+    Each cell gets the label of its value at the level of its class.
+    """
     columns = {name: column.at(rows) for name, column in table.columns.items()}
     of_row = task.of_row[rows]
     for axis, hierarchy in enumerate(task.hierarchies):

@@ -21,7 +21,7 @@ _ROOM = 16  # keys are sorted if their range exceeds this many times the rows
 
 @dataclass(frozen=True)
 class Tuples:
-    """The distinct rows, by quasi-identifiers and sensitive columns, with their weights."""
+    """The distinct rows of a table, by quasi-identifiers and sensitive columns, with weights."""
 
     places: tuple[Codes, ...]  # per quasi-identifier, the index in its hierarchy's domain
     sensitive: tuple[Column, ...]
@@ -33,7 +33,7 @@ class Tuples:
         return len(self.weights)
 
     def at(self, rows: Codes, weights: Codes) -> Tuples:
-        """Return the selected rows with new weights."""
+        """Return the selected distinct rows, with new weights."""
         places = tuple(codes[rows] for codes in self.places)
         return Tuples(places, tuple(column.at(rows) for column in self.sensitive), weights)
 
@@ -49,34 +49,43 @@ class Task:
 
     @property
     def people(self) -> int:
-        """Return the number of rows of the table, weights included."""
+        """Return the number of rows of the original table, weights included."""
         return int(self.tuples.weights.sum())
 
     @property
     def heights(self) -> Node:
-        """Return the number of levels of each hierarchy."""
+        """Return the number of levels of each column's hierarchy."""
         return tuple(hierarchy.height for hierarchy in self.hierarchies)
 
     @property
     def top(self) -> Node:
-        """Return the node with the highest level of every hierarchy."""
+        """Return the most general node: the highest level of every hierarchy."""
         return tuple(height - 1 for height in self.heights)
 
     def contents(self, tuples: Tuples, ids: Codes, sizes: Codes) -> list[Contents]:
-        """Return the sensitive contents of the classes; empty if k is the only criterion."""
+        """Return the counts of sensitive values in the classes.
+
+        The list is empty if k is the only criterion.
+        """
         if not self.goal.needs_sensitive:
             return []
         return [contents_of(ids, sizes, one, tuples.weights) for one in tuples.sensitive]
 
     def loss_of(self, tuples: Tuples, node: Node) -> Floats:
-        """Return the loss of each row at a node: the mean certainty penalty over the columns."""
+        """Return the information loss of each row at a node: the mean certainty penalty.
+
+        The mean is over the columns. A node is a level for each column.
+        """
         pairs = zip(self.hierarchies, node, tuples.places, strict=True)
         return sum((h.losses[level][codes] for h, level, codes in pairs), np.zeros(tuples.rows)) / (
             len(node) or 1
         )
 
     def classes(self, tuples: Tuples, node: Node) -> tuple[Codes, Codes]:
-        """Return the class of each row at a node, and the class sizes; no class is empty."""
+        """Return the class number of each row at a node, and the class sizes; no class is empty.
+
+        A node is a level for each column.
+        """
         columns = []
         for hierarchy, level, codes in zip(self.hierarchies, node, tuples.places, strict=True):
             step = hierarchy.levels[level]
@@ -89,7 +98,10 @@ class Task:
 def task_of(
     table: Table, hierarchies: Mapping[str, Hierarchy], sensitive: Sequence[str], goal: Goal
 ) -> Task:
-    """Build the task of recoding the columns with hierarchies, so that the table meets `goal`."""
+    """Build the recoding task of a table, which must come to meet the privacy criteria `goal`.
+
+    The columns with hierarchies are recoded.
+    """
     if goal.needs_sensitive and not sensitive:
         raise Refused(
             "bad-request",
@@ -111,9 +123,10 @@ def task_of(
 
 
 def grouped_by(key: Codes, span: int, weights: Codes) -> tuple[Codes, Codes]:
-    """Renumber keys below `span` without gaps; return the numbers and group sizes.
+    """Number the groups of rows with equal keys without gaps.
 
-    Keys are sorted only if they span a large range.
+    Return the number of each row's group, and the group sizes. Keys are sorted only if they span a
+    large range.
     """
     if span > _ROOM * len(key) + 1024:
         found = classes_of_keys(key, weights)

@@ -17,7 +17,7 @@ _PANELS: Final = 4  # integration panels per unit of x
 
 @dataclass(frozen=True)
 class Risk:
-    """Probability of re-identification, summarised over the rows of a table."""
+    """The probability of re-identification for one kind of attacker, over the rows of a table."""
 
     highest: float  # for the rows in the smallest class
     mean: float
@@ -26,7 +26,10 @@ class Risk:
 
 @dataclass(frozen=True)
 class Risks:
-    """Risk for three attackers, named as in guidance on health data (Dankar and El Emam 2010)."""
+    """The re-identification risk for three kinds of attackers.
+
+    They are named as in guidance on health data (Dankar and El Emam 2010).
+    """
 
     prosecutor: Risk  # targets one person who is known to be in the table
     journalist: Risk | None  # targets anybody, not known to be in it; None without a population
@@ -63,11 +66,12 @@ def risks_of(sizes: Codes, fraction: float | None = None, threshold: float = HIG
 
 
 def expected_chances(sizes: Codes, fraction: float) -> Floats:
-    """Return the expected 1/F for each class, F being its population size (Benedetti 1998).
+    """Return for each class the expected probability to pick the right person of the population.
 
-    Each of the F people is in the table with probability p = `fraction`. Given that f of them are
-    in it, F is f plus a negative binomial number. The mean of 1/F is p times the integral of
-    y**(f - 1) / (p + (1 - p) y) from 0 to 1. For f = 1 that is p ln(1/p) / (1 - p).
+    It is the expected 1/F, with F the size of the class in the population (Benedetti 1998). Each of
+    the F people is in the table with probability p = `fraction`. Given that f of them are in it, F
+    is f plus a negative binomial number. The mean of 1/F is p times the integral of y**(f - 1) / (p
+    + (1 - p) y) from 0 to 1. For f = 1 that is p ln(1/p) / (1 - p).
     """
     different, of_class = np.unique(sizes, return_inverse=True)
     found = np.array([_mean_inverse(int(f), fraction) for f in different])
@@ -76,11 +80,11 @@ def expected_chances(sizes: Codes, fraction: float) -> Floats:
 
 
 def population_uniques(sizes: Codes, fraction: float) -> float | None:
-    """Estimate the share of the population that is unique in it, by Pitman's model (Hoshino 2001).
+    """Estimate the share of people who are unique in the population, by Pitman's model.
 
-    The two parameters come from the method of moments: the number of classes, of classes of one,
-    and of classes of two. The result is None for a table without classes of two, or outside the
-    model.
+    The two parameters come from the method of moments (Hoshino 2001): the number of classes, of
+    classes of one, and of classes of two. The result is None for a table without classes of two, or
+    outside the model.
     """
     people, classes = float(sizes.sum()), float(len(sizes))
     ones, twos = float((sizes == 1).sum()), float((sizes == 2).sum())
@@ -104,7 +108,10 @@ def population_uniques(sizes: Codes, fraction: float) -> float | None:
 
 
 def _mean_inverse(f: int, p: float) -> float:
-    """Compute E[1/F] by Gauss-Legendre quadrature on short panels, with y = exp(-x / f)."""
+    """Return the expected 1/F of a class with f people in the table, at sampling fraction p.
+
+    The code uses Gauss-Legendre quadrature on short panels, with y = exp(-x / f).
+    """
     if p >= 1 - 1e-12:
         return 1.0 / f
     nodes, weights = np.polynomial.legendre.leggauss(8)

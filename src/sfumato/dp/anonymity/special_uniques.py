@@ -23,7 +23,10 @@ MAX_SUBSETS = 20_000
 
 @dataclass(frozen=True)
 class SpecialUniques:
-    """For every row: its SUDA score, and the size of its smallest minimal set (0: not unique)."""
+    """The SUDA scores of all rows, and the size of each row's smallest minimal set of columns.
+
+    The size is 0 if a row is not unique.
+    """
 
     scores: Floats  # from 0 to 1; 1 if the row is unique in every single column
     fewest: Codes
@@ -66,7 +69,10 @@ def special_uniques(table: Table, columns: Sequence[str], max_columns: int = 3) 
 
 
 def _weight(columns: int, size: int, max_columns: int) -> int:
-    """Return the score of a minimal set: the ordered ways to extend it to `max_columns`."""
+    """Return the SUDA score of one minimal set of columns of this size.
+
+    It is the number of ordered ways to extend the set to `max_columns` columns.
+    """
     return prod(columns - i for i in range(size, max_columns))
 
 

@@ -17,7 +17,7 @@ _ANSWERS = 50  # most classes of the classifier
 
 @dataclass(frozen=True)
 class Utility:
-    """Utility measures of a recoding; smaller is better for all but `classes`."""
+    """Utility measures of a recoded table; smaller is better for all but `classes`."""
 
     loss: float  # normalised certainty penalty, from 0 to 1
     discernibility: int  # sum over rows of the class size; a suppressed row counts all rows
@@ -29,7 +29,7 @@ class Utility:
 
 @dataclass(frozen=True)
 class Learnt:
-    """Accuracy of a classifier before and after recoding, and of always guessing the mode."""
+    """The accuracy of a classifier before and after recoding, and of guessing the mode."""
 
     before: float
     after: float
@@ -37,7 +37,10 @@ class Learnt:
 
 
 def utility_of(before: Table, after: Recoded, quasi: Sequence[str]) -> Utility:
-    """Compute the utility measures of a recoding."""
+    """Compute how much utility a recoded table has left.
+
+    `quasi` names the quasi-identifiers.
+    """
     sizes = class_sizes(after.table, quasi)
     rows, left = before.people, int(sizes.sum())
     k = int(sizes.min()) if len(sizes) else 0
@@ -75,7 +78,7 @@ def learnt(before: Table, after: Recoded, quasi: Sequence[str], answer: str) -> 
 
 
 def _answers(column: Column, weight: Codes) -> tuple[Codes, int]:
-    """Return the class label of each row for the classifier, and the number of labels."""
+    """Return the label (class to predict) of each row, and the number of labels."""
     count = len(column.values)
     if count <= _ANSWERS:
         return column.codes, max(1, count)
@@ -98,7 +101,7 @@ def _right(table: Table, quasi: Sequence[str], truth: tuple[Codes, int], fold: C
 
 
 def _guessed(table: Table, quasi: Sequence[str], truth: tuple[Codes, int], test: Bits) -> Codes:
-    """Predict the most probable answer of each test row; loop over answers to save memory."""
+    """Return the most probable answer of each test row, by naive Bayes on the other rows."""
     answers, count = truth
     weight, train = table.weight, np.flatnonzero(~test)
     train = train[np.argsort(answers[train], kind="stable")]

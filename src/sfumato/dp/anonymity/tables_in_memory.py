@@ -56,7 +56,10 @@ def columns_of(data: Tabular) -> dict[str, list[Value]]:
 
 
 def rows_of(data: Tabular) -> list[dict[str, Value]]:
-    """Return the rows as dicts of column name to value; see `columns_of`."""
+    """Return the rows of an in-memory table as dicts of column name to value.
+
+    `columns_of` says what a table may be.
+    """
     columns = columns_of(data)
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 

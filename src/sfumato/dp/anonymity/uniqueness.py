@@ -25,7 +25,7 @@ MAX_SUBSETS: Final = 4095  # 2**12 - 1: the subsets of 12 columns
 
 @dataclass(frozen=True)
 class Uniqueness:
-    """The number of rows that are unique in a subset of columns."""
+    """How many rows of a table are unique in one subset of the columns."""
 
     columns: tuple[str, ...]
     rows: int
@@ -34,18 +34,18 @@ class Uniqueness:
 
     @property
     def share(self) -> float:
-        """Return the share of the rows that are unique."""
+        """Return the share of the rows that are unique in these columns."""
         return self.unique / self.rows if self.rows else 0.0
 
     @property
     def finding(self) -> str:
-        """Return the result as a sentence."""
+        """Return the result as an English sentence for a report."""
         return f"{self.share:.0%} of {self.rows:,} are unique by {' + '.join(self.columns)}."
 
 
 @dataclass(frozen=True)
 class _Chosen:
-    """Search state for a subset of columns: the number of unique rows, and the rows still shared.
+    """The search state for a subset of columns: unique rows so far, and rows still shared.
 
     `codes` numbers the equivalence classes of the shared rows.
     """
@@ -89,7 +89,7 @@ def best_of_each_size(ranked: Sequence[Uniqueness]) -> tuple[Uniqueness, ...]:
 def _grown(
     chosen: _Chosen, columns: Sequence[tuple[str, Codes]], most: int, weight: Codes
 ) -> Iterator[_Chosen]:
-    """Yield every extension of a subset by one to `most` of these columns."""
+    """Yield every extension of a subset of columns by one to `most` of these columns."""
     if most == 0:
         return
     for place, (name, codes) in enumerate(columns):

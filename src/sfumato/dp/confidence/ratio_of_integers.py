@@ -27,7 +27,10 @@ _FEW_CELLS: Final = 64
 
 @dataclass(frozen=True)
 class Spread:
-    """Widths of the independent noises of numerator and denominator: Laplace scales or sigmas."""
+    """The noise widths of a ratio's numerator and denominator: Laplace scales or Gaussian sigmas.
+
+    The two noises are independent.
+    """
 
     kind: Literal["laplace", "gaussian"]
     top: float
@@ -35,7 +38,7 @@ class Spread:
     miss: float = MISS
 
     def noise_bound(self, scale: float, miss: float) -> float:
-        """Return a distance that noise of this scale exceeds with probability at most `miss`."""
+        """Return a bound that noise of this scale exceeds with probability at most `miss`."""
         if self.kind == "laplace":
             return scale * math.log(1 / miss) + 1
         return scale * math.sqrt(2 * math.log(2 / miss)) + 1
@@ -44,7 +47,7 @@ class Spread:
 def ratio_interval(
     top: Floats, bottom: Floats, spread: Spread, *, lower: float, upper: float
 ) -> tuple[Floats, Floats]:
-    """Return the confidence interval of the ratio in each cell, limited to the public range.
+    """Return the confidence interval of the ratio in each group, limited to the public range.
 
     The confidence is 95 % unless `spread.miss` is smaller. If the denominator may be zero, the
     interval is the whole range.
@@ -62,7 +65,7 @@ def ratio_interval(
 
 
 def _edges(top: Floats, bottom: Floats, spread: Spread, centre: Floats, width: Floats) -> Floats:
-    """Search for both ends of the plausible ratios, from the centre outwards."""
+    """Return both ends of the plausible ratios, found by a search from the centre outwards."""
     outside = centre + width
     inside = np.broadcast_to(centre, outside.shape)
     pieces, times = _FEW_STEPS if centre.size <= _FEW_CELLS else _MANY_STEPS
@@ -91,7 +94,7 @@ def _normal(miss: float) -> float:
 
 
 def _laplace_tail(distance: Floats, first: float, second: Floats) -> Floats:
-    """Return P(|X + Y| > distance) for independent Laplace X and Y of these scales."""
+    """Return P(|X + Y| > distance) for independent Laplace noises X and Y of these scales."""
     near = np.abs(second - first) < 1e-6 * first
     second = np.where(near, first * (1 + 2e-6), np.maximum(second, first * 1e-9))
     top = first**2 * np.exp(-distance / first) - second**2 * np.exp(-distance / second)

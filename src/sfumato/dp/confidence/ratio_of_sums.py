@@ -35,7 +35,7 @@ _HALVINGS: Final = 34  # bisection steps: to 1e-10 of the last width, rounded ou
 
 @dataclass(frozen=True)
 class Quotient:
-    """A ratio of two weighted sums of the same noisy numbers."""
+    """A ratio of two weighted sums of the same noisy numbers, with the noise of each number."""
 
     top: tuple[float, ...]  # one weight for each number
     bottom: tuple[float, ...]
@@ -43,12 +43,15 @@ class Quotient:
     miss: Fraction
 
     def weights(self, theta: Floats) -> list[Floats]:
-        """Return the absolute weight of each number in T - theta*B."""
+        """Return the absolute weight of each noisy number in T - theta*B.
+
+        T is the numerator of the ratio, B the denominator, and theta a possible ratio.
+        """
         pairs = zip(self.top, self.bottom, strict=True)
         return [np.asarray(np.abs(t - theta * b)) for t, b in pairs]
 
     def margin(self, weights: tuple[float, ...], miss: Fraction) -> float:
-        """Return the error that a weighted sum exceeds with probability at most `miss`.
+        """Return the error that a weighted sum of the numbers exceeds with probability <= `miss`.
 
         The result includes one unit for each number, because the noise is discrete.
         """
@@ -57,7 +60,7 @@ class Quotient:
 
 @dataclass(frozen=True)
 class Plausible:
-    """The plausible ratios in each cell: between two ends, or on two rays away from zero.
+    """The plausible ratios in each group: between two ends, or on two rays away from zero.
 
     If the denominator is surely not zero, the plausible ratios are those from `low` to `high`.
     Otherwise all ratios up to `below`, and all from `above` on, are plausible.
@@ -82,13 +85,13 @@ class Plausible:
 
 
 def is_known(bottom: Floats, of: Quotient) -> NDArray[np.bool_]:
-    """Return a mask of the cells whose denominator is surely not zero: noise cannot explain it."""
+    """Return a mask of the groups whose denominator is surely not zero: noise cannot explain it."""
     weights = [np.full(bottom.shape, abs(weight)) for weight in of.bottom]
     return ~is_within(np.abs(bottom), weights, of.noises, of.miss)
 
 
 def plausible(top: Floats, bottom: Floats, of: Quotient) -> Plausible:
-    """Return the plausible ratios in each cell at confidence 1 - of.miss (Fieller's method)."""
+    """Return the plausible ratios in each group at confidence 1 - of.miss (Fieller's method)."""
     known, sign = is_known(bottom, of), np.where(bottom < 0, -1.0, 1.0)
     far_top, far_bottom = (of.margin(w, of.miss / 2) for w in (of.top, of.bottom))
     divisor = np.where(known, np.abs(bottom), far_bottom + 1)
@@ -107,9 +110,10 @@ def plausible(top: Floats, bottom: Floats, of: Quotient) -> Plausible:
 
 
 def _rays(top: Floats, bottom: Floats, far_top: float, far_bottom: float) -> tuple[Floats, Floats]:
-    """Return the ends of the two rays: the largest negative and smallest positive plausible ratio.
+    """Return the largest negative and the smallest positive plausible ratio of each group.
 
-    Every plausible theta satisfies |T - theta*B| <= far_top + |theta| far_bottom.
+    They are the ends of two rays. Every plausible theta satisfies |T - theta*B| <= far_top +
+    |theta| far_bottom.
     """
     excess = np.maximum(np.abs(top) - far_top, 0.0)
     along = np.where(top < 0, -bottom, bottom)  # of quotients above zero
@@ -146,9 +150,9 @@ def edge(is_plausible: Callable[[Floats], Mask], centre: Floats, width: Floats) 
 def is_within(
     distance: Floats, weights: Sequence[Floats], noises: Sequence[Noise], miss: Fraction
 ) -> Mask:
-    """Return whether noise with these weights exceeds the distance with probability >= miss.
+    """Return whether the distance is inside the interval of noise with these weights.
 
-    If it does, the distance is within the interval of the noise.
+    It is inside if the noise exceeds the distance with probability `miss` or more.
     """
     distance = np.maximum(distance - np.sum(weights, axis=0), 0.0)
     scales = [w * noise.width() for w, noise in zip(weights, noises, strict=True)]
@@ -159,7 +163,7 @@ def is_within(
 
 
 def laplace_tail(distance: Floats, scales: Sequence[Floats]) -> Floats:
-    """Return P(|X1 + ... + Xn| > distance), or slightly more, for independent Laplace noise."""
+    """Return P(|X1 + ... + Xn| > distance) for independent Laplace noises, or slightly more."""
     count = len(scales)
     largest = np.maximum(np.max(scales, axis=0), np.finfo(float).tiny)
     apart = _separated(
@@ -174,7 +178,7 @@ def laplace_tail(distance: Floats, scales: Sequence[Floats]) -> Floats:
 
 
 def _sorted(scales: Sequence[Floats]) -> Sequence[Floats]:
-    """Sort the scales of each cell in rising order, with a fast path for two scales."""
+    """Sort the noise scales of each group in rising order, with a fast path for two scales."""
     if len(scales) == 2:
         return np.minimum(*scales), np.maximum(*scales)
     return list(np.sort(np.array(scales), axis=0))

@@ -1,4 +1,4 @@
-"""Simultaneous confidence intervals: a Noise with stricter confidence (Bonferroni)."""
+"""Simultaneous confidence intervals by Bonferroni: noise whose intervals are wider."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class SimultaneousNoise(Noise):
-    """A noise for simultaneous intervals: each interval misses with 1/`times` of the probability.
+    """The noise of one of `times` intervals that must all hold together (Bonferroni).
 
-    It is a subclass of Noise, so that every aggregate treats it like the noise that it wraps.
-    Nothing ever samples it.
+    Each interval misses with 1/`times` of the probability. It is a subclass of Noise, so that every
+    aggregate treats it like the noise that it wraps. It cannot be sampled.
     """
 
     noise: Noise | None = None
     times: int = 1
 
     def miss(self) -> Fraction:
-        """Return the probability that one of its intervals misses the exact value."""
+        """Return the probability that one of the simultaneous intervals misses the exact value."""
         return (1 - CONFIDENCE) / self.times
 
     def std(self) -> float:
-        """Return the standard deviation of the noise, in steps."""
+        """Return the standard deviation of the wrapped noise, in grid steps."""
         return self._noise().std()
 
     def margin(self) -> float:
-        """Return a t with |noise| <= t at the stricter confidence, in steps."""
+        """Return a half-width so that all intervals hold together at 95 %, in grid steps."""
         return self.within(CONFIDENCE)
 
     def within(self, confidence: Fraction) -> float:
@@ -39,11 +39,11 @@ class SimultaneousNoise(Noise):
         return self._noise().within(1 - (1 - confidence) / self.times)
 
     def width(self) -> float:
-        """Return the scale of the Laplace or the sigma of the Gaussian."""
+        """Return the scale of the wrapped Laplace noise, or the sigma of the Gaussian noise."""
         return self._noise().width()
 
     def sample(self, count: int, dice: RandomSource) -> IntegerArray:
-        """Raise a Bug: the wrapped noise was sampled already."""
+        """Raise a Bug: the wrapped noise was already sampled for the release."""
         raise Bug("a noise that is only read is never drawn")
 
     def as_json(self) -> Json:
@@ -57,5 +57,8 @@ class SimultaneousNoise(Noise):
 
 
 def bonferroni(noise: Noise, times: int) -> Noise:
-    """Wrap a noise so that `times` intervals hold simultaneously at 95 % (Bonferroni)."""
+    """Return the noise with wider intervals, so that `times` of them hold together at 95 %.
+
+    This is the Bonferroni correction.
+    """
     return noise if times == 1 else SimultaneousNoise(noise.kind, noise.parameter, noise, times)

@@ -34,24 +34,24 @@ SLACK: Final = 1e-9  # bound of the error of floats and of the truncated tails
 
 
 def margin_95_of_sum(noise: Noise, count: int) -> int:
-    """Return a t with |sum of `count` draws| <= t at 95 % confidence, in steps.
+    """Return a half-width of the 95 % interval for the sum of `count` draws of one noise.
 
-    It is the smallest such t, or up to 2 % more for many draws or wide noise. A larger count never
-    has a smaller margin, so the code rounds large counts up. An answer with ten thousand periods
-    then needs few FFTs.
+    It is in grid steps, and the smallest possible, or up to 2 % more for many draws or wide noise.
+    A larger count never has a smaller margin, so the code rounds large counts up. An answer with
+    ten thousand periods then needs few FFTs.
     """
     return math.ceil(noise.margin()) if count == 1 else _margin(noise, _rounded_up(count))
 
 
 def _rounded_up(count: int) -> int:
-    """Round a count above 64 up to six significant binary digits."""
+    """Round a count of draws above 64 up to six significant binary digits."""
     grid = 1 if count <= ONE_BY_ONE else 1 << (count.bit_length() - 6)
     return -(-count // grid) * grid
 
 
 @lru_cache(maxsize=4096)
 def _margin(noise: Noise, count: int) -> int:
-    """Compute the distribution of the sum by FFT, and find the 95 % margin.
+    """Return the 95 % margin of a sum of draws, from its distribution (computed by FFT).
 
     Noise that is too wide for the grid uses a coarser unit, and the margin is two units larger.
     """
@@ -69,7 +69,10 @@ def _coarser(noise: Noise, unit: int) -> Noise:
 
 
 def _folded(noise: Noise, count: int) -> NDArray[np.float64]:
-    """Return the probabilities of the sum in FFT order: 0, 1, 2, ..., then ..., -2, -1."""
+    """Return the probability of each value of the sum, in FFT order.
+
+    The order of the values is 0, 1, 2, ..., then ..., -2, -1.
+    """
     return np.asarray(np.fft.irfft(_transformed(noise) ** count, SIZE))
 
 
@@ -92,13 +95,13 @@ NARROW: Final = 1.0  # below this sigma, the characteristic function is a sum ov
 
 
 def std_of_sum(noise: Noise, count: int) -> float:
-    """Return the standard deviation of the sum of `count` draws."""
+    """Return the standard deviation of the sum of `count` independent draws of one noise."""
     return math.sqrt(count) * noise.std()
 
 
 @lru_cache(maxsize=1024)
 def margin_of_sum(noise: Noise, count: int, confidence: Fraction) -> float:
-    """Return a t with |sum of `count` draws| <= t at the given confidence."""
+    """Return a t with |sum of `count` draws of one noise| <= t at the given confidence."""
     if isinstance(noise, AveragedNoise):
         return _of_means(noise, count, confidence)
     if count == 1:
@@ -109,7 +112,10 @@ def margin_of_sum(noise: Noise, count: int, confidence: Fraction) -> float:
 
 
 def _of_means(noise: AveragedNoise, count: int, confidence: Fraction) -> float:
-    """Return the margin of a sum of averaged noises: a union bound over the draws of the mean."""
+    """Return the confidence margin of a sum of averaged noises.
+
+    It is a union bound over the draws of the mean.
+    """
     miss = (1 - confidence) / len(noise.draws)
     pairs = zip(noise.weights(), noise.draws, strict=True)
     return sum(abs(w) * margin_of_sum(draw, count, 1 - miss) for w, draw in pairs)
@@ -127,7 +133,7 @@ def _of_many(noise: Noise, count: int, confidence: Fraction) -> float:
 
 
 def _characteristic(noise: Noise, angles: Floats) -> Floats:
-    """Return the characteristic function E cos(uX) of one draw, for each angle |u| <= pi."""
+    """Return the characteristic function E cos(uX) of one draw X, for each angle |u| <= pi."""
     if noise.kind == "laplace":
         b = 1 / float(noise.parameter)
         wide = 4 * math.exp(-b) / math.expm1(-b) ** 2  # expm1 keeps precision at a large scale

@@ -31,7 +31,7 @@ LISTED: Final = 1 << 12  # up to this sigma the Gaussian weights are summed one 
 
 
 def std_of_weighted_sum(weights: Sequence[float], draws: Sequence[Noise]) -> float:
-    """Return the standard deviation of the weighted sum of independent draws."""
+    """Return the standard deviation of a weighted sum of independent noise draws."""
     return math.hypot(*(w * draw.std() for w, draw in zip(weights, draws, strict=True)))
 
 
@@ -39,7 +39,7 @@ def std_of_weighted_sum(weights: Sequence[float], draws: Sequence[Noise]) -> flo
 def margin_of_weighted_sum(
     weights: tuple[float, ...], draws: tuple[Noise, ...], confidence: Fraction
 ) -> float:
-    """Return a t with |weighted sum| <= t at the given confidence.
+    """Return a t with |weighted sum of noise draws| <= t at the given confidence.
 
     The t on the grid is increased by the largest error of rounding to the grid.
     """
@@ -61,14 +61,14 @@ def margin_of_weighted_sum(
 
 
 def _on_grid(weight: float, draw: Noise, cell: float, std: float) -> Floats:
-    """Return the probability that the weighted draw rounds to each point of the grid."""
+    """Return the probability that a weighted noise draw rounds to each point of the grid."""
     far = round(GRID_STDS * std / cell)
     edges = (np.arange(-far, far + 2) - 0.5) * cell / weight
     return np.diff(_below(draw, np.floor(edges)))
 
 
 def _below(draw: Noise, places: Floats) -> Floats:
-    """Return P(X <= k) of one draw for integers k, as floats."""
+    """Return P(X <= k) of one noise draw X, for integers k given as floats."""
     if draw.kind == "laplace":
         return _laplace_below(float(draw.parameter), places)
     sigma = draw.width()
@@ -82,13 +82,19 @@ def _below(draw: Noise, places: Floats) -> Floats:
 
 
 def _laplace_below(scale: float, places: Floats) -> Floats:
-    """Return P(X <= k): 1 - a^(k+1)/(1+a) for k >= 0, and a^-k/(1+a) for k < 0."""
+    """Return P(X <= k) of discrete Laplace noise X, for integers k given as floats.
+
+    It is 1 - a^(k+1)/(1+a) for k >= 0, and a^-k/(1+a) for k < 0, with a = exp(-1/scale).
+    """
     above = np.exp(-(np.abs(places) + (places >= 0)) / scale) / (1 + math.exp(-1 / scale))
     return np.asarray(np.where(places >= 0, 1 - above, above))
 
 
 def _convolved(laws: Sequence[Floats]) -> Floats:
-    """Return the distribution of the sum on the same grid; mass outside the grid is dropped."""
+    """Return the distribution of a sum of independent numbers, by FFT, on the grid of each.
+
+    Probability outside the grid is dropped.
+    """
     size = len(laws[0])
     length = 1 << (len(laws) * size).bit_length()
     spectrum = np.ones(length // 2 + 1, dtype=np.complex128)

@@ -54,7 +54,7 @@ _CONV_KEYS: Final = ("channels", "kernel", "stride", "padding", "pool")
 
 @dataclass(frozen=True)
 class Conv:
-    """The settings of a convolution.
+    """The settings of one convolution layer: channels, kernel size, stride, padding, pooling.
 
     The activation function and `pool` x `pool` average pooling follow each convolution.
     """
@@ -66,20 +66,26 @@ class Conv:
     pool: int = 1
 
     def as_json(self) -> Json:
-        """Return the convolution as JSON for messages."""
+        """Return the convolution settings as JSON, for the messages of a training."""
         return {key: getattr(self, key) for key in _CONV_KEYS}
 
 
 @dataclass(frozen=True)
 class InputLayersSpec:
-    """The input layers as a training task declares them; most tasks declare none."""
+    """The input layers as a training task declares them, before the features' sizes are known.
+
+    Most tasks declare none.
+    """
 
     image: tuple[int, ...] = ()  # channels, height, width
     conv: tuple[Conv, ...] = ()
     embed: tuple[tuple[str, int], ...] = ()  # columns with tables, and the numbers per entry
 
     def as_json(self) -> Json:
-        """Return the declared input layers as JSON; empty without any, as in older tasks."""
+        """Return the declared input layers as JSON.
+
+        Without any, the JSON is empty, as in older tasks.
+        """
         said: Json = {}
         if self.image:
             said |= {"image": list(self.image), "conv": [one.as_json() for one in self.conv]}
@@ -89,13 +95,14 @@ class InputLayersSpec:
 
     @property
     def columns(self) -> frozenset[str]:
-        """Return the columns that have embedding tables."""
+        """Return the names of the columns that have embedding tables."""
         return frozenset(name for name, _ in self.embed)
 
     def front(self, features: Sequence[str], counts: Sequence[int]) -> InputLayers | None:
-        """Build the input layers for these features; refuse layers that do not fit them.
+        """Build the input layers for these features, or return None if the task declares none.
 
-        `counts` is the number of values of each feature, from the data card.
+        `counts` is the number of values of each feature, from the data card. Layers that do not fit
+        the features are refused.
         """
         if not (self.image or self.conv or self.embed):
             return None
@@ -108,7 +115,10 @@ class InputLayersSpec:
         return _checked(InputLayers(len(features), self.image, self.conv, tables))
 
     def places(self, features: Sequence[str]) -> int:
-        """Return the most positions of any kernel; refuse layers that do not fit the features."""
+        """Return the largest number of positions at which any kernel is applied.
+
+        Layers that do not fit the features are refused.
+        """
         if self.columns - set(features):
             raise bad_input_layers("a column with a table is one of the features")
         front = self.front(features, [2] * len(features))  # 2: the table sizes do not matter here
@@ -120,7 +130,7 @@ NO_INPUT_LAYERS: Final = InputLayersSpec()
 
 @dataclass(frozen=True)
 class Stage:
-    """A convolution over images of known size."""
+    """One convolution with the size of its input image, from which all other sizes follow."""
 
     conv: Conv
     enters: tuple[int, ...]  # channels, height, width
@@ -134,39 +144,39 @@ class Stage:
 
     @property
     def places(self) -> int:
-        """Return the total number of kernel positions."""
+        """Return the total number of positions at which the kernel is applied."""
         return self.sides[0] * self.sides[1]
 
     @property
     def patch(self) -> int:
-        """Return how many numbers a patch (the part of the image under the kernel) has."""
+        """Return how many numbers a patch (the area of the image under the kernel) has."""
         return self.enters[0] * self.conv.kernel**2
 
     @property
     def size(self) -> int:
-        """Return the number of parameters: kernel weights and biases."""
+        """Return the number of parameters of the convolution: kernel weights and biases."""
         return self.conv.channels * (self.patch + 1)
 
     @property
     def leaves(self) -> tuple[int, int, int]:
-        """Return channels, height and width of the output after pooling."""
+        """Return channels, height and width of the convolution's output after pooling."""
         down, across = self.sides
         return self.conv.channels, down // self.conv.pool, across // self.conv.pool
 
 
 @dataclass(frozen=True)
 class Table:
-    """The embedding table of one column: the feature at index `place` selects an entry."""
+    """The embedding table of one column: the feature at index `place` selects one entry (row)."""
 
     place: int
     entries: int
     width: int
 
     def chosen(self, scaled: Numbers) -> Numbers:
-        """Convert scaled feature values (0 to 1) to entry indices; clamp values outside.
+        """Convert feature values, scaled to 0..1, to the indices of table entries.
 
-        A value k steps above the lower bound was divided by the number of steps, at most 4095. So
-        the result is exactly k.
+        Values outside are clamped. A value k steps above the lower bound was divided by the number
+        of steps, at most 4095. So the result is exactly k.
         """
         steps = self.entries - 1
         return np.floor(np.clip(scaled, 0.0, 1.0) * steps + 0.5)
@@ -176,7 +186,7 @@ class Table:
 class InputLayers:
     """The input layers of a network with known sizes: convolutions and embedding tables.
 
-    It is what `InputLayersSpec.front` builds.
+    `InputLayersSpec.front` builds them.
     """
 
     features: int
@@ -196,14 +206,14 @@ class InputLayers:
 
     @cached_property
     def rest(self) -> NDArray[np.intp]:
-        """Return the indices of the features that pass through unchanged."""
+        """Return the indices of the features that go to the first linear layer unchanged."""
         pixels = int(np.prod(self.image)) if self.image else 0
         taken = {table.place for table in self.tables}
         return np.array([n for n in range(pixels, self.features) if n not in taken], dtype=np.intp)
 
     @cached_property
     def drawn(self) -> int:
-        """Return how many numbers the convolutions output."""
+        """Return how many numbers the last convolution outputs, or 0 without convolutions."""
         return int(np.prod(self.stages[-1].leaves)) if self.stages else 0
 
     @cached_property
@@ -213,35 +223,35 @@ class InputLayers:
 
     @cached_property
     def sides(self) -> tuple[tuple[int, int, int], ...]:
-        """Return (rows, columns, biases) of each kernel, then of each embedding table."""
+        """Return (rows, columns, biases) of each kernel's weights, then of each embedding table."""
         kernels = [(one.conv.channels, one.patch, one.conv.channels) for one in self.stages]
         return (*kernels, *((table.entries, table.width, 0) for table in self.tables))
 
     @cached_property
     def most_places(self) -> int:
-        """Return the most positions of any kernel; 1 without convolutions."""
+        """Return the most positions at which any kernel is applied; 1 without convolutions."""
         return max((one.places for one in self.stages), default=1)
 
     @cached_property
     def through(self) -> int:
-        """Return roughly how many numbers the input layers keep in memory for one row."""
+        """Return roughly how many numbers the input layers need in memory for one data row."""
         cut = sum(one.places * (one.patch + 2 * one.conv.channels) for one in self.stages)
         return cut + sum(one.size for one in self.stages) + self.outs
 
     @cached_property
     def again(self) -> int:
-        """Return how many products per row the convolutions need beyond one per parameter."""
+        """Return how many products per data row the convolutions need beyond one per parameter."""
         return sum((one.places - 1) * one.size for one in self.stages)
 
     def entered(self, rows: Numbers) -> Numbers:
-        """Convert features from 0 to 1 to the input grid, or to the index of a table entry."""
+        """Convert feature values (0 to 1) to integers on the input grid, or to table indices."""
         found = inputs_of(rows)
         for table in self.tables:
             found[..., table.place] = table.chosen(rows[..., table.place])
         return found
 
     def as_json(self) -> Json:
-        """Return the input layers as JSON, for model files and for engines."""
+        """Return the input layers with their sizes as JSON, for model files and for engines."""
         return {
             "features": self.features,
             "image": list(self.image),
@@ -251,7 +261,10 @@ class InputLayers:
 
 
 def read_input_layers(said: object) -> InputLayers | None:
-    """Read input layers from the JSON of `InputLayers.as_json`; refuse malformed ones."""
+    """Read input layers from the JSON of `InputLayers.as_json`; refuse malformed layers.
+
+    The result is None if the JSON is null.
+    """
     if said is None:
         return None
     tables = said.get("tables") if isinstance(said, Mapping) else None
@@ -268,18 +281,24 @@ def read_input_layers(said: object) -> InputLayers | None:
 
 
 def read_input_layers_spec(shape: Mapping[str, object]) -> InputLayersSpec:
-    """Read a training task's input layers from JSON; `InputLayersSpec.places` checks the sizes."""
+    """Read the input layers that a training task declares from the task's JSON.
+
+    `InputLayersSpec.places` checks the sizes later.
+    """
     image, conv = _image(shape.get("image")), _convs(shape.get("conv"))
     return InputLayersSpec(image, conv, _embed(shape.get("embed")))
 
 
 def entered(rows: Numbers, front: InputLayers | None) -> Numbers:
-    """Convert features from 0 to 1 to network inputs, with or without input layers."""
+    """Convert feature values (0 to 1) to network inputs on the integer grid.
+
+    `front` has the input layers, or is None.
+    """
     return inputs_of(rows) if front is None else front.entered(rows)
 
 
 def packed(rows: Numbers, front: InputLayers | None) -> Inputs:
-    """Convert features from 0 to 1 to network inputs stored as uint16; each is at most 2**12."""
+    """Convert feature values (0 to 1) to network inputs, at most 2**12, stored as uint16."""
     return entered(rows, front).astype(np.uint16)
 
 
@@ -403,7 +422,10 @@ def _count(found: object, name: str, least: int, most: int) -> int:
 
 @dataclass(frozen=True)
 class Passed:
-    """The forward state of the input layers, for rows or for people x rows."""
+    """The intermediate values of a forward pass through the input layers, for backpropagation.
+
+    The leading axis is rows, or there are two: people x rows.
+    """
 
     front: InputLayers
     patches: list[Numbers]  # per convolution: rows x positions x patch
@@ -412,7 +434,7 @@ class Passed:
     out: Numbers  # the inputs of the first linear layer
 
     def backs(self, weights: Weights, back: Numbers, activation: str) -> Backs:
-        """Backpropagate from `out` to the kernels and the embedding tables."""
+        """Backpropagate from the first linear layer's inputs to the kernels and table entries."""
         lead, tables, start = back.shape[:-1], list[Numbers](), self.front.outs
         for table in reversed(self.front.tables):
             start -= table.width
@@ -426,7 +448,7 @@ class Passed:
         return Backs(self, kernels, tables[::-1])
 
     def _to_kernels(self, weights: Weights, back: Numbers, activation: str) -> list[Numbers]:
-        """Backpropagate to each kernel at each of its positions."""
+        """Backpropagate to the outputs of each kernel at each of its positions."""
         found: list[Numbers] = []
         for number in range(len(self.after) - 1, -1, -1):
             stage, after = self.front.stages[number], self.after[number]
@@ -443,19 +465,22 @@ class Passed:
 
 @dataclass(frozen=True)
 class Backs:
-    """The backpropagated values of the input layers, and their gradients in units of 2**-30."""
+    """The backpropagated values of the input layers, from which their gradients are computed.
+
+    The gradients are in units of 2**-30.
+    """
 
     passed: Passed
     kernels: list[Numbers]  # rows x positions x channels
     tables: list[Numbers]  # rows x numbers of an entry
 
     def kept(self, kept: Numbers) -> Backs:
-        """Return a copy with backpropagated values set to zero where the mask `kept` is 0."""
+        """Return a copy in which padding rows, where the mask `kept` is 0, have the values zero."""
         kernels = [back * kept[..., None] for back in self.kernels]
         return Backs(self.passed, kernels, [back * kept for back in self.tables])
 
     def each(self) -> Numbers:
-        """Return the gradient of all kernels for each row, as a flat array."""
+        """Return the gradient of all kernel weights and biases for each data row, as a matrix."""
         parts: list[Numbers] = []
         for patches, back in zip(self.passed.patches, self.kernels, strict=True):
             whole = np.swapaxes(back, -1, -2) @ patches
@@ -463,7 +488,10 @@ class Backs:
         return np.concatenate(parts, axis=1) if parts else np.zeros((len(self.passed.out), 0))
 
     def squares(self, each: Numbers) -> Numbers:
-        """Return an upper bound of each row's squared gradient norm, over kernels and tables."""
+        """Return an upper bound of each row's squared gradient norm, over kernels and tables.
+
+        `each` is the result of `Backs.each`.
+        """
         found = np.zeros(len(each))
         if each.shape[1]:
             found += np.square(norms_of(each)[:, 0])
@@ -472,13 +500,16 @@ class Backs:
         return found
 
     def shortened(self, each: Numbers, scale: Numbers) -> Numbers:
-        """Sum the rows' gradients, each scaled by its factor and truncated towards zero."""
+        """Sum the rows' gradients, each scaled by its clipping factor and rounded towards zero."""
         tables = [np.trunc(back * scale[:, None]) for back in self.tables]
         kernels = np.trunc(each * scale[:, None]).sum(axis=0)
         return np.concatenate([kernels, *self._table_sums(tables)], axis=-1)
 
     def sums(self) -> Numbers:
-        """Sum the gradients over the rows, as a flat array; one for each person, if there are."""
+        """Sum the gradients of the input layers over the rows, as a flat array.
+
+        If rows are grouped by person, there is one sum for each person.
+        """
         parts: list[Numbers] = []
         for patches, back in zip(self.passed.patches, self.kernels, strict=True):
             at_places = _in_a_row(back)
@@ -493,7 +524,10 @@ class Backs:
 
 
 def passed(front: InputLayers, weights: Weights, entered: Numbers, activation: str) -> Passed:
-    """Run the forward pass of the input layers, on the input grid."""
+    """Run the forward pass of the input layers, in integer arithmetic.
+
+    `entered` are the network inputs on the integer grid.
+    """
     lead = entered.shape[:-1]
     patches, after = list[Numbers](), list[Numbers]()
     parts: list[Numbers] = []
@@ -515,7 +549,10 @@ def passed(front: InputLayers, weights: Weights, entered: Numbers, activation: s
 
 
 def patches_of(value: Numbers, stage: Stage) -> Numbers:
-    """Extract the patch at each kernel position (im2col), ordered by channel, down and across."""
+    """Extract the image patch under each kernel position (im2col).
+
+    The numbers of a patch are ordered by channel, down and across.
+    """
     conv, (down, across) = stage.conv, stage.sides
     around = [(0, 0)] * (value.ndim - 3) + [(conv.padding, conv.padding)] * 2 + [(0, 0)]
     windows = sliding_window_view(np.pad(value, around), (conv.kernel,) * 2, axis=(-3, -2))
@@ -526,7 +563,7 @@ def patches_of(value: Numbers, stage: Stage) -> Numbers:
 
 
 def col2im(under: Numbers, stage: Stage) -> Numbers:
-    """Backpropagate patches to the image (col2im); values of overlapping patches are added."""
+    """Backpropagate from the patches to the image (col2im); overlapping patches are added."""
     conv, (channels, height, width) = stage.conv, stage.enters
     lead, (down, across) = under.shape[:-2], stage.sides
     edge = 2 * conv.padding
@@ -542,7 +579,7 @@ def col2im(under: Numbers, stage: Stage) -> Numbers:
 
 
 def pooled(value: Numbers, stage: Stage) -> Numbers:
-    """Apply average pooling, rounded down to the grid.
+    """Apply average pooling to a convolution's output, rounded down to the integer grid.
 
     Incomplete squares at the edges are dropped.
     """
@@ -555,7 +592,7 @@ def pooled(value: Numbers, stage: Stage) -> Numbers:
 
 
 def unpooled(back: Numbers, stage: Stage) -> Numbers:
-    """Backpropagate through average pooling to each position."""
+    """Backpropagate through average pooling to each kernel position."""
     pool, (height, width) = stage.conv.pool, stage.sides
     if pool == 1:
         return back
@@ -566,20 +603,23 @@ def unpooled(back: Numbers, stage: Stage) -> Numbers:
 
 
 def _in_a_row(numbers: Numbers) -> Numbers:
-    """Flatten rows x positions to one axis, for each person separately if there are people."""
+    """Flatten the axes rows and positions to one axis, for each person separately if there are."""
     lead, places = numbers.shape[:-3], numbers.shape[-3] * numbers.shape[-2]
     return numbers.reshape(*lead, places, numbers.shape[-1])
 
 
 def _of_entries(matrix: Numbers, chosen: NDArray[np.intp]) -> Numbers:
-    """Look up the selected entries in one table, or in each person's own table."""
+    """Look up the selected embedding entries in one table, or in each person's own table."""
     if matrix.ndim == 2:
         return np.asarray(matrix[chosen])
     return np.asarray(matrix[np.arange(len(matrix))[:, None], chosen])
 
 
 def _added_by_entry(table: Table, chosen: NDArray[np.intp], back: Numbers) -> Numbers:
-    """Sum the backpropagated values of each table entry, flat; exact, because they are integer."""
+    """Sum the backpropagated values of each embedding table entry, as a flat array.
+
+    The sums are exact, because the values are integers.
+    """
     lead = chosen.shape[:-1]
     whole = np.zeros((*lead, table.entries, table.width))
     where = (chosen,) if not lead else (np.arange(lead[0])[:, None], chosen)

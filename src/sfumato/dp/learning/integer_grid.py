@@ -23,7 +23,7 @@ _NORM_BITS: Final = 17  # bits of the largest number in a norm: 2**16 squares of
 
 
 def inputs_of(rows: Numbers) -> Numbers:
-    """Convert features from 0 to 1 to integers on the input grid."""
+    """Convert feature values (0 to 1) to integers on the input grid, in units of 2**-12."""
     return np.floor(np.clip(rows, 0.0, 1.0) * 2.0**INPUT_BITS)
 
 
@@ -33,7 +33,7 @@ def to_grid(numbers: Numbers, bits: int) -> Numbers:
 
 
 def apply_linear(value: Numbers, matrix: Numbers, bias: Numbers) -> Numbers:
-    """Apply a linear layer to integer inputs; the outputs are real numbers."""
+    """Apply a linear layer to inputs on the integer grid; the outputs are real numbers."""
     found = np.asarray(value @ np.swapaxes(matrix, -1, -2))  # changed in place below
     found += bias[..., None, :] * 2.0**INPUT_BITS
     found *= 2.0 ** -(INPUT_BITS + WEIGHT_BITS)
@@ -41,7 +41,7 @@ def apply_linear(value: Numbers, matrix: Numbers, bias: Numbers) -> Numbers:
 
 
 def activate(activation: str, value: Numbers) -> None:
-    """Apply the activation function and round down to the input grid, in place."""
+    """Apply the activation function to a layer's outputs and round them to the grid, in place."""
     if activation == "tanh":
         np.tanh(value, out=value)
     else:
@@ -51,7 +51,7 @@ def activate(activation: str, value: Numbers) -> None:
 
 
 def slope_of(activation: str, after: Numbers) -> Numbers | NDArray[np.bool_]:
-    """Return the derivative of the activation, computed from its output."""
+    """Return the derivative of the activation function, computed from its output."""
     if activation == "tanh":
         return np.asarray(1.0 - np.square(after * 2.0**-INPUT_BITS))
     return np.asarray(after > 0)
@@ -64,12 +64,15 @@ def on_back_grid(back: Numbers) -> None:
 
 
 def squared(numbers: Numbers) -> Numbers:
-    """Return each row's sum of squares: integers below 2**53, exact in any order of addition."""
+    """Return each row's sum of squares, exact in any order of addition.
+
+    The values are integers, and each sum is below 2**53.
+    """
     return np.asarray(np.einsum("ij,ij->i", numbers, numbers))
 
 
 def norms_of(numbers: Numbers) -> Numbers:
-    """Return an upper bound of each row's norm, as one column, exact in any order of addition.
+    """Return an upper bound of each row's L2 norm, as one column, exact in any order of addition.
 
     The code first rounds the numbers away from zero to integers. Their unit depends on the largest
     number of the row.

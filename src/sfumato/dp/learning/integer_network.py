@@ -59,9 +59,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class People:
-    """Rows grouped by person, padded to people x rows x features, on the input grid.
+    """Training rows grouped by person, as an array people x rows x features on the input grid.
 
-    `counts` says how many of a person's rows are real.
+    Each person has the same number of rows after padding. `counts` says how many are real.
     """
 
     rows: Numbers
@@ -70,14 +70,14 @@ class People:
 
     @property
     def kept(self) -> Numbers:
-        """Return the mask of real rows: 1 for a row, 0 for padding."""
+        """Return the mask of real rows: 1 for a data row, 0 for padding."""
         places = np.arange(self.rows.shape[1])
         return (places < self.counts[:, None]).astype(np.float64)[..., None]
 
 
 @dataclass(frozen=True)
 class Walk:
-    """Settings of each person's local steps, and the clipping norm of the whole update."""
+    """The settings of each person's local training steps, and the clipping norm of the update."""
 
     steps: int
     rate: float
@@ -89,7 +89,7 @@ class Walk:
 class Gradients:
     """The inputs and backpropagated values of each layer, from which gradients are computed.
 
-    The leading axes are rows, or people x rows. All values are on their grids.
+    The leading axes are rows, or people x rows. All values are on their integer grids.
     """
 
     ins: Sequence[Numbers]
@@ -97,12 +97,15 @@ class Gradients:
     front: Backs | None = None
 
     def kept(self, kept: Numbers) -> Gradients:
-        """Return a copy with backpropagated values set to zero where the mask `kept` is 0."""
+        """Return a copy in which padding rows, where the mask is 0, have the gradient zero."""
         front = None if self.front is None else self.front.kept(kept)
         return Gradients(self.ins, [back * kept for back in self.backs], front)
 
     def sums(self) -> Numbers:
-        """Sum the gradients over the rows, as a flat array; one for each person, if there are."""
+        """Sum the gradients over the rows, as a flat array.
+
+        If rows are grouped by person, there is one sum for each person.
+        """
         parts = [] if self.front is None else [self.front.sums()]
         for into, back in zip(self.ins, self.backs, strict=True):
             whole = np.swapaxes(back, -1, -2) @ into
@@ -111,7 +114,7 @@ class Gradients:
         return np.concatenate(parts, axis=-1)
 
     def clipped_sums(self, clip: float) -> Numbers:
-        """Sum the gradients of the rows, each clipped to the norm `clip`.
+        """Sum the gradients of the rows, each clipped to the L2 norm `clip`, as a flat array.
 
         The gradient of a linear layer is an outer product, so its norm is a product of norms.
         Truncation towards zero never increases a norm.
@@ -127,13 +130,16 @@ class Gradients:
         return np.concatenate([self.front.shortened(each, scale), linear])
 
     def _shorter(self, scale: Numbers) -> Gradients:
-        """Scale the gradients of the linear layers, by one factor for each row."""
+        """Return the gradients of the linear layers, each row scaled by its clipping factor."""
         return Gradients(self.ins, [np.trunc(back * scale[:, None]) for back in self.backs])
 
 
 @dataclass(frozen=True)
 class Network:
-    """A network of linear layers with these widths, after optional input layers (`front`)."""
+    """A neural network of linear layers with these widths, in exact integer arithmetic.
+
+    Optional input layers (`front`) come before the linear layers.
+    """
 
     widths: tuple[int, ...]
     activation: str
@@ -142,7 +148,7 @@ class Network:
 
     @property
     def sides(self) -> tuple[tuple[int, int, int], ...]:
-        """Return (rows, columns, biases) of each layer, in order."""
+        """Return (rows, columns, biases) of the weights of each layer, in order."""
         linear = tuple((outs, ins, outs) for ins, outs in pairwise(self.widths))
         return linear if self.front is None else (*self.front.sides, *linear)
 
@@ -153,11 +159,14 @@ class Network:
 
     @property
     def through(self) -> int:
-        """Return how many numbers a forward pass keeps in memory for one row."""
+        """Return how many numbers a forward pass keeps in memory for one data row."""
         return sum(self.widths) + (0 if self.front is None else self.front.through)
 
     def weights(self, flat: Numbers) -> Weights:
-        """Split a flat model, or several, into layers, rounded to the weight grid."""
+        """Split flat model parameters into layers, and round them to the weight grid.
+
+        `flat` may have several models along its leading axes.
+        """
         made: Weights = []
         start = 0
         for rows, columns, biases in self.sides:
@@ -170,28 +179,31 @@ class Network:
         return made
 
     def entered(self, rows: Numbers) -> Numbers:
-        """Convert features from 0 to 1 to the integer inputs of the network."""
+        """Convert feature values (0 to 1) to the network's inputs on the integer grid."""
         return entered_in(rows, self.front)
 
     def packed(self, rows: Numbers) -> Inputs:
-        """Convert features from 0 to 1 to the inputs of the network, stored as uint16."""
+        """Convert feature values (0 to 1) to the network's integer inputs, stored as uint16."""
         return packed_in(rows, self.front)
 
     def says(self, weights: Weights, rows: Numbers) -> Numbers:
-        """Predict: return the network's outputs for rows with features from 0 to 1."""
+        """Return the network's predictions (outputs) for rows of feature values from 0 to 1."""
         found = [self._forward(weights, some)[1] for some in self._few(self.entered(rows))]
         return found[0] if len(found) == 1 else np.concatenate(found)
 
     def clipped_sum(
         self, weights: Weights, rows: Numbers, target: Numbers, clip: float
     ) -> NDArray[np.int64]:
-        """Return the exact sum of the rows' clipped gradients, in units of 2**-30."""
+        """Return the exact sum of the rows' clipped gradients, in units of 2**-30.
+
+        `rows` has feature values from 0 to 1.
+        """
         return self.clipped_sum_of(weights, self.packed(rows), target, clip)
 
     def clipped_sum_of(
         self, weights: Weights, inputs: Inputs, target: Numbers, clip: float
     ) -> NDArray[np.int64]:
-        """Return the exact sum of the clipped gradients of rows that are already on the input grid.
+        """Return the exact sum of the clipped gradients of rows given on the input grid.
 
         The unit is 2**-30.
         """
@@ -204,7 +216,10 @@ class Network:
         return total
 
     def whole_sum(self, weights: Weights, inputs: Inputs, target: Numbers) -> Numbers:
-        """Return the sum of the rows' gradients without clipping, in units of 2**-30."""
+        """Return the sum of the rows' gradients without clipping, in units of 2**-30.
+
+        The rows are given on the input grid.
+        """
         total = np.zeros(self.size)
         at_once = self._at_once(_THROUGH)
         for start in range(0, len(inputs), at_once):
@@ -214,20 +229,23 @@ class Network:
         return total
 
     def _at_once(self, room: int) -> int:
-        """Return the batch size for which sums stay exact and memory stays within `room`."""
+        """Return the batch size for which sums stay exact and memory within `room` numbers."""
         if self.front is None:
             return AT_ONCE
         places = MAX_ADDED // self.front.most_places
         return max(1, min(AT_ONCE, places, room // self.front.through))
 
     def _few(self, entered: Numbers) -> Iterator[Numbers]:
-        """Yield the rows in batches that fit in memory; all at once without input layers."""
+        """Yield the input rows in batches that fit in memory.
+
+        Without input layers, there is a single batch.
+        """
         at_once = max(1, len(entered)) if self.front is None else self._at_once(_THROUGH)
         for start in range(0, max(1, len(entered)), at_once):
             yield entered[start : start + at_once]
 
     def people_sum(self, weights: Numbers, people: People, walk: Walk) -> NDArray[np.int64]:
-        """Return the exact sum of the people's clipped updates, in units of 2**-30.
+        """Return the exact sum of the people's clipped model updates, in units of 2**-30.
 
         Each person starts from the same weights and takes local steps on their own rows. An update
         is start minus end, so the caller must subtract it from the weights.
@@ -244,7 +262,10 @@ class Network:
         return np.asarray(_shortened(moved, walk.clip).sum(axis=0))
 
     def _own_sums(self, weights: Weights, people: People) -> Numbers:
-        """Return the gradient sum of each person, batch by batch; exact, because it is integer."""
+        """Return the sum of gradients over each person's own rows, computed batch by batch.
+
+        The sums are exact, because the gradients are integers.
+        """
         kept = people.kept
         total = np.zeros((len(people.counts), self.size))
         at_once = max(1, _THROUGH // (max(1, len(total)) * self.through))
@@ -257,9 +278,10 @@ class Network:
     def _forward(
         self, weights: Weights, entered: Numbers
     ) -> tuple[list[Numbers], Numbers, Passed | None]:
-        """Run the forward pass: return each linear layer's inputs, in 2**-12, and the outputs.
+        """Run the forward pass; return the inputs of each linear layer, and the network's outputs.
 
-        The third item is the forward state of the input layers, if there are any.
+        The inputs are in units of 2**-12. The third item of the result is the state of the input
+        layers, if there are any.
         """
         through, linear = None, weights
         if self.front is not None:
@@ -274,7 +296,7 @@ class Network:
         return ins, np.clip(value, -MAX_MAGNITUDE, MAX_MAGNITUDE, out=value), through
 
     def _gradients(self, weights: Weights, entered: Numbers, target: Numbers) -> Gradients:
-        """Run forward and backward pass; return the inputs and backpropagated values of layers."""
+        """Run the forward and backward pass; return all values from which gradients follow."""
         ins, said, through = self._forward(weights, entered)
         linear = weights[len(weights) - len(ins) :]
         back = self._back(said, target)
@@ -325,7 +347,10 @@ def bad_weights(fault: str) -> Refused:
 
 
 def _scale(squares: Numbers, clip: float) -> Numbers:
-    """Return the clipping factor of each row, from its squared norm in units of 2**-60."""
+    """Return the clipping factor of each row, at most 1, from its squared gradient norm.
+
+    The squared norms are in units of 2**-60.
+    """
     norms = np.sqrt(squares) * 2.0**-SUM_BITS
     return np.asarray(np.minimum(1.0, clip * _SHORTER / np.maximum(norms, 2.0**-SUM_BITS)))
 

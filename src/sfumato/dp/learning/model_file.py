@@ -19,7 +19,7 @@ _ALIGNED: Final = 8
 
 
 def model_bytes(widths: tuple[int, ...], flat: Numbers, says: Mapping[str, str]) -> bytes:
-    """Encode a model as a safetensors file, with text metadata in its header.
+    """Encode a model as the bytes of a safetensors file, with text metadata in its header.
 
     The metadata item `front` describes the layers before the linear ones, if there are any.
     """
@@ -36,7 +36,10 @@ def model_bytes(widths: tuple[int, ...], flat: Numbers, says: Mapping[str, str])
 
 
 def read_model(found: bytes) -> tuple[tuple[int, ...], Numbers, dict[str, str]]:
-    """Read a file from `model_bytes`: layer widths, weights and metadata; refuse other files."""
+    """Read a model file that `model_bytes` wrote; return layer widths, weights and metadata.
+
+    Any other file is refused.
+    """
     model = None
     try:
         model = _read(found)
@@ -52,7 +55,7 @@ def read_model(found: bytes) -> tuple[tuple[int, ...], Numbers, dict[str, str]]:
 
 
 def front_in(says: Mapping[str, str]) -> InputLayers | None:
-    """Read the input layers from a model's metadata; refuse malformed ones."""
+    """Return the input layers that a model's metadata describes, or None; refuse malformed ones."""
     return read_input_layers(json.loads(says["front"])) if "front" in says else None
 
 

@@ -28,7 +28,10 @@ _AT_ONCE: Final = 1 << 20  # people per block
 
 @dataclass(frozen=True)
 class PoissonSample:
-    """A secret Poisson sample: the key decides for each person number whether it is sampled."""
+    """The secret random sample of people for one training round (Poisson subsampling).
+
+    A key decides for each person number whether the person is sampled.
+    """
 
     key: bytes = field(repr=False)
     below: int  # a person is sampled if their 64-bit word is below this
@@ -39,11 +42,14 @@ class PoissonSample:
 
     @classmethod
     def fresh(cls, chance: Fraction, dice: RandomSource) -> Self:
-        """Draw a fresh key; each person is sampled with probability `chance`, rounded down."""
+        """Draw the key of a new sample, in which each person is with probability `chance`.
+
+        The probability is rounded down to a multiple of 2**-64.
+        """
         return cls(dice.draw(KEY_BYTES), most_below(chance))
 
     def tossed(self, people: int) -> NDArray[np.bool_]:
-        """Return a boolean mask over the person numbers 0 to `people` - 1: True if sampled."""
+        """Return a mask of the sampled people, over the person numbers 0 to `people` - 1."""
         stream = Cipher(AES(self.key), CTR(bytes(16))).encryptor()
         found = np.empty(people, dtype=np.bool_)
         for start in range(0, people, _AT_ONCE):
@@ -54,7 +60,7 @@ class PoissonSample:
 
 
 def most_below(chance: Fraction) -> int:
-    """Convert a probability to a 64-bit threshold.
+    """Convert a sampling probability to a threshold for 64-bit random words.
 
     It is rounded down, so that the sampling probability never exceeds `chance`.
     """

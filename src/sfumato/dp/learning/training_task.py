@@ -1,7 +1,7 @@
 """The definition of a federated training: columns, network and schedule, fixed before any data.
 
-The protocol calls a training task a lesson. The number of rounds and the name are fixed too, so
-that a site pays once for all rounds and answers no round twice.
+The network protocol calls a training task a lesson. The number of rounds and the name are fixed
+too, so that a site pays once for all rounds and answers no round twice.
 """
 
 from __future__ import annotations
@@ -73,19 +73,19 @@ class TrainingTask:
     opening: InputLayersSpec = NO_INPUT_LAYERS  # the layers before the linear ones
 
     def weight_of(self, site: str) -> Fraction:
-        """Return the weight of a site's update; 1 if the task does not name the site."""
+        """Return the public weight of a site's update; 1 if the task does not name the site."""
         return dict(self.weights).get(site, Fraction(1))
 
     @property
     def is_of_sites(self) -> bool:
-        """Return whether the update of a whole site is clipped, not the update of each person."""
+        """Return whether a site's whole update is clipped, instead of the update of each person."""
         return bool(self.local) and self.each == SITE
 
     def as_json(self) -> Json:
-        """Return the task as JSON, as it is sent and signed.
+        """Return the training task as JSON, as it is sent to the sites and signed.
 
-        `each`, `sample` and the opening are omitted at their defaults. So the JSON of older tasks,
-        from before these keys existed, stays the same.
+        `each`, `sample` and the opening (input layers) are omitted at their defaults. So the JSON
+        of older tasks, from before these keys existed, stays the same.
         """
         each = {} if self.each == SITE else {"each": self.each}
         sample = {} if self.sample == 1 else {"sample": str(self.sample)}
@@ -110,7 +110,7 @@ class TrainingTask:
 
 
 def read_training_task(shape: object) -> TrainingTask:
-    """Read a training task from its JSON; refuse a malformed one."""
+    """Read a training task from its JSON; refuse a malformed task."""
     if not isinstance(shape, Mapping) or not set(shape) <= _KEYS:
         raise bad_lesson(f"it must be an object with {', '.join(sorted(_KEYS))}")
     features, target = _texts(shape.get("features"), "features"), _text(shape.get("target"))
@@ -152,7 +152,7 @@ def read_training_task(shape: object) -> TrainingTask:
 
 
 def _check_person(lesson: TrainingTask, places: int) -> None:
-    """Refuse a per-person task in which one person's rows could need too much memory."""
+    """Refuse a task with one update per person if a person's rows could need too much memory."""
     if lesson.weights or not lesson.local or lesson.max_rows > MAX_OF_ONE:
         raise bad_lesson(
             "an update per person needs local steps, no weights of sites, and at most "

@@ -118,8 +118,7 @@ def std(scale: Fraction) -> float:
 
 
 def interval(scale: Fraction, confidence: Fraction) -> int:
-    """Return the half-width of the confidence interval: the least t with P(|X| <= t) >= confidence.
-    """
+    """Return the least t with P(|X| <= t) >= confidence: the half-width of the interval."""
     miss = 1 - confidence
     a = math.exp(-float(1 / scale))
     guess = float(scale) * math.log(2 / (float(miss) * (1 + a)))

@@ -46,7 +46,11 @@ MAX_TRIES: Final = 1000  # most subsets of shares that the server tries if some 
 
 
 class Collector:
-    """The server in one round of secure aggregation: `take` messages, then `close` the stage."""
+    """The server in one round of secure aggregation.
+
+    For each stage of the round, the caller passes the sites' messages to `take`, then calls
+    `close`.
+    """
 
     def __init__(self, terms: Terms, convener: Ed25519PrivateKey) -> None:
         self.terms = terms
@@ -65,18 +69,25 @@ class Collector:
         self._sum = np.zeros(terms.size, dtype=word_type(terms.bits))
 
     def invitation(self) -> bytes:
-        """Return the signed invitation, the first message to every site of the cohort."""
+        """Return the signed invitation to the round: the first message to every site."""
         return invitation(self.terms, self._convener)
 
     def take(self, message: bytes) -> str:
-        """Process one site's message of the current stage; return the site's name."""
+        """Process one site's message of the current stage; return the name of the site.
+
+        An invalid message is refused, and nothing of it is stored.
+        """
         if self.stage == "over":
             raise refused("The round is over.")
         place = self._READ[self.stage](self, message)
         return self.terms.members[place].name
 
     def close(self) -> Mapping[str, bytes]:
-        """End the current stage; return the next message for each remaining site, if any."""
+        """End the current stage of the round; return the next message for each remaining site.
+
+        The last stage has no next message. If too few sites sent a message, the round ends with a
+        refusal.
+        """
         if self.stage == "over":
             raise Bug("the round is over")
         if len(self._said) < self.terms.floor:
@@ -191,7 +202,11 @@ class Collector:
         return {}
 
     def _secret_of(self, place: int) -> bytes:
-        """Recover a survivor's seed, or a dropped site's mask key, from the revealed shares."""
+        """Recover a secret of one site from the shares that its neighbours revealed.
+
+        For a survivor it is the seed of the self mask. For a site that dropped out it is the key of
+        the pairwise masks.
+        """
         shares = self._revealed.get(place, {})
         if len(shares) < self.terms.threshold:
             self.stage = "over"
@@ -206,7 +221,7 @@ class Collector:
         raise refused(f"The revealed shares do not give the secret that {name!r} promised.")
 
     def _note_wrong(self, of: int, shares: Mapping[int, bytes], chosen: tuple[int, ...]) -> None:
-        """Record the shares that are inconsistent with the recovered secret.
+        """Record the revealed shares that are inconsistent with the recovered secret.
 
         Either the site that revealed the share cheats, or the site that dealt it. Nobody can decide
         which of the two, so the code records both.
@@ -223,13 +238,13 @@ class Collector:
         return public == self._keys[place]
 
     def _unpair(self, gone: int, mask: X25519PrivateKey) -> None:
-        """Remove the pairwise masks between the survivors and a dropped site."""
+        """Remove the pairwise masks between the survivors and one site that dropped out."""
         for place in self.terms.near[gone] & self._left:
             key = pair_key(mask, self._keys[place], self.terms, gone, place)
             (take_mask if place < gone else add_mask)(self._sum, key)
 
     def total(self) -> NDArray[np.int64]:
-        """Return the sum of the survivors' integers."""
+        """Return the unmasked sum of the integers of all surviving sites."""
         if not self._is_whole:
             raise Bug("the round has no sum")
         return to_signed(reduced(self._sum, self.terms.bits), self.terms.bits)
@@ -241,7 +256,10 @@ class Collector:
 
     @property
     def wrong_shares(self) -> tuple[tuple[str, str], ...]:
-        """Return pairs (revealer, dealer) of wrong shares; correct shares replaced them."""
+        """Return the wrong secret shares as pairs of site names (revealer, dealer).
+
+        The sum is still right, because other shares recovered the secrets.
+        """
         names = [member.name for member in self.terms.members]
         return tuple((names[shown], names[dealt]) for shown, dealt in sorted(self._wrong))
 
@@ -262,7 +280,7 @@ class Collector:
 
 
 def _choices(places: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
-    """Yield every subset of `count` places once, in an order that soon excludes each place.
+    """Yield every subset of `count` shares once, in an order that soon leaves out each share.
 
     In lexicographic order, a wrong share at an early place would be in every subset that the server
     tries.
@@ -274,7 +292,10 @@ def _choices(places: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
 
 
 def _by_place(field: bytes, kind: str, size: int) -> dict[int, bytes]:
-    """Decode a field of fixed-size values by place; refuse duplicates or a wrong order."""
+    """Decode a field of fixed-size values, one for each place (index of a site in the cohort).
+
+    Duplicate places and a wrong order are refused.
+    """
     found = {}
     for item in decode_fields(field, kind):
         exactly(item, _PLACE + size, kind)

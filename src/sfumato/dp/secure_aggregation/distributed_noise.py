@@ -1,4 +1,4 @@
-"""Distributed differential privacy: a secure sum in which each site adds a share of the noise.
+"""Distributed differential privacy: a secure sum to which each site adds a share of the noise.
 
 No single party knows the total noise.
 """
@@ -27,12 +27,12 @@ FAILS: Final = 100  # 1/FAILS of delta covers the probability that numbers excee
 
 @dataclass(frozen=True)
 class NoisySum:
-    """The public parameters of one round of a private sum.
+    """The public parameters of one round of a differentially private sum over sites.
 
     The guarantee holds against the server together with `colluders` sites. Removing one privacy
     unit changes a single site's update, by at most `moves` times the clipping norm:
 
-    - `moves` = 1: the update becomes zero, or loses one clipped part of a sum.
+    - `moves` = 1: the update becomes zero, or loses one clipped term of a sum.
     - `moves` = 2: the update becomes any other update within the clipping norm. This holds for a
       person in an update that is clipped as a whole.
 
@@ -59,12 +59,12 @@ class NoisySum:
 
     @property
     def share(self) -> Fraction:
-        """Return the variance of the share of the noise that each site adds, in steps squared."""
+        """Return the variance of the noise share that each site adds, in squared grid steps."""
         return skellam.share_of(self.variance, self.floor, self.colluders)
 
     @property
     def bits(self) -> int:
-        """Return the modulus width in bits; all numbers fit except with probability `failure`.
+        """Return how many bits the modulus needs so that no noisy sum wraps around.
 
         A site sends numbers of at most (half the modulus / number of sites), or nothing
         (participant.py). So no sum wraps around. Whether a site sends nothing may depend on its
@@ -79,7 +79,10 @@ class NoisySum:
         return bits
 
     def epsilon(self, delta: Fraction, rounds: int = 1) -> Fraction:
-        """Return the epsilon of `rounds` rounds; delta also covers the failures of all rounds."""
+        """Return the epsilon that `rounds` rounds cost at this delta.
+
+        Delta also covers the probability that numbers do not fit the modulus in some round.
+        """
         curve = self._curve()
         found = epsilon_with_failures(
             lambda order: rounds * curve(order), delta, rounds * self.failure
@@ -89,7 +92,7 @@ class NoisySum:
         return found
 
     def renyi(self, order: int) -> Fraction:
-        """Return a bound of the Rényi divergence of one round at this order."""
+        """Return a bound of the Rényi divergence of one round of the sum, at this order."""
         return self._curve()(order)
 
     def _curve(self) -> Curve:
@@ -98,7 +101,7 @@ class NoisySum:
         )
 
     def noisy(self, update: Numbers, dice: RandomSource) -> NDArray[np.int64]:
-        """Clip and round an update, and add this site's share of the noise."""
+        """Clip and round a site's update to integers, and add the site's share of the noise."""
         if isinstance(self.grid, DitheredGrid):
             raise Bug("exact sums are rounded where their noise was drawn before they were known")
         noise = skellam.sample(self.share, self.grid.size, dice)
@@ -118,7 +121,10 @@ def noisy_sum_for(  # noqa: PLR0913  # what a card says of a federation
     chance: Fraction = skellam.NO_SUBSAMPLING,
     most: Fraction = skellam.MAX_VARIANCE,
 ) -> NoisySum:
-    """Return the parameters with the least noise at which `rounds` rounds cost at most epsilon."""
+    """Return the parameters with the least noise at which `rounds` rounds cost at most epsilon.
+
+    `moves` and `chance` are as in NoisySum. `most` limits the noise variance.
+    """
     failing = delta / FAILS
     failure = failure_budget(epsilon, failing) / rounds
     l1, l2_squared = _sensitivity(grid, moves)
@@ -128,5 +134,5 @@ def noisy_sum_for(  # noqa: PLR0913  # what a card says of a federation
 
 
 def _sensitivity(grid: AnyGrid, moves: int) -> tuple[int, int]:
-    """Return the L1 and the squared L2 sensitivity of the sum to one privacy unit."""
+    """Return the L1 and the squared L2 sensitivity of the integer sum to one privacy unit."""
     return moves * grid.most_absolute, moves**2 * grid.most_squared

@@ -1,4 +1,4 @@
-"""Dithered rounding of exact sums of clipped parts; the dither is independent of the data.
+"""Dithered rounding of exact sums of clipped vectors; the dither is independent of the data.
 
 Rounding a sum to the nearest step can increase a person's effect on each number by a whole step. In
 the worst case that adds the square root of the number of numbers to the norm, as much as the
@@ -30,9 +30,9 @@ _WORD: Final = 8
 
 @dataclass(frozen=True)
 class DitheredGrid:
-    """The integer grid of exact sums: a person's clipping norm, and steps of 2**shift units.
+    """The integer grid to which a site rounds its exact sum of clipped vectors.
 
-    One unit is 2**-30.
+    `clip` is a person's clipping norm. A grid step has 2**shift units, and one unit is 2**-30.
     """
 
     clip: Fraction
@@ -51,15 +51,15 @@ class DitheredGrid:
 
     @property
     def steps(self) -> Fraction:
-        """Return the clipping norm in steps."""
+        """Return a person's clipping norm, counted in grid steps."""
         return self.clip * (1 << UNIT_BITS) / (1 << self.shift)
 
     @cached_property
     def most_squared(self) -> int:
-        """Return the squared L2 sensitivity to one person, which holds except with `chance`.
+        """Return the squared L2 sensitivity of the rounded sum to one person, except with `chance`.
 
         It uses Hoeffding's inequality twice: for the squares of the rounding errors, and for their
-        product with the person's part. Each rounding error is at most one step.
+        product with the person's vector. Each rounding error is at most one step.
         """
         with localcontext(Context(prec=40)):
             far = Decimal(2 * self.chance.denominator) / Decimal(self.chance.numerator)
@@ -72,16 +72,19 @@ class DitheredGrid:
 
     @property
     def most_absolute(self) -> int:
-        """Return the L1 sensitivity of the integers to one person, except with `chance`."""
+        """Return the L1 sensitivity of the rounded sum to one person, except with `chance`."""
         return min(self.most_squared, math.isqrt(self.size * self.most_squared) + 1)
 
     @property
     def most_each(self) -> int:
-        """Return the largest absolute value of one integer."""
+        """Return the largest absolute value that one number of the rounded sum can have."""
         return math.ceil(self.steps * self.people) + 1
 
     def rounded(self, update: NDArray[np.int64], dice: RandomSource) -> NDArray[np.int64]:
-        """Round a sum to steps; each number rounds up with probability of its fractional part."""
+        """Round a site's exact sum to grid steps, with a random dither.
+
+        Each number rounds up with probability of its fractional part.
+        """
         if update.shape != (self.size,) or update.dtype != np.int64:
             raise bad_update("It is not a sum of clipped parts.")
         words = np.frombuffer(dice.draw(_WORD * self.size), dtype="<u8")
@@ -89,5 +92,5 @@ class DitheredGrid:
         return np.asarray((update + dither) >> self.shift)
 
     def numbers(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Convert a sum in steps back to real numbers, in the unit of the update."""
+        """Convert a sum in grid steps back to real numbers, in the unit of the update."""
         return np.asarray(total * 2.0 ** (self.shift - UNIT_BITS))

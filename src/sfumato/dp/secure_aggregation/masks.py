@@ -23,18 +23,18 @@ _NARROW: Final = 32
 
 
 def word_type(bits: int) -> np.dtype[np.unsignedinteger[Any]]:
-    """Return the dtype for integers modulo 2**bits: 32-bit or 64-bit words."""
+    """Return the dtype that holds integers modulo 2**bits: 32-bit or 64-bit unsigned words."""
     return np.dtype("<u4") if bits <= _NARROW else np.dtype("<u8")
 
 
 def reduced(words: Words, bits: int) -> Words:
-    """Reduce words modulo 2**bits."""
+    """Reduce unsigned words modulo 2**bits, so that the result has no higher bits."""
     kept: Words = words & words.dtype.type((1 << bits) - 1)
     return kept
 
 
 def from_signed(values: NDArray[np.int64], bits: int) -> Words:
-    """Convert signed integers to words modulo 2**bits."""
+    """Convert signed integers to unsigned words modulo 2**bits, to which masks can be added."""
     wide = values.astype(np.int64).view(np.uint64) & np.uint64((1 << bits) - 1)
     return wide.astype(word_type(bits))
 
@@ -56,7 +56,7 @@ def agreed_key(own: X25519PrivateKey, other: bytes, digest: bytes, use: bytes) -
 
 
 def check_key(key: bytes) -> None:
-    """Refuse a public key of low order, because its shared secrets would be public.
+    """Refuse a site's public key of low order, because its shared secrets would be public.
 
     The check uses a fixed private key, so it involves no secret.
     """
@@ -64,7 +64,7 @@ def check_key(key: bytes) -> None:
 
 
 def own_key(seed: bytes, digest: bytes) -> bytes:
-    """Derive the key of a site's self mask from its seed."""
+    """Derive the key of a site's self mask (the mask that no other site shares) from its seed."""
     return HKDF(SHA256(), KEY_BYTES, salt=digest, info=b"sfumato sum self").derive(seed)
 
 
@@ -74,12 +74,12 @@ def commitment(seed: bytes, digest: bytes) -> bytes:
 
 
 def add_mask(words: Words, key: bytes) -> None:
-    """Add the mask of a key to the words, in place, modulo their width."""
+    """Add the pseudorandom mask of a key to the words, in place, modulo their width."""
     _apply(words, key, np.add)
 
 
 def take_mask(words: Words, key: bytes) -> None:
-    """Subtract the mask of a key from the words, in place, modulo their width."""
+    """Subtract the pseudorandom mask of a key from the words, in place, modulo their width."""
     _apply(words, key, np.subtract)
 
 

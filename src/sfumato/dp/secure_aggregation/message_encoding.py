@@ -1,4 +1,4 @@
-"""Canonical message encoding: a kind, then length-prefixed fields.
+"""Canonical encoding of secure aggregation messages: a kind, then length-prefixed fields.
 
 Each message has exactly one encoding.
 """
@@ -15,7 +15,7 @@ _LENGTH: Final = 8
 
 
 def encode_fields(kind: str, *fields: bytes) -> bytes:
-    """Encode fields as one message of this kind."""
+    """Encode byte fields as one message of this kind."""
     name = kind.encode("ascii")
     parts = [MAGIC, bytes([len(name)]), name, len(fields).to_bytes(_COUNT, "little")]
     for field in fields:
@@ -24,9 +24,9 @@ def encode_fields(kind: str, *fields: bytes) -> bytes:
 
 
 def decode_fields(message: bytes, kind: str, count: int | None = None) -> list[bytes]:
-    """Decode the fields of a message.
+    """Decode a message of this kind; return its fields.
 
-    Refuse another kind, or a number of fields other than `count`.
+    A message of another kind is refused, and one whose number of fields is not `count`.
     """
     name = kind.encode("ascii")
     head = MAGIC + bytes([len(name)]) + name
@@ -54,7 +54,7 @@ def _fields(message: bytes, start: int, count: int, kind: str) -> list[bytes]:
 
 
 def exactly(field: bytes, size: int, kind: str) -> bytes:
-    """Return the field unchanged; refuse one of another size."""
+    """Return a message field unchanged; refuse a field that does not have `size` bytes."""
     if len(field) != size:
         raise malformed(kind)
     return field

@@ -62,7 +62,10 @@ _KEPT_FIELDS: Final = len(_KEPT_BYTES) + len(_KEPT_PLACES) + 2
 
 
 class Participant:
-    """One site in one round of secure aggregation; it deletes its secrets when the round ends."""
+    """One site in one round of secure aggregation: it masks its integers for the server.
+
+    The object deletes its secrets when the round ends.
+    """
 
     def __init__(
         self,
@@ -72,9 +75,10 @@ class Participant:
         dice: RandomSource,
         used: set[bytes],
     ) -> None:
-        """Create the participant.
+        """Create the state of one site for one round.
 
-        `used` holds the nonces of all rounds that the site ever joined.
+        `identity` signs the site's messages, and `trust` has the terms that it requires. `used`
+        holds the nonces of all rounds that the site ever joined.
         """
         self.name = name
         self._identity = identity
@@ -84,7 +88,7 @@ class Participant:
         self._stage = "invited"
 
     def serialise(self) -> bytes:
-        """Serialise the state, including the secrets, for a process that ends between two stages.
+        """Serialise the site's state, with its secrets, for a process that ends between two stages.
 
         The caller must use the state at most once. Running a stage twice from one state could
         reveal both secrets of a neighbour.
@@ -102,7 +106,7 @@ class Participant:
         return encode_fields("kept", *fields)
 
     def resume(self, kept: bytes) -> None:
-        """Restore the state that `serialise` returned, and continue the round."""
+        """Restore the state that `serialise` returned, so that the site continues the round."""
         stage, terms, channel, *rest = decode_fields(kept, "kept", 3 + _KEPT_FIELDS)
         if self._stage != "invited" or not terms:
             raise refused("The site cannot resume the round at its current stage.")
@@ -124,7 +128,10 @@ class Participant:
         self._stage = stage.decode()
 
     def join(self, invitation: bytes) -> bytes:
-        """Join the round: check its terms, and return this site's signed public keys."""
+        """Join a round: check its terms, and return this site's signed public keys.
+
+        `invitation` has the terms, signed by the convener.
+        """
         with self._step("invited", "joined"):
             self.terms = accepted(invitation, self._trust)
             place = self.terms.place_of(self.name)
@@ -141,7 +148,10 @@ class Participant:
             return self._signed("keys", *keys)
 
     def share(self, announced: bytes) -> bytes:
-        """Split this site's two secrets, and return the shares encrypted for each neighbour."""
+        """Split this site's two secrets into shares; return them encrypted for each neighbour.
+
+        `announced` has the public keys of all sites.
+        """
         with self._step("joined", "shared"):
             self._keys = keys_in(announced, self.terms)
             self._check_left(frozenset(self._keys))
@@ -167,12 +177,12 @@ class Participant:
             yield place.to_bytes(_PLACE, "little") + sealed
 
     def mask(self, delivery: bytes, values: NDArray[np.int64]) -> bytes:
-        """Process the delivered shares, and return the masked integers of this site."""
+        """Check the delivered secret shares, then return this site's masked integers, signed."""
         self.receive_shares(delivery)
         return self.masked(values)
 
     def receive_shares(self, delivery: bytes) -> None:
-        """Process the list of sharers and the neighbours' shares, before the site has its data."""
+        """Check and store the neighbours' secret shares, before this site has its data."""
         with self._step("shared", "heard"):
             self._take_shares(delivery)
 
@@ -193,7 +203,7 @@ class Participant:
             )
 
     def _take_shares(self, delivery: bytes) -> None:
-        """Check and store the shares of the neighbours, and the list of sharers."""
+        """Check and store the neighbours' secret shares, and the list of sites that dealt any."""
         sharers, mine = decode_fields(delivery, "delivery", 2)
         self._sharers = _places(sharers, self.terms)
         self._heard = _hash(sharers)
@@ -228,7 +238,7 @@ class Participant:
         return values
 
     def agree(self, survivors: bytes) -> bytes:
-        """Sign the list of survivors; a site signs only one list per round."""
+        """Check and sign the list of surviving sites; a site signs only one list per round."""
         with self._step("masked", "agreed"):
             self._left = survivors_in(survivors, self.terms, self._heard)
             self._check_left(self._left)
@@ -238,7 +248,11 @@ class Participant:
             return self._signed("agreement", self._heard, self._agreed)
 
     def reveal(self, agreements: bytes) -> bytes:
-        """Reveal one share per neighbour: of its self mask if it survived, else its pair masks."""
+        """Reveal one secret share of each neighbour, so that the server can remove its masks.
+
+        For a survivor it is a share of the self mask, otherwise of the pairwise masks. The sites
+        must agree on the survivors.
+        """
         with self._step("agreed", "over"):
             agreed = set()
             for message in decode_fields(agreements, "agreements"):
@@ -258,7 +272,7 @@ class Participant:
         return self.terms.near_of(self._place)
 
     def _check_left(self, left: frozenset[int]) -> None:
-        """Refuse if too few sites are left, or if colluders could split the ring into two sums.
+        """Refuse to go on if too few sites are left, or if colluders could split the sum in two.
 
         The check runs at each stage, so that a round that cannot finish is refused before it is
         charged.
@@ -300,7 +314,7 @@ class Participant:
 
 
 def keys_in(announced: bytes, terms: Terms) -> dict[int, tuple[bytes, bytes]]:
-    """Decode the announced keys: the channel key and the mask key of every site."""
+    """Decode the server's list of public keys: the channel key and the mask key of every site."""
     found: dict[int, tuple[bytes, bytes]] = {}
     for message in decode_fields(announced, "announced"):
         place, said = opened(message, "keys", terms, 2)
@@ -312,7 +326,11 @@ def keys_in(announced: bytes, terms: Terms) -> dict[int, tuple[bytes, bytes]]:
 
 
 def survivors_in(survivors: bytes, terms: Terms, heard: bytes) -> frozenset[int]:
-    """Return the sites that sent an update; refuse if the sites saw different lists of sharers."""
+    """Return the places of the sites that sent an update, from the server's list of survivors.
+
+    The list is refused if the sites saw different lists of sharers (sites that dealt secret
+    shares).
+    """
     found = set()
     for message in decode_fields(survivors, "survivors"):
         place, (theirs, _) = opened(message, "update", terms, 2)
@@ -323,13 +341,13 @@ def survivors_in(survivors: bytes, terms: Terms, heard: bytes) -> frozenset[int]
 
 
 def pair_key(own: X25519PrivateKey, other: bytes, terms: Terms, one: int, two: int) -> bytes:
-    """Derive the key of the pairwise mask between two sites."""
+    """Derive the key of the pairwise mask that two sites share."""
     ends = b"".join(place.to_bytes(_PLACE, "little") for place in sorted((one, two)))
     return agreed_key(own, other, terms.digest, b"mask" + ends)
 
 
 def words_bytes(words: Words) -> bytes:
-    """Encode words as bytes for a message."""
+    """Encode masked words as the bytes of a message."""
     return words.tobytes()
 
 
@@ -369,7 +387,10 @@ def _places(field: bytes, terms: Terms) -> frozenset[int]:
 
 
 def _placed(found: Iterable[int]) -> bytes:
-    """Encode places, and the byte values of each if `found` is a mapping, as one field."""
+    """Encode places (site indices) as one field.
+
+    If `found` is a mapping, the field also has the byte values of each place.
+    """
     known = found if isinstance(found, Mapping) else {}
     return encode_fields(
         "placed",

@@ -47,7 +47,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of one round: cohort, fewest remaining sites, and shape of the sum."""
+    """The terms of one secure aggregation round: its sites, their minimum, and the sum's size."""
 
     nonce: bytes
     members: tuple[Member, ...]  # sorted by name
@@ -69,7 +69,7 @@ class Terms:
         return sha256(self.encoded()).digest()
 
     def encoded(self) -> bytes:
-        """Encode the terms as bytes."""
+        """Encode the terms as bytes, in their one canonical encoding."""
         numbers = (
             self.floor,
             self.colluders,
@@ -88,13 +88,16 @@ class Terms:
         )
 
     def place_of(self, name: str) -> int | None:
-        """Return the index of a site in the cohort, or None."""
+        """Return the index of a site in the cohort by its name, or None if it is no member."""
         names = [member.name for member in self.members]
         return names.index(name) if name in names else None
 
     @cached_property
     def ring(self) -> tuple[int, ...]:
-        """Return the places in ring order, by a hash; neighbours on the ring share masks."""
+        """Return the sites' indices in the order of the ring, on which neighbours share masks.
+
+        A hash of the terms and the names determines the order.
+        """
         names = [member.name.encode() for member in self.members]
         return tuple(
             sorted(range(len(names)), key=lambda p: sha256(self.digest + names[p]).digest())
@@ -102,11 +105,17 @@ class Terms:
 
     @cached_property
     def near(self) -> tuple[frozenset[int], ...]:
-        """Return the neighbours of every place; `near_of` is faster for a single place."""
+        """Return for every site the set of neighbours with which it shares masks.
+
+        `near_of` is faster for a single site.
+        """
         return tuple(self.near_of(place) for place in range(len(self.members)))
 
     def near_of(self, place: int) -> frozenset[int]:
-        """Return the neighbours of a place: all others, or the nearest on each side of the ring."""
+        """Return the neighbours with which one site shares masks.
+
+        They are all other sites, or the nearest sites on each side of the ring.
+        """
         count = len(self.members)
         if self.neighbours == count - 1:
             return frozenset(range(count)) - {place}
@@ -119,7 +128,7 @@ class Terms:
         return {place: at for at, place in enumerate(self.ring)}
 
     def holds_together(self, left: frozenset[int]) -> bool:
-        """Return whether no set of colluders can split the honest sites of `left` into two parts.
+        """Return whether no colluders can split the honest sites of `left` into two separate sums.
 
         Each site shares masks with `neighbours` / 2 sites on each side of the ring. So a split
         needs two runs of that length without an honest site.
@@ -138,7 +147,10 @@ class Terms:
         )
 
     def _left_in_runs(self, left: frozenset[int]) -> list[int]:
-        """Return for each ring position how many remaining sites the run from there contains."""
+        """Return how many remaining sites each run of neighbours on the ring contains.
+
+        A run starts at each ring position and has `neighbours` / 2 sites.
+        """
         count, reach = len(self.members), self.neighbours // 2
         sums = [0, *accumulate(int(place in left) for place in (*self.ring, *self.ring[:reach]))]
         return [sums[at + reach] - sums[at] for at in range(count)]
@@ -174,12 +186,12 @@ def terms_for(  # noqa: PLR0913  # a round has that many terms
 
 
 def least_floor(count: int, colluders: int) -> int:
-    """Return the default floor of a cohort: two thirds, or the safe minimum if that is higher."""
+    """Return the default minimum of remaining sites: two thirds, or the safe minimum if higher."""
     return max(-(-2 * count // 3), (count + colluders) // 2 + 1)
 
 
 def shares_needed(count: int, floor: int, colluders: int, neighbours: int) -> int:
-    """Return the default threshold: how many neighbours' shares recover a secret.
+    """Return the default threshold: how many secret shares of neighbours recover a secret.
 
     It is the number of neighbours that surely remain if the round drops to its floor. If the
     colluders could reach that number, the threshold is half of the neighbours, or colluders + 1 if
@@ -243,7 +255,7 @@ def _is_ring(neighbours: int, count: int) -> bool:
 
 @dataclass(frozen=True)
 class Trust:
-    """A site's own requirements of any round: the convener's key, known sites and minimum terms."""
+    """What one site requires of any round: the convener's key, known sites and minimum terms."""
 
     convener: bytes
     members: Mapping[str, bytes]
@@ -253,13 +265,16 @@ class Trust:
 
 
 def invitation(terms: Terms, convener: Ed25519PrivateKey) -> bytes:
-    """Sign the terms with the convener's key, and return the invitation message."""
+    """Sign the terms of a round with the convener's key; return the invitation message."""
     encoded = terms.encoded()
     return encode_fields(_INVITATION, encoded, convener.sign(_INVITATION.encode() + encoded))
 
 
 def accepted(message: bytes, trust: Trust) -> Terms:
-    """Check an invitation against the site's requirements; return its terms, or refuse."""
+    """Check a round's invitation against what this site requires; return the round's terms.
+
+    An invitation that does not meet the requirements is refused.
+    """
     encoded, signature = decode_fields(message, _INVITATION, 2)
     if not is_signed(trust.convener, _INVITATION.encode() + encoded, signature):
         raise not_trusted("the invitation is not signed by the convener")
@@ -308,13 +323,16 @@ def is_signed(identity: bytes, message: bytes, signature: bytes) -> bool:
 def signed(
     kind: str, identity: Ed25519PrivateKey, place: int, digest: bytes, *said: bytes
 ) -> bytes:
-    """Build and sign a message of a site in this round."""
+    """Build one site's message of this kind for a round, signed with the site's identity key.
+
+    `place` is the site's index in the cohort, and `digest` identifies the round.
+    """
     body = encode_fields(kind, digest, place.to_bytes(_NUMBER, "little"), *said)
     return encode_fields("signed", body, identity.sign(body))
 
 
 def opened(message: bytes, kind: str, terms: Terms, count: int) -> tuple[int, list[bytes]]:
-    """Verify a signed message; return the sender's place and its `count` fields.
+    """Verify a site's signed message; return the site's index (place) and the `count` fields.
 
     A message of another round, or one without a valid signature, is refused.
     """

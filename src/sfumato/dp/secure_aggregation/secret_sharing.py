@@ -45,7 +45,7 @@ def _value_at(coefficients: Sequence[int], place: int) -> bytes:
 
 
 def join(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
-    """Recover the secret from the first `threshold` shares; None if they cannot be valid."""
+    """Recover the secret from the first `threshold` shares; return None if they cannot be valid."""
     used = tuple(sorted(shares)[:threshold])
     values = {place: int.from_bytes(shares[place], "little") for place in used}
     if len(used) < threshold or any(value >= PRIME for value in values.values()):
@@ -55,13 +55,16 @@ def join(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
 
 
 def is_consistent_share(shares: Mapping[int, bytes], place: int, share: bytes) -> bool:
-    """Return whether a share fits the polynomial through `threshold` correct shares."""
+    """Return whether a share agrees with `threshold` correct shares of the same secret.
+
+    It does if it is a point of the same polynomial.
+    """
     values = {one: int.from_bytes(held, "little") for one, held in shares.items()}
     return _value_through(values, place) == int.from_bytes(share, "little")
 
 
 def _value_through(values: Mapping[int, int], at: int) -> int:
-    """Evaluate at `at` the polynomial through these values (Lagrange interpolation)."""
+    """Return the value at `at` of the polynomial through these points (Lagrange interpolation)."""
     places = tuple(sorted(values))
     whole, found = 1, 0
     for place, weight in zip(places, _weights(places), strict=True):

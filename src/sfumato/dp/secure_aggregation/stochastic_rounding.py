@@ -30,7 +30,10 @@ _SPARE: Final = 11
 
 @dataclass(frozen=True)
 class Grid:
-    """The integer grid of site updates: the clipping norm, and the number of steps per norm."""
+    """The integer grid to which a site's update is clipped and rounded.
+
+    `clip` is the clipping norm of the update, and `steps` the number of grid steps in that norm.
+    """
 
     clip: Fraction
     steps: int
@@ -42,7 +45,7 @@ class Grid:
 
     @property
     def most_squared(self) -> int:
-        """Return the largest allowed squared L2 norm of a rounded update, in squared steps.
+        """Return the largest allowed squared L2 norm of a rounded update, in squared grid steps.
 
         Rounding adds a variance of at most 1/4 to each number. With this margin, an update of the
         full norm passes in more than a third of attempts (Kairouz, Liu, Steinke 2021, at beta =
@@ -53,7 +56,7 @@ class Grid:
 
     @property
     def most_absolute(self) -> int:
-        """Return the largest L1 norm of a rounded update, in steps.
+        """Return the largest L1 norm of a rounded update, in grid steps.
 
         For integers, the L1 norm is at most the squared L2 norm.
         """
@@ -61,11 +64,14 @@ class Grid:
 
     @property
     def most_each(self) -> int:
-        """Return the largest absolute value of one integer of the update, in steps."""
+        """Return the largest absolute value of one number of a rounded update, in grid steps."""
         return math.isqrt(self.most_squared)
 
     def rounded(self, update: Numbers, dice: RandomSource) -> NDArray[np.int64]:
-        """Clip an update and round it to steps; its squared norm is at most `most_squared`."""
+        """Clip an update and round it stochastically to grid steps.
+
+        The squared norm of the result is at most `most_squared`.
+        """
         scaled = self._scaled(update)
         for _ in range(ATTEMPTS):
             found = _at_random(scaled, dice)
@@ -77,7 +83,7 @@ class Grid:
         return found
 
     def _scaled(self, update: Numbers) -> Numbers:
-        """Check an update, clip it and scale it to steps, in float precision."""
+        """Check an update, clip it and scale it to grid steps, in float precision."""
         if not isinstance(update, np.ndarray) or update.dtype.kind not in "fi":
             raise bad_update("It is not an array of real numbers.")
         if update.shape != (self.size,):
@@ -109,7 +115,7 @@ def _at_random(scaled: Numbers, rng: RandomSource) -> NDArray[np.int64]:
 
 
 def squared_norm(values: NDArray[np.int64]) -> int:
-    """Return the exact sum of squares."""
+    """Return the exact sum of squares of an integer vector: its squared L2 norm."""
     most = int(np.abs(values).max(initial=0))
     if most * most * values.size < 1 << 63:
         return int(np.dot(values, values))
@@ -118,10 +124,11 @@ def squared_norm(values: NDArray[np.int64]) -> int:
 
 @dataclass(frozen=True)
 class PeopleGrid:
-    """The integer grid of sums over people: the code clips each person's part, then rounds the sum.
+    """The integer grid for a site's sum of one clipped vector per person.
 
-    It rounds the sum to the nearest step. So a person changes each number by their own part plus
-    less than one step. The sensitivity includes one more step for the float error of the sum.
+    The code clips each person's vector, then rounds the sum to the nearest step. So a person
+    changes each number by their own vector plus less than one step. The sensitivity includes one
+    more step for the float error of the sum.
     """
 
     clip: Fraction
@@ -139,23 +146,24 @@ class PeopleGrid:
 
     @property
     def most_squared(self) -> int:
-        """Return the squared L2 sensitivity of the integers to one person."""
+        """Return the squared L2 sensitivity of the rounded sum to one person, in squared steps."""
         return (self.steps + 2 * (math.isqrt(self.size - 1) + 1)) ** 2
 
     @property
     def most_absolute(self) -> int:
-        """Return the L1 sensitivity of the integers to one person."""
+        """Return the L1 sensitivity of the rounded sum to one person, in grid steps."""
         return min(self.most_squared, math.isqrt(self.size * self.most_squared) + 1)
 
     @property
     def most_each(self) -> int:
-        """Return the largest absolute value of one integer."""
+        """Return the largest absolute value of one number of the rounded sum, in grid steps."""
         return self.steps * self.people + 1
 
     def person(self, gradient: Numbers) -> NDArray[np.int64]:
-        """Clip one person's gradient and round it to steps; a non-finite gradient becomes zero.
+        """Clip one person's gradient and round it to grid steps.
 
-        Sums of integers are exact, so a person's part does not depend on other people.
+        A non-finite gradient becomes zero. Sums of integers are exact, so a person's contribution
+        does not depend on other people.
         """
         nothing = np.zeros(self.size, dtype=np.int64)
         if gradient.shape != (self.size,) or not np.isfinite(gradient).all():
@@ -169,7 +177,10 @@ class PeopleGrid:
         return found if squared_norm(found) <= self.most_squared else nothing
 
     def rounded(self, update: Numbers, dice: RandomSource) -> NDArray[np.int64]:
-        """Round a sum of clipped parts to steps; refuse an array of another shape or not finite."""
+        """Round a sum of clipped vectors to grid steps.
+
+        An array of another shape, or with numbers that are not finite, is refused.
+        """
         del dice  # this rounding is deterministic
         if update.shape != (self.size,) or not np.isfinite(update).all():
             raise bad_update("It is not a sum of clipped parts.")
@@ -177,5 +188,5 @@ class PeopleGrid:
         return np.clip(found, -self.most_each, self.most_each)
 
     def numbers(self, total: NDArray[np.int64]) -> Numbers:
-        """Convert a sum in steps back to real numbers."""
+        """Convert a sum in grid steps back to real numbers."""
         return np.asarray(total * (float(self.clip) / self.steps))
