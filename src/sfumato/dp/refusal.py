@@ -113,7 +113,7 @@ CODES: Final[dict[str, str]] = {
 class Refused(Exception):
     """A refusal that the caller can act on: its code, its cause and the next step.
 
-    The text never contains a value of a row.
+    A refusal never holds a value of a row.
     """
 
     def __init__(self, code: str, cause: str, next_step: str, **facts: object) -> None:

@@ -27,7 +27,7 @@ class Classes:
 
 
 def key_of(columns: Sequence[tuple[Codes, int]], rows: int) -> Codes:
-    """Return one integer key per row; rows with equal codes in all columns have equal keys.
+    """Return one integer key per row, equal exactly for rows with equal codes in all columns.
 
     Each column is a pair of its codes and the number of its values.
     """

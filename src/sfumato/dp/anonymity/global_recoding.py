@@ -59,7 +59,10 @@ class Pack:
         return groups, count
 
     def losses(self, node: Node) -> Floats:
-        """Return the information loss of each packed integer at a node, summed over the columns."""
+        """Return the information loss of each packed integer at a node, summed over the columns.
+
+        A node is a generalisation level for each column.
+        """
         losses = np.zeros(1)
         for axis, hierarchy in zip(self.axes, self.hierarchies, strict=True):
             losses = np.add.outer(losses, hierarchy.losses[node[axis]]).ravel()
@@ -85,7 +88,10 @@ class PackedRows:
         return len(self.weights)
 
     def loss_of(self, rows: Codes, node: Node) -> float:
-        """Return the weighted loss that is added if these rows are suppressed at a node."""
+        """Return the weighted loss that is added if these rows are suppressed at a node.
+
+        A node is a generalisation level for each column.
+        """
         columns = sum(len(pack.axes) for pack in self.packs)
         spared = np.zeros(len(rows))
         for pack, numbers in zip(self.packs, self.numbers, strict=True):
@@ -151,7 +157,10 @@ def packed_rows(task: Task) -> PackedRows:
 
 
 def evaluate(rows: PackedRows, node: Node) -> NodeEvaluation:
-    """Compute the equivalence classes of the rows at a node, and their sensitive values."""
+    """Compute the equivalence classes of the rows at a node, and their sensitive values.
+
+    A node is a generalisation level for each column.
+    """
     classes = alike = _kinds(*_key(rows, node), rows.weights)
     contents = []
     for column, codes in zip(rows.columns, rows.secrets, strict=True):
@@ -312,7 +321,7 @@ def _judged(
     contents: Sequence[Contents],
     loss: Callable[[Bits], float],
 ) -> Judged:
-    """Evaluate a node from its equivalence classes, as `judge` does.
+    """Evaluate a node (levels for all columns) from its equivalence classes, as `judge` does.
 
     `loss` computes the loss for a choice of classes that are not suppressed.
     """
@@ -384,7 +393,7 @@ def _cheapest_open(state: _Search) -> Node | None:
 def _climb(state: _Search, node: Node) -> None:
     """Search upwards from a node for the lowest one that may meet the criteria.
 
-    The code bisects a chain of nodes from this one to the top.
+    A node is a level for each column. The code bisects a chain of nodes from this one to the top.
     """
     chain = list(_chain(state, node))
     low, high = 0, len(chain) - 1
@@ -400,7 +409,8 @@ def _climb(state: _Search, node: Node) -> None:
 def _chain(state: _Search, node: Node) -> Iterator[Node]:
     """Yield nodes to evaluate from this one upwards, each time by the cheapest step.
 
-    The chain ends at a node whose lower bound is at least the best loss found.
+    A node is a level for each column, and a step raises one level. The chain ends at a node whose
+    lower bound is at least the best loss found.
     """
     bound = np.inf if state.best is None else state.best.loss
     while state.least[node] < bound:
@@ -441,8 +451,8 @@ def _look(state: _Search, node: Node) -> Judged:
 def _nearest(state: _Search) -> Judged | None:
     """Return the evaluated node that suppresses the fewest rows, to report it in a refusal.
 
-    For a hopeless node, the search knows only the rows that fail k or l. More rows may fail the
-    other criteria, so this function evaluates such nodes again.
+    A node is a level for each column. For a hopeless node, the search knows only the rows that fail
+    k or l. More rows may fail the other criteria, so this function evaluates such nodes again.
     """
     task = state.task
     if task.goal.is_about_k_and_l:
@@ -462,7 +472,11 @@ def _nearest(state: _Search) -> Judged | None:
 
 
 def _smallest_source(state: _Search, node: Node) -> PackedRows:
-    """Return the smallest stored rolled-up rows from which the node can be evaluated."""
+    """Return the smallest stored rolled-up rows from which a node can be evaluated.
+
+    A node is a level for each column. The rows must not be rolled up to higher levels than the
+    node's.
+    """
     fitting = (state.rolled_at <= np.array(node, np.int64)).all(axis=1)
     rows = [state.rolled[place] for place in np.flatnonzero(fitting)]
     return min(rows, key=lambda one: one.rows, default=state.rows)

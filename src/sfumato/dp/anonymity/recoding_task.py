@@ -29,7 +29,7 @@ class Tuples:
 
     @property
     def rows(self) -> int:
-        """Return the number of distinct rows."""
+        """Return the number of distinct rows of the table."""
         return len(self.weights)
 
     def at(self, rows: Codes, weights: Codes) -> Tuples:
@@ -40,7 +40,7 @@ class Tuples:
 
 @dataclass(frozen=True)
 class Task:
-    """A recoding task: the hierarchies, the distinct rows of the table, and the criteria."""
+    """The input of a recoding: the hierarchies, the distinct rows of a table, and the criteria."""
 
     hierarchies: tuple[Hierarchy, ...]
     tuples: Tuples

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 MISS: Final = 0.05  # for intervals at 95 % confidence
 _MANY_STEPS: Final = (2, 60)  # search: pieces per step, number of steps; 2**60 exhausts a float
-_FEW_STEPS: Final = (32, 12)  # the same for few cells: numpy's call overhead dominates
+_FEW_STEPS: Final = (32, 12)  # the same for few groups: numpy's call overhead dominates
 _FEW_CELLS: Final = 64
 
 

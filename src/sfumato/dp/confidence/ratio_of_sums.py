@@ -73,7 +73,10 @@ class Plausible:
     above: Floats
 
     def within(self, lower: float, upper: float) -> tuple[Floats, Floats]:
-        """Return the smallest interval that holds all plausible ratios of the public range."""
+        """Return the ends of the smallest interval with all plausible ratios in public bounds.
+
+        `lower` and `upper` are these bounds.
+        """
         left, right = self.below >= lower, self.above <= upper
         either = left | right
         low = np.where(left | ~either, lower, np.maximum(self.above, lower))
@@ -124,11 +127,13 @@ def _rays(top: Floats, bottom: Floats, far_top: float, far_bottom: float) -> tup
 
 
 def edge(is_plausible: Callable[[Floats], Mask], centre: Floats, width: Floats) -> Floats:
-    """Find the edge of the plausible interval on one side of the centre; infinity if none.
+    """Find the end of each group's interval of plausible numbers, on one side of the centre.
+
+    The end is infinite if no implausible number is found.
 
     Args:
-        is_plausible: Tests one number for each cell. The plausible numbers form an interval.
-        centre: A plausible number for each cell.
+        is_plausible: Tests one number for each group. The plausible numbers form an interval.
+        centre: A plausible number for each group.
         width: Approximate distance from centre to edge; negative for the left edge.
     """
     inside, outside = centre, centre + width

@@ -47,7 +47,7 @@ class SimultaneousNoise(Noise):
         raise Bug("a noise that is only read is never drawn")
 
     def as_json(self) -> Json:
-        """Return the wrapped noise as JSON for the receipt."""
+        """Return the wrapped noise as JSON, for the receipt of an answer."""
         return self._noise().as_json()
 
     def _noise(self) -> Noise:

@@ -137,7 +137,7 @@ class Stage:
 
     @property
     def sides(self) -> tuple[int, int]:
-        """Return the number of kernel positions in vertical and horizontal direction."""
+        """Return the number of kernel positions down and across the image."""
         over = 2 * self.conv.padding - self.conv.kernel
         down, across = ((side + over) // self.conv.stride + 1 for side in self.enters[1:])
         return down, across

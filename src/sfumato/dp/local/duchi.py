@@ -97,7 +97,7 @@ class Duchi:
         return np.asarray(reports[:, 0] <= SILENT)
 
     def counts(self, reports: Reports) -> Integers:
-        """Return one row: the counts and sums that `numeric_response.moments` describes."""
+        """Return the counts of the reports as one row, as `numeric_response.moments` describes."""
         ends = reports[:, 0].astype(np.int64)
         return moments(ends * self.steps, ends == SILENT)[np.newaxis]
 

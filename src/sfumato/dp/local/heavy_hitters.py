@@ -100,9 +100,9 @@ class PrefixOracle:
 
     @property
     def law(self) -> Law:
-        """Return the probability of each reported hash cell for each true hash cell.
+        """Return the probability of each reported hash cell, for each true hash cell.
 
-        The level and the hash function are independent of the answer.
+        The prefix level and the hash function are independent of the answer.
         """
         return KAry(self.cells, self.truth).law
 

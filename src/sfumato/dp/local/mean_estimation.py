@@ -162,7 +162,8 @@ def _back(line: Line) -> np.ndarray:
 def _raw(row: Integers) -> tuple[np.ndarray, np.ndarray]:
     """Return the sums over reports of (1, silent, place), and the sums of their products.
 
-    The product of silent and place is 0, because a silent report has no place.
+    The place is the reported grid position. The product of silent and place is 0, because a silent
+    report has no place.
     """
     people, silent, places, squares = (float(n) for n in row)
     raw = np.array([people, silent, places])

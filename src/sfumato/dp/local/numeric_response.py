@@ -78,7 +78,10 @@ class Line:
 
 
 def moments(places: Integers, is_silent: Booleans) -> Integers:
-    """Return the number of reports and silent reports, the sum of places and of squared places."""
+    """Return four sums: reports, silent reports, reported places, and squares of the places.
+
+    A place is the reported grid position; a silent report counts as place 0.
+    """
     said = np.where(is_silent, 0, places)
     return np.array([len(said), is_silent.sum(), said.sum(), (said * said).sum()], dtype=np.int64)
 

@@ -214,7 +214,7 @@ class PrivacyLoss:
 def lifetime(questions: Mapping[str, PrivacyLoss]) -> Fraction:
     """Return a person's lifetime epsilon: the sum of the epsilons of all questions.
 
-    See soundness rule 32.
+    `questions` has the privacy loss of each question. See soundness rule 32.
     """
     return sum((kept.epsilon for kept in questions.values()), Fraction(0))
 

@@ -70,12 +70,12 @@ class Piecewise:
 
     @property
     def silent(self) -> int:
-        """Return the first of the places that mean silence (no number)."""
+        """Return the first of the places (possible reports) that mean silence: no number."""
         return self.steps + self.window
 
     @property
     def places(self) -> int:
-        """Return the number of places that a report can name, including those of silence."""
+        """Return the number of places (possible reports), including those of silence."""
         return self.steps + 2 * self.window
 
     @property
@@ -91,7 +91,10 @@ class Piecewise:
 
     @property
     def law(self) -> Law:
-        """Return the exact probability to report each place, for each number and for silence."""
+        """Return the exact probability to report each place, for each number and for silence.
+
+        A place is a possible report.
+        """
         return {value: self._says(value) for value in range(self.steps + 2)}
 
     @property
@@ -122,7 +125,7 @@ class Piecewise:
         return (Line(Fraction(1), told, middle, squares, rest, rest_squares, quiet, last),)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise each number to a place in its window, or to any place.
+        """Randomise each number to a report: a place in the number's window, or any place.
 
         Every report consumes two random words, whatever the outcome.
         """
@@ -132,11 +135,11 @@ class Piecewise:
         return as_rows(said, self.width)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Return a boolean mask: a report is valid if it is the number of a place."""
+        """Return a boolean mask of the reports that are the number of a place."""
         return np.asarray(numbers(reports) < self.places)
 
     def counts(self, reports: Reports) -> Integers:
-        """Return one row: the counts and sums that `numeric_response.moments` describes."""
+        """Return the counts of the reports as one row, as `numeric_response.moments` describes."""
         places = numbers(reports).astype(np.int64)
         return moments(places, places >= self.silent)[np.newaxis]
 

@@ -100,7 +100,7 @@ def _tails(coins: int) -> Callable[[int], float]:
 
 @lru_cache(maxsize=2)
 def _binomial(times: int, chance: float) -> tuple[int, Floats]:
-    """Return the binomial distribution: the first outcome stored, and the probabilities from it on.
+    """Return the binomial distribution: the first outcome, and the probabilities from it on.
 
     The omitted probability on each side is below exp(-100).
     """

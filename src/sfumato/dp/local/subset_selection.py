@@ -135,7 +135,7 @@ class Subset:
         return np.asarray((times > 0) & (times < self.field) & (shifts < self.field))
 
     def counts(self, reports: Reports) -> Integers:
-        """Count for each answer how many reported sets contain it."""
+        """Count for each answer how many reported sets contain the answer."""
         times, shifts = _read(reports)
         is_table_shorter = self.field**2 < min(TABLE, len(reports) * self.size)
         count = self._by_table if is_table_shorter else self._one_by_one

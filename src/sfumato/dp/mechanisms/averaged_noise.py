@@ -65,11 +65,11 @@ class AveragedNoise(Noise):
         return math.hypot(*(weight * draw.width() for weight, draw in pairs))
 
     def sample(self, count: int, dice: RandomSource) -> Integers:
-        """Raise a Bug: the mean has no noise of its own to sample."""
+        """Raise a Bug: the noise of a mean was already drawn for the averaged releases."""
         raise Bug("the noise of a mean is never drawn")
 
     def as_json(self) -> Json:
-        """Return every averaged draw with its mechanism, std and weight as JSON for the receipt."""
+        """Return each averaged draw, its std and its weight as JSON, for an answer's receipt."""
         pairs = zip(self.weights(), self.draws, strict=True)
         return {
             "kind": " + ".join(str(draw.as_json()["kind"]) for draw in self.draws),

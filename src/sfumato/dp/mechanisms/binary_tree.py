@@ -131,7 +131,10 @@ def _best(periods: int, spread: Callable[[Tree], int]) -> Tree:
 
 
 def _most_squares(cells: int, width: int) -> int:
-    """Return the largest sum of squares of integers at most `width` whose sum is `cells`."""
+    """Return the largest sum of squares of integers at most `width` whose sum is `cells`.
+
+    It is the worst case of how a person's cells fall into blocks of this width.
+    """
     full, rest = divmod(cells, width)
     return full * width**2 + rest**2
 

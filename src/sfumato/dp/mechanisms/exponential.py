@@ -58,7 +58,7 @@ def rho_of(epsilon: Fraction) -> Fraction:
 def exponential_mechanism(
     utilities: Integers, weights: Integers | None, rate: Fraction, dice: RandomSource
 ) -> int:
-    """Draw one index with probability proportional to weight * exp(rate * utility)."""
+    """Draw one candidate index, with probability proportional to weight * exp(rate * utility)."""
     return int(exponential_mechanism_rows(utilities.reshape(1, -1), weights, rate, dice)[0])
 
 
@@ -143,7 +143,7 @@ def _bracket(gaps: UintArray, scale: _Scale, heads: UintArray) -> tuple[Integers
 
 
 def _uniform(words: UintArray) -> Uniform:
-    """Join 64-bit words to one uniform number; the first word has its highest bits."""
+    """Join 64-bit words to one uniform random number; the first word has its highest bits."""
     return Uniform(int.from_bytes(words.astype(">u8").tobytes(), "big"), UNIFORM_BITS)
 
 

@@ -43,7 +43,7 @@ class Noise:
         return _within(self, confidence)
 
     def miss(self) -> Fraction:
-        """Return the probability that an interval of half-width `margin` misses the exact value."""
+        """Return the largest probability that the 95 % interval misses the exact value: 0.05."""
         return 1 - CONFIDENCE
 
     def width(self) -> float:
@@ -53,7 +53,7 @@ class Noise:
         return math.sqrt(self.parameter)
 
     def is_drawable(self) -> bool:
-        """Return whether the noise is small enough for the exact samplers."""
+        """Return whether the noise is small enough for the exact samplers to draw it."""
         if self.kind == "laplace":
             return self.parameter <= MAX_WIDTH
         return self.parameter <= MAX_WIDTH**2
@@ -65,7 +65,7 @@ class Noise:
         return gaussian.sample(self.parameter, count, dice)
 
     def as_json(self) -> Json:
-        """Return the mechanism and its exact parameter as JSON for the receipt."""
+        """Return the mechanism and its exact parameter as JSON, for the receipt of an answer."""
         name = "scale" if self.kind == "laplace" else "variance"
         return {"kind": f"discrete {self.kind}", name: str(self.parameter)}
 

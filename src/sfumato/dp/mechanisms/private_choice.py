@@ -82,14 +82,17 @@ class PrivateChoice:
         return (int(yes[0]) if yes.size else -1,)
 
     def rank_error(self) -> int | None:
-        """Return the largest rank error of a quantile, in rows, at 95 % confidence; else None."""
+        """Return how many ranks (rows) a quantile is off at most, at 95 % confidence.
+
+        The result is None for other choices than quantiles.
+        """
         if self.kind != "quantile":
             return None
         sensitivity = rank_sensitivity(self.at, self.rows)
         return rank_error(self.epsilon, sensitivity, self.points, CONFIDENCE)
 
     def as_json(self) -> Json:
-        """Return the mechanism and its exact epsilon as JSON for the receipt."""
+        """Return the mechanism and its exact epsilon as JSON, for the receipt of an answer."""
         made: Json = {"kind": self._name(), "epsilon_a_group": str(self.epsilon)}
         error = self.rank_error()
         return made if error is None else {**made, "rank_error": error}

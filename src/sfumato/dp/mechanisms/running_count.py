@@ -79,7 +79,7 @@ class TreeMechanism:
         return self.noise.is_drawable() and widest <= MAX_WIDTH
 
     def as_json(self) -> Json:
-        """Return the mechanism and its exact parameters as JSON for the receipt."""
+        """Return the mechanism and its exact parameters as JSON, for the receipt of an answer."""
         name = "scale" if self.noise.kind == "laplace" else "variance"
         return {
             "kind": f"discrete {self.noise.kind} tree",

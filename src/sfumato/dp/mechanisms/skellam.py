@@ -154,7 +154,10 @@ def renyi(order: int, l1: int, l2_squared: int, variance: Fraction) -> Fraction:
 def renyi_curve(
     l1: int, l2_squared: int, variance: Fraction, chance: Fraction = NO_SUBSAMPLING
 ) -> Curve:
-    """Return the Rényi curve of Skellam noise, under Poisson subsampling if chance is below 1."""
+    """Return the Rényi divergence curve of Skellam noise: a bound for each integer order.
+
+    With `chance` below 1, Poisson subsampling takes each person with that probability.
+    """
     own = partial(renyi, l1=l1, l2_squared=l2_squared, variance=variance)
     return own if chance == 1 else subsampled_renyi(own, chance)
 

@@ -73,7 +73,10 @@ def check_scale(scale: Fraction) -> None:
 
 
 def falling(start: Interval, factor: Interval, bits: int) -> Iterator[Interval]:
-    """Yield bounds of 1 - start, 1 - start*factor, 1 - start*factor**2, ... for ever."""
+    """Yield bounds of 1 - start, 1 - start*factor, 1 - start*factor**2, ... for ever.
+
+    These are the cumulative probabilities of a geometric distribution.
+    """
     one, (low, high), (least, most) = 1 << bits, start, factor
     while True:
         yield one - high, one - low
@@ -91,7 +94,7 @@ def _digit_table(scale: Fraction, width: int) -> Table:
 
 
 def geometric_law(scale: Fraction) -> Distribution:
-    """Return the thresholds P(X <= k) = 1 - a**(k+1) of the geometric distribution."""
+    """Return the cumulative distribution P(X <= k) = 1 - a**(k+1) of a geometric draw X."""
 
     def law(bits: int) -> Iterator[Interval]:
         a = exp_minus(1 / scale, bits)
@@ -101,9 +104,9 @@ def geometric_law(scale: Fraction) -> Distribution:
 
 
 def digit_law(scale: Fraction, width: int) -> Distribution:
-    """Return the thresholds of a geometric truncated below m: (1 - a**(k+1)) / (1 - a**m).
+    """Return the cumulative distribution of a geometric draw truncated below m = 2**width.
 
-    Here m = 2**width.
+    It is P(X <= k) = (1 - a**(k+1)) / (1 - a**m).
     """
 
     def law(bits: int) -> Iterator[Interval]:

@@ -117,7 +117,10 @@ def draw_from_int16(table: Table, count: int, dice: RandomSource) -> NDArray[np.
 
 
 def _search(table: Table, cells: NDArray[np.uint16], dice: RandomSource) -> Integers:
-    """Decide the draws whose first 16 bits were not enough: use 48 more, or more on a tie."""
+    """Find the outcomes of the draws whose first 16 random bits do not decide them.
+
+    Each such draw uses 48 more bits, and more bits on a tie.
+    """
     uniforms = (cells.astype(np.uint64) << np.uint64(REST_BITS)) | _rests(cells.size, dice)
     places: Integers = np.searchsorted(table.floors, uniforms, side="left").astype(np.int64)
     nearest = table.floors[np.minimum(places, table.floors.size - 1)]
@@ -128,7 +131,7 @@ def _search(table: Table, cells: NDArray[np.uint16], dice: RandomSource) -> Inte
 
 
 def _rests(count: int, dice: RandomSource) -> NDArray[np.uint64]:
-    """Draw `count` uniform 48-bit integers."""
+    """Draw `count` uniform 48-bit integers, the bits after the first 16 of each draw."""
     padded = np.zeros((count, 8), dtype=np.uint8)
     padded[:, :6] = np.frombuffer(dice.draw(6 * count), dtype=np.uint8).reshape(count, 6)
     return padded.reshape(-1).view("<u8")

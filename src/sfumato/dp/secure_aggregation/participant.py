@@ -187,7 +187,7 @@ class Participant:
             self._take_shares(delivery)
 
     def masked(self, values: NDArray[np.int64]) -> bytes:
-        """Add the masks to this site's integers, and return the signed result.
+        """Add the masks to this site's integers; return the signed message for the server.
 
         The masked words look uniformly random.
         """
@@ -326,7 +326,7 @@ def keys_in(announced: bytes, terms: Terms) -> dict[int, tuple[bytes, bytes]]:
 
 
 def survivors_in(survivors: bytes, terms: Terms, heard: bytes) -> frozenset[int]:
-    """Return the places of the sites that sent an update, from the server's list of survivors.
+    """Return the indices of the sites that sent an update, from the server's list of survivors.
 
     The list is refused if the sites saw different lists of sharers (sites that dealt secret
     shares).

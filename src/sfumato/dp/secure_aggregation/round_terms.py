@@ -39,7 +39,7 @@ _NUMBER: Final = 8
 
 @dataclass(frozen=True)
 class Member:
-    """One site of the cohort: its name and the public half of its identity (Ed25519)."""
+    """One site of a round's cohort: its name and its public identity key (Ed25519)."""
 
     name: str
     identity: bytes
@@ -202,11 +202,11 @@ def shares_needed(count: int, floor: int, colluders: int, neighbours: int) -> in
 
 
 def fewest_neighbours(count: int, floor: int, colluders: int) -> int:
-    """Return the fewest neighbours for which no dropout down to the floor makes a round fail.
+    """Return the fewest neighbours with which every round that keeps its floor can finish.
 
-    The result is the size of two runs of the ring, or of the neighbours of one site. After all
-    possible dropouts and colluders, at least one honest site is left among them. The result is all
-    other sites if no ring is large enough.
+    The floor is the minimum of remaining sites. The result is the size of two runs of the ring, or
+    of the neighbours of one site. After all possible dropouts and colluders, at least one honest
+    site is left among them. The result is all other sites if no ring is large enough.
     """
     fewest = count - floor + colluders + 1
     even = max(2, fewest + fewest % 2)
@@ -255,7 +255,10 @@ def _is_ring(neighbours: int, count: int) -> bool:
 
 @dataclass(frozen=True)
 class Trust:
-    """What one site requires of any round: the convener's key, known sites and minimum terms."""
+    """What one site requires of any round: the convener's key, known sites and minimum terms.
+
+    The convener is who starts the round and signs its terms.
+    """
 
     convener: bytes
     members: Mapping[str, bytes]
