@@ -39,7 +39,7 @@ keep_old_paths()
 
 
 def __getattr__(name: str) -> object:
-    """Import the app when a name of it is used, so that `import sfumato` stays fast."""
+    """Import the attribute from the app on first use, so that `import sfumato` stays fast."""
     if name in __all__:  # Refused and the version are here already
         from sfumato.app import vault
 
@@ -48,5 +48,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the public names alone."""
+    """Return the public names of the package, for `dir(sfumato)`."""
     return sorted(__all__)

@@ -24,7 +24,7 @@ from sfumato.lab.audit.external_targets import DATA, TIMEOUT_S, Read, Said, came
 
 
 class Terms(TypedDict):
-    """The terms that an audit of a command and an audit of a service have in common."""
+    """Arguments that the audits of a command and of a service have in common."""
 
     epsilon: float
     delta: float
@@ -49,17 +49,17 @@ class Own:
 
     @property
     def read(self) -> Read:
-        """Return the function that extracts the part of an answer to test."""
+        """Return the function that reads from a reply what the audit compares."""
         return rows_or_code if self.rows_only else everything
 
     @property
     def name(self) -> str:
-        """Return the command or the URL that is audited, as it was typed."""
+        """Return the command or the URL under audit, as it was typed."""
         return self.command or self.url or ""
 
 
 def run(shell: Shell, own: Own) -> bool:
-    """Run the audit and print its finding; return False if the claim is violated."""
+    """Run the audit and print its finding; return False if the claimed epsilon is violated."""
     pair, terms = _checked(own)
     with show_elapsed("auditing"):
         found = (_of_command if own.command else _of_service)(own, pair, terms)
@@ -78,7 +78,7 @@ def run(shell: Shell, own: Own) -> bool:
 
 
 def _checked(own: Own) -> tuple[tuple[str, str], Terms]:
-    """Return the input pair and the terms, or refuse an audit that cannot show a violation."""
+    """Return the two inputs and the audit's terms; refuse an audit that cannot show a violation."""
     if (own.command is None) == (own.url is None):
         raise _wrong("The audit takes a command or a URL, not both.", "Give one of the two.")
     if own.pair is None or own.epsilon is None:
@@ -145,7 +145,7 @@ def _is_served(said: Said) -> bool:
 
 
 def _failing(what: str) -> Refused:
-    """Return the refusal for a program that fails on both inputs.
+    """Return the refusal of an audit whose program or service fails on both inputs.
 
     Equal failures would look private.
     """
@@ -173,7 +173,7 @@ def _object(text: str) -> object:
 
 
 def _filled(body: object, data: str) -> object:
-    """Insert the input into the texts of a parsed JSON body.
+    """Insert the audit's input into the texts of a parsed JSON body, in place of {data}.
 
     The input cannot change the structure of the body, because the body is parsed before.
     """
@@ -189,9 +189,9 @@ def _filled(body: object, data: str) -> object:
 
 
 def _lines(headers: tuple[str, ...]) -> list[str]:
-    """Return the header lines.
+    """Return the HTTP header lines of the --header options.
 
-    For `@FILE` they are read from the file, because other users can see typed arguments.
+    `@FILE` stands for the lines of a file, because other users can see typed arguments.
     """
     lines: list[str] = []
     for one in headers:

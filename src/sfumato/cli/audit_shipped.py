@@ -41,7 +41,7 @@ class Asked:
 
 
 def run(shell: Shell, asked: Asked) -> bool:
-    """Run the chosen audits and print them; return False if one of them failed."""
+    """Run the chosen audits and print them; return False if one has an unexpected verdict."""
     _check(asked)
     # check now, so that an unavailable engine is refused at once and not after minutes
     for engine in asked.engines:
@@ -62,7 +62,7 @@ def run(shell: Shell, asked: Asked) -> bool:
 
 
 def show_names(shell: Shell) -> None:
-    """Print the names of everything that can be audited; run nothing."""
+    """Print the names of everything that can be audited, without running an audit."""
     bare, asked = [one.name for one in mechanisms()], [one.name for one in END_TO_END]
     zoo = [f"{one.id}  {one.name}" for one in specimens()]
     parts = {
@@ -87,7 +87,7 @@ def _audits(shell: Shell, asked: Asked) -> Iterator[MechanismAudit | SpecimenAud
 
 
 def _count(asked: Asked) -> int:
-    """Return how many audits were chosen."""
+    """Return how many audits the user has chosen."""
     zoo = len(specimens(asked.names)) if _has_zoo(asked) else 0
     if asked.zoo:
         return zoo
@@ -99,7 +99,10 @@ def _has_zoo(asked: Asked) -> bool:
 
 
 def _questions(asked: Asked) -> list[AtTheDoor]:
-    """Return the questions to audit: the named ones, all for a page, else the short ones."""
+    """Return the questions to audit end to end.
+
+    They are the named ones; else all of them if a page is written; else only the short ones.
+    """
     wanted = {name.casefold() for name in asked.names}
     if wanted:
         return [one for one in END_TO_END if one.name.casefold() in wanted]
@@ -109,14 +112,14 @@ def _questions(asked: Asked) -> list[AtTheDoor]:
 def _write(
     path: Path, asked: Asked, held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit]
 ) -> None:
-    """Write the page of results; a partial audit keeps the page's other lines."""
+    """Write the page of audit results; a partial audit keeps the page's other lines."""
     is_part = bool(asked.names) or asked.zoo
     before = path.read_text("utf-8") if is_part and path.exists() else ""
     path.write_text(page(held, found, before), "utf-8")
 
 
 def _check(asked: Asked) -> None:
-    """Refuse unknown names and an unwritable page before anything runs."""
+    """Refuse unknown names of audits and an unwritable page, before any audit runs."""
     if asked.path is not None and not Path(asked.path).absolute().parent.is_dir():
         raise Refused(
             "bad-request",
@@ -145,7 +148,7 @@ def _held(shell: Shell, asked: Asked) -> Iterator[MechanismAudit]:
 
 
 def _name_of(engine: str | None) -> str:
-    """Return the name of the engine at an address."""
+    """Return the name of the engine at an address: DuckDB, PostgreSQL or Spark."""
     if engine is None:
         return "DuckDB"
     return "PostgreSQL" if engine.startswith("postgresql:") else "Spark"
@@ -153,10 +156,7 @@ def _name_of(engine: str | None) -> str:
 
 @contextmanager
 def _fresh(shell: Shell, engine: str | None) -> Iterator[tuple[Any, Path]]:  # Any: the app's vault
-    """Yield a temporary vault and its folder.
-
-    An audit never uses the vault of --vault.
-    """
+    """Yield a temporary vault on this engine and its folder, because audits use no real vault."""
     with temporary_folder() as folder:
         shell.app.create(str(folder / "vault"), anchor=str(folder / "anchor"), engine=engine)
         with shell.app.open(str(folder / "vault")) as vault:
@@ -183,7 +183,7 @@ def _show(
 
 
 def _next(held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit]) -> str:
-    """Return the line that tells the user what to do next."""
+    """Return the line of the audit's output that tells the user what to do next."""
     if any(one.audited.is_violated for one in held):
         return (
             "Do not use the mechanisms marked ACCUSED, and report them: by chance alone, the "

@@ -38,9 +38,9 @@ def doctor(shell: Shell) -> None:
 
 
 def _lines(name: str, is_well: bool, says: str, get: str | None) -> list[str]:
-    """Return the lines to print for a finding of `doctor`.
+    """Return the lines to print for one check of `doctor`.
 
-    `--` marks an optional part that is missing.
+    `--` marks an optional component that is missing.
     """
     mark = "NO" if not is_well else "ok" if get is None else "--"
     return [f"{mark}  {name}: {says}", *([f"      {get}"] if get else [])]

@@ -13,7 +13,7 @@ from sfumato.dp.refusal import Refused
 
 
 def guided_card(shell: Shell, vault: Any, name: str, source: str, table: str | None) -> None:
-    """Write a draft card into the current folder, and print what to do next."""
+    """Write a draft data card into the current folder, and print what to do next."""
     target = Path(f"{name}.card.toml")
     typed = f"sfumato add {name} {shlex.quote(source)} --card {target}{shell.named}"
     if target.exists():
@@ -47,7 +47,7 @@ def _write(target: Path, text: str) -> None:
 
 
 def proposed(name: str, columns: list[tuple[str, str]], card: Mapping[str, Any]) -> str:
-    """Return the text of a draft card; file formats are filled in as detected."""
+    """Return the text of a draft data card, with the file formats that were detected."""
     unit = str(card.get("unit", ""))
     lines = [
         f"# The data card of {name!r}. Everything in this file is public. Nobody can see or",

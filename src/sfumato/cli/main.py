@@ -14,21 +14,21 @@ from sfumato.wire.version import VERSION
 
 
 class Gathered(click.Group):
-    """The group of all commands under headings; a command's module is imported when it runs."""
+    """The group of all commands under headings; a command's module is imported on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
+        """Return the names of all commands, sorted."""
         return sorted(name for group in LISTED.values() for name in group)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command with that name, or None."""
+        """Import and return the command with that name; None if there is none."""
         for group in LISTED.values():
             if cmd_name in group:
                 return _loaded(group[cmd_name][0], cmd_name)
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing them."""
+        """Write the list of commands with their help lines, without importing the commands."""
         for heading, group in LISTED.items():
             with formatter.section(heading):
                 formatter.write_dl([(name, says) for name, (_, says) in group.items()])

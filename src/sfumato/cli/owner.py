@@ -134,7 +134,7 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
 
 
 def _public_fields(description: Mapping[str, object] | None) -> str:
-    """Return a line that names the public fields of a folder's description, or nothing."""
+    """Return a line that names the public fields of a dataset_description.json; "" without one."""
     if not description:
         return ""
     return (
@@ -144,7 +144,7 @@ def _public_fields(description: Mapping[str, object] | None) -> str:
 
 
 def _check_source(source: str) -> None:
-    """Refuse a source that is no existing file, BIDS folder or connection table."""
+    """Refuse a source that is not an existing file, BIDS folder or connection table."""
     place = Path(source)
     is_there = place.is_file() or (place / "participants.tsv").is_file()
     if read_connection(source) is None and not is_there:
@@ -152,7 +152,7 @@ def _check_source(source: str) -> None:
 
 
 def _where(shell: Shell, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the other options about the rows. Refuse those that a service does not take."""
+    """Return the `add` options about the rows; refuse the ones that a service doesn't take."""
     said = {
         "tables": _tables(options["tables"]),
         "different_people": options["different_people"],
@@ -170,7 +170,7 @@ def _where(shell: Shell, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tables(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Parse TABLE=FILE options into a mapping from table to file."""
+    """Parse --with TABLE=FILE options into a mapping from table to file."""
     read = [pair.partition("=") for pair in pairs]
     if any(not name or not path for name, _, path in read):
         raise click.BadParameter("write TABLE=FILE", param_hint="--with")

@@ -39,7 +39,7 @@ def card(shell: Shell, name: str) -> None:
 
 
 def terms(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a price to a command."""
+    """Add to a command the arguments of a question and the options of its price."""
     for option in reversed(
         (
             click.argument("name"),
@@ -122,7 +122,7 @@ def ask(shell: Shell, **options: Any) -> None:
 
 
 def answer_shape(answer: Answer) -> dict[str, object]:
-    """Return an answer as one JSON object."""
+    """Return an answer as JSON: columns, rows, errors, intervals and receipt."""
     return {
         "columns": answer.columns,
         "rows": answer.rows,
@@ -141,7 +141,7 @@ def _ends(bar: tuple[float, float] | None) -> list[float | None] | None:
 
 
 def draw(answer: Answer, path: str) -> None:
-    """Save the plot of an answer.
+    """Save the plot of an answer, and print its path.
 
     A failure is only printed, because the answer is already paid.
     """

@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])  # Any: click's callbacks take any op
 
 
 class App(Protocol):
-    """The interface of the app for the command line.
+    """The interface of the app that the command line calls.
 
     The command line itself constructs no services.
     """
@@ -45,7 +45,7 @@ class App(Protocol):
         sandbox: str | None = None,
         at_rest_key: str | None = None,
     ) -> None:
-        """Create a new vault."""
+        """Create a new vault in a folder."""
         ...
 
     def change_key(self, root: Path, old: str | None, new: str) -> None:
@@ -53,13 +53,13 @@ class App(Protocol):
         ...
 
     def connect(self, url: str, *, token: str) -> Any:  # Any: the client's vault
-        """Open a vault behind a service."""
+        """Connect to a vault that a service offers over HTTP."""
         ...
 
     def open(
         self, folder: str, *, user: str = "owner", connections: Mapping[str, str] | None = None
     ) -> Any:  # Any: the app's own vault
-        """Open a vault folder."""
+        """Open the vault in a folder, as this user."""
         ...
 
     def serve(
@@ -75,19 +75,19 @@ class App(Protocol):
     def federation(
         self, agreement: str, *, key: str, sites: Mapping[str, Any], heard: Callable[[Any], None]
     ) -> Any:  # Any: the client's vaults, and the progress of a round
-        """Return a federation: several sites that are asked as one."""
+        """Return a federation: several sites that are queried together."""
         ...
 
     def new_agreement(self, name: str, **words: Any) -> Json:  # Any: see app/federation.py
-        """Return a new agreement for the sites' owners to join, with defaults chosen."""
+        """Return a new federation agreement for the sites' owners to join, with default terms."""
         ...
 
     def new_convener(self, path: str) -> str:
-        """Write a new convener key to a file, and return its public key."""
+        """Write a new secret key for a federation's convener to a file; return the public key."""
         ...
 
     def federate_demo(self, folder: str, sites: int, say: Callable[[str], None]) -> Any:
-        """Start sites on this machine, ask them together, kill one, and return the results."""
+        """Start sites on this machine, query them together, kill one, and return the results."""
         ...
 
     def anonymity(self) -> Anonymity:
@@ -105,7 +105,7 @@ class App(Protocol):
 
 @dataclass(frozen=True)
 class Shell:
-    """The options that every command has, and the values that follow from them."""
+    """The options that every command has, and the methods that all commands use."""
 
     app: App
     vault: str | None
@@ -114,7 +114,7 @@ class Shell:
 
     @property
     def is_remote(self) -> bool:
-        """Return True if the vault is behind a service."""
+        """Return True if --vault names a service, not a folder."""
         return (self.vault or "").startswith(("http://", "https://"))
 
     @property
@@ -128,12 +128,12 @@ class Shell:
         return f" --vault {shlex.quote(self.vault)}"
 
     def address(self, path: str) -> str:
-        """Return the URL of a page of the service, or its path if the URL is unknown."""
+        """Return the URL of a page of the service; for a folder, the path and a hint."""
         at = (self.vault or "").rstrip("/")
         return f"{at}{path}" if self.is_remote else f"{path} at the service's address"
 
     def open(self, connections: tuple[tuple[str, str], ...] = ()) -> Any:
-        """Open the vault of --vault, as a folder or over HTTP, or refuse."""
+        """Open the vault that --vault names, as a folder or over HTTP; refuse if it names none."""
         from sfumato.cli.token_file import token_for
 
         if self.vault is None:
@@ -153,7 +153,7 @@ class Shell:
         return self.app.open(self.vault, user=self.user, connections=dict(connections))
 
     def open_folder(self) -> Any:
-        """Open the vault as a folder; refuse a service."""
+        """Open the vault of --vault as a folder; refuse a service."""
         if self.is_remote:
             raise Refused(
                 "not-allowed",
@@ -163,7 +163,7 @@ class Shell:
         return self.open()
 
     def show(self, shape: Mapping[str, object], lines: str) -> None:
-        """Print one JSON object, or lines for people without terminal control characters.
+        """Print one JSON object, or text lines without terminal control characters.
 
         Questions, names and programs are untrusted text, so unprintable characters are escaped.
         """
@@ -183,7 +183,7 @@ def _readable(text: str) -> str:
 
 
 def command(function: F) -> F:
-    """Add the shared options to a command, and exit with status 3 after a refusal."""
+    """Add the options --vault, --user and --json to a command; exit with status 3 if refused."""
 
     @click.option(
         "--vault",
@@ -260,9 +260,9 @@ def connections_of(pairs: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 @dataclass
 class Progress:
-    """A description of running work.
+    """The description of running work that `show_elapsed` prints with the elapsed time.
 
-    It may change only in ways that do not depend on private rows.
+    The description may change only in ways that do not depend on private rows.
     """
 
     what: str
@@ -270,7 +270,7 @@ class Progress:
 
 @contextmanager
 def show_elapsed(what: str) -> Iterator[Progress]:
-    """Print elapsed time on standard error while long work runs."""
+    """Print the elapsed time on standard error while the work of the block runs."""
     done, doing = threading.Event(), Progress(what)
 
     def tell() -> None:

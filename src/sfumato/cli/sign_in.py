@@ -57,9 +57,9 @@ def sign_out(shell: Shell, all_devices: bool) -> None:
 
 
 def _invited(one: Mapping[str, object]) -> str:
-    """Return a line about an invitation.
+    """Return a line about an invitation of the signed-in user.
 
-    Somebody else could sign in as the user with an unexpected invitation.
+    With an unexpected invitation, somebody else could sign in as this user.
     """
     made, over = (str(one[name])[:16].replace("T", " ") for name in ("made", "until"))
     until = "open (you can revoke it in the console)" if one["is_open"] else f"ended {over}"

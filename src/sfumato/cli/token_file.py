@@ -1,4 +1,4 @@
-"""The file of service tokens, readable by its owner alone."""
+"""The file of access tokens for services, readable by its owner alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ def tokens_path() -> Path:
 
 
 def token_for(url: str) -> str:
-    """Return the token for a service: SFUMATO_TOKEN, or the one from `sign-in`; or refuse."""
+    """Return the access token for a service: SFUMATO_TOKEN, or the one from `sign-in`.
+
+    Refuse if there is none.
+    """
     given = os.environ.get("SFUMATO_TOKEN")
     kept = given or kept_tokens().get(url.rstrip("/"))
     if not kept:
@@ -30,7 +33,7 @@ def token_for(url: str) -> str:
 
 
 def kept_tokens() -> dict[str, str]:
-    """Return the stored tokens by service; empty if the file is missing or broken."""
+    """Return the stored access tokens by service; empty if the file is missing or broken."""
     path = tokens_path()
     try:
         found: Any = json.loads(path.read_text("utf-8")) if path.is_file() else {}

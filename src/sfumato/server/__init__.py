@@ -1,1 +1,1 @@
-"""The server: HTTP API, web console and IPC; it translates requests, and decides nothing."""
+"""The server: HTTP API, web console and inter-process calls; all decisions are made by services."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Dispatcher:
-    """The services of one vault, called by verb."""
+    """Calls the services of one vault by verb (API operation)."""
 
     queries: Queries
     adding: AddJobs
@@ -54,41 +54,41 @@ class Dispatcher:
 
     @property
     def data_sets(self) -> DataSets:
-        """Return the service of data sets."""
+        """Return the service that adds and lists data sets."""
         return self.adding.sources.data_sets
 
     @property
     def uploads(self) -> Uploads:
-        """Return the service of uploads."""
+        """Return the service that stores uploaded files."""
         return self.adding.sources.uploads
 
     @property
     def connections(self) -> Connections:
-        """Return the service of database connections."""
+        """Return the service of connections to external databases."""
         return self.adding.sources.connections
 
     @property
     def jobs(self) -> Jobs:
-        """Return the service of jobs."""
+        """Return the service that runs background jobs."""
         return self.adding.jobs
 
     @property
     def confirmations(self) -> Confirmations:
-        """Return the service of second persons' confirmations."""
+        """Return the service of confirmations by a second person."""
         return self.adding.confirmations
 
     def admitted(self, verb: str, token: str) -> Caller | None:
-        """Authenticate the token if the verb needs one; return its caller, or refuse.
+        """Authenticate the access token if the verb needs one; return its caller, or refuse.
 
-        Returns None for a verb that needs no token. This precedes all other work of a call.
+        Returns None for a verb that needs no token. This check precedes all other work of a call.
         """
         action = BY_NAME[verb].action
         return None if action is None else self.access.admission.caller(token)
 
     def recalled(self, verb: str, token: str) -> Caller | None:
-        """Return the token's caller if the cache of recent tokens has it, without a database read.
+        """Return the access token's caller from the cache, without a database read.
 
-        Returns None if the cache does not have it, or if the verb needs no token.
+        Returns None if the cache does not have the token, or if the verb needs no token.
         """
         action = BY_NAME[verb].action
         return None if action is None else self.access.admission.cached_caller(token)
@@ -113,7 +113,7 @@ class Dispatcher:
 
 
 def check(caller: Caller, action: str, data_set: object) -> None:
-    """Refuse an action that the caller's token does not permit."""
+    """Refuse an action or a data set that the caller's token does not permit."""
     if action != "any" and not caller.may(action):
         raise Refused(
             "not-allowed", f"This needs the right to {action}.", "Ask an operator for the role."

@@ -29,7 +29,7 @@ class LocalTransport:
     caller: Caller
 
     def call(self, verb: str, body: Mapping[str, object]) -> Json:
-        """Call a verb; return the JSON of the answer or of the refusal."""
+        """Call an API verb; return the JSON of the answer or of the refusal."""
         try:
             reply = self._reply(verb, read_json(_sent(body)))
         except Refused as refused:
@@ -44,7 +44,7 @@ class LocalTransport:
 
 
 def _sent(body: Mapping[str, object]) -> bytes:
-    """Return the request as JSON, or refuse what JSON cannot express."""
+    """Return the request body as JSON; refuse what JSON cannot express."""
     text = None
     with contextlib.suppress(ValueError, TypeError, RecursionError):
         text = json_text(body)

@@ -1,4 +1,4 @@
-"""Run the request that a job holds, as if it arrived now."""
+"""Run the request that a queued job stores, as if the request arrived now."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EMBEDDED: Final = "this process"  # the runner's name in an embedded vault
 
 
 def run_job(services: Dispatcher, caller: Caller, job: Job) -> Json | None:
-    """Run a job, which pays under its own operation id. Return its refusal, or None."""
+    """Run the stored request of a job, under its own operation id. Return its refusal, or None."""
     try:
         _WORK[job.kind](services, caller, job)
     except Refused as refused:
@@ -27,9 +27,9 @@ def run_job(services: Dispatcher, caller: Caller, job: Job) -> Json | None:
 
 
 def run_embedded_job(services: Dispatcher, caller: Caller, reply: Json) -> Json:
-    """Run a queued job in this process, and return it.
+    """Run a queued job in this process, and return its state as JSON.
 
-    An embedded vault has no other runner.
+    An embedded vault has no other process that runs jobs.
     """
     job = services.jobs.one(caller, str(reply["job"]))
     claimed = services.jobs.claim(job, EMBEDDED)
@@ -42,7 +42,7 @@ def run_embedded_job(services: Dispatcher, caller: Caller, reply: Json) -> Json:
 
 
 def refusal_of_job(refused: Refused) -> Json:
-    """Return a refusal in the form in which a job stores it."""
+    """Return the JSON of a refusal, as a job stores it."""
     shape = refusal_shape(refused)["refused"]
     return dict(shape) if isinstance(shape, dict) else {}
 

@@ -1,4 +1,4 @@
-"""Report to the owner how `add` read the rows: shares of bad cells and cut rows, in bands.
+"""Report to the owner, in bands, which shares of cells and rows `add` could not read or dropped.
 
 Every share is one of a few bands such as "1 to 5 %". The report is computed from rows without
 noise, so only the owner may see it. No ledger, receipt, log or researcher gets it.
@@ -29,7 +29,10 @@ BANDS: Final = (*(word for _, word in _ENDS), _REST)
 
 
 def band(part: int, whole: int) -> str:
-    """Return the band of the share `part` / `whole`; 0 / 0 is in the lowest band."""
+    """Return the band, such as "1 to 5 %", of the share `part` / `whole`.
+
+    0 / 0 is in the lowest band.
+    """
     share = Fraction(part, whole) if whole else Fraction(0)
     if share < _ENDS[0][0]:
         return FEWEST
@@ -38,7 +41,7 @@ def band(part: int, whole: int) -> str:
 
 @dataclass(frozen=True)
 class ColumnReport:
-    """Shares of one column, as bands; None if a share doesn't apply to the column."""
+    """The reading report of one column: shares as bands; None if a share doesn't apply."""
 
     column: str
     empty: str  # rows with an empty cell
@@ -55,7 +58,7 @@ class ColumnReport:
 
 @dataclass(frozen=True)
 class TableReport:
-    """Shares of one table, as bands; None if a share doesn't apply to the table."""
+    """The reading report of one table: shares as bands; None if a share doesn't apply."""
 
     table: str
     columns: tuple[ColumnReport, ...]
@@ -66,7 +69,7 @@ class TableReport:
 
 
 def report_json(tables: tuple[TableReport, ...]) -> Json:
-    """Return the report as JSON."""
+    """Return the owner's report on how `add` read the tables, as JSON."""
     return {"tables": [_table_json(table) for table in tables]}
 
 
@@ -76,9 +79,9 @@ def _table_json(table: TableReport) -> Json:
 
 
 def read_report(shape: object) -> tuple[TableReport, ...]:
-    """Read a report from JSON.
+    """Read the owner's report on how `add` read the tables, from JSON.
 
-    Raise if a share isn't a band, so that no exact number gets through.
+    Raise `Bug` if a share isn't a band, so that no exact number gets through.
     """
     tables = shape.get("tables") if isinstance(shape, Mapping) else None
     if not isinstance(tables, list):
@@ -103,7 +106,7 @@ def _of(shape: object) -> Mapping[str, object]:
 
 
 def _bands(shape: Mapping[str, object], kind: type) -> dict[str, str]:
-    """Return the bands by field name, without those that are None."""
+    """Return the bands of a column's or table's report by field name, without None values."""
     found: dict[str, str] = {}
     for field in fields(kind):
         if field.name in ("table", "column", "columns"):

@@ -1,8 +1,8 @@
 """Budget windows: a privacy budget per calendar day, week, month, quarter or year.
 
-A card with `window = "month"` promises its budget for all charges of one calendar month (UTC). Each
-account then has one window account per window, with the cap of the card. The account itself adds up
-all windows, and has no cap.
+A data card with `window = "month"` promises its budget for all charges of one calendar month (UTC).
+Each account then has one window account per window, with the cap of the card. The account itself
+adds up all windows, and has no cap.
 
 Windows only advance. The open window follows from the last trusted day, so a clock that was set
 back or ahead opens no window (decision 0012).
@@ -38,9 +38,9 @@ def windows_stay() -> Refused:
 
 
 def label_of(unit: str, day: date) -> str:
-    """Return the label of the window that contains the day, such as 2026-W07.
+    """Return the label of the calendar window that contains the day, such as 2026-W07.
 
-    Labels sort by time.
+    `unit` is day, week, month, quarter or year. Labels sort by time.
     """
     match unit:
         case "day":
@@ -57,12 +57,12 @@ def label_of(unit: str, day: date) -> str:
 
 
 def window_account(unit: str, day: date, account: str) -> str:
-    """Return the name of the account for the window that contains the day."""
+    """Return the name of the account that pays in the budget window that contains the day."""
     return f"{WINDOW}{unit}:{label_of(unit, day)}:{account}"
 
 
 def parts_of(account: str) -> tuple[str, str, str] | None:
-    """Split a window account's name into unit, label and account; None for other accounts."""
+    """Split the name of a budget window's account into unit, label and account; None for others."""
     if not account.startswith(WINDOW):
         return None
     unit, label, name = account.removeprefix(WINDOW).split(":", 2)
@@ -70,7 +70,7 @@ def parts_of(account: str) -> tuple[str, str, str] | None:
 
 
 def is_internal(account: str) -> bool:
-    """Say whether the account is a window account or a clock record, which users don't see."""
+    """Say whether the account is hidden from users: it is for a window or the trusted day."""
     return account.startswith((WINDOW, CLOCK))
 
 
@@ -88,10 +88,7 @@ def trusted_day(seen: date | None, today: date, *, is_vouched: bool) -> date:
 
 
 def in_window(debtors: tuple[Debtor, ...], day: date) -> tuple[Debtor, ...]:
-    """Return the debtors.
-
-    Each debtor with windows is followed by the account of its open window.
-    """
+    """Return the debtors, each followed by the account of its open budget window, if any."""
     opened = tuple(
         Debtor(window_account(debtor.window, day, debtor.account), debtor.window_cap)
         for debtor in debtors
@@ -101,7 +98,10 @@ def in_window(debtors: tuple[Debtor, ...], day: date) -> tuple[Debtor, ...]:
 
 
 def viewed(accounts: Iterable[Account]) -> tuple[Account, ...]:
-    """Merge each account with its window account: the window's cap and spending, and the total."""
+    """Merge each account with its window account, and leave out the accounts that users don't see.
+
+    A merged account has the cap and spending of the open budget window, and the total spending.
+    """
     known = tuple(accounts)
     opened = {parts[2]: one for one in known if (parts := parts_of(one.name)) is not None}
     return tuple(
@@ -112,12 +112,12 @@ def viewed(accounts: Iterable[Account]) -> tuple[Account, ...]:
 
 
 def seen_through(account: Account, window: Account) -> Account:
-    """Return the account with its window's cap and spending, and its lifetime spending."""
+    """Return the account with the cap and spending of its budget window, and its total spending."""
     return replace(
         account, cap=window.cap, spent=window.spent, window=window.name, lifetime=account.spent
     )
 
 
 def spent_in_all(account: Account) -> PrivacyCost:
-    """Return what the account spent over all time, in all windows together."""
+    """Return the privacy budget that the account has spent in all windows together."""
     return account.spent if account.lifetime is None else account.lifetime

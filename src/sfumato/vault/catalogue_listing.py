@@ -9,7 +9,7 @@ from sfumato.vault.card.data_card import Card
 
 @dataclass(frozen=True)
 class Listing:
-    """A data set of the vault: its signed card, the path of its prepared table, and its owner."""
+    """A data set of the vault: its signed data card, its prepared table's path, and its owner."""
 
     card: Card
     table: str
@@ -18,7 +18,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Opened:
-    """A data set as one user sees it: the user's groups for it, and whether it is frozen."""
+    """A data set as one user sees it: the user's groups, and whether queries are blocked."""
 
     listing: Listing
     groups: tuple[str, ...]

@@ -16,7 +16,7 @@ _OURS_NOT: Final = re.compile(r"pg_.*|information_schema", re.ASCII | re.IGNOREC
 
 @dataclass(frozen=True)
 class TableThere:
-    """A table of an external database; the address (URL) contains the password."""
+    """A named table of an external database; the address (URL) contains the password."""
 
     address: str = field(repr=False)
     schema: str
@@ -24,23 +24,29 @@ class TableThere:
 
 
 class TableReader(Protocol):
-    """Reads tables of external databases, in separate processes that can be killed."""
+    """The port that reads tables of external databases, in processes that can be killed."""
 
     def check(self, address: str) -> None:
-        """Refuse an address that is invalid, or that would send rows unencrypted."""
+        """Refuse a database address that is invalid, or that would send rows unencrypted."""
         ...
 
     def columns(self, wanted: TableThere) -> Sequence[tuple[str, str]]:
-        """Return the names and types of the table's columns without reading rows; or refuse."""
+        """Return the names and types of the table's columns without reading rows.
+
+        Refuse a table that cannot be read.
+        """
         ...
 
     def fetch(self, wanted: TableThere, target: Path, max_bytes: int) -> None:
-        """Write the rows, at most `max_bytes` bytes, into an existing file; or refuse."""
+        """Write the table's rows into an existing file.
+
+        Refuse if they need more than `max_bytes` bytes.
+        """
         ...
 
 
 def read_table(address: str, name: str) -> TableThere:
-    """Parse a table's name: SCHEMA.TABLE, or TABLE alone for the schema `public`."""
+    """Parse the name of a database table: SCHEMA.TABLE, or TABLE alone for the schema `public`."""
     first, dot, rest = name.partition(".")
     schema, table = (first, rest) if dot else ("public", name)
     for word in (schema, table):

@@ -35,13 +35,13 @@ class DecryptionError(Exception):
 
 @dataclass(frozen=True)
 class AtRest:
-    """The vault's encryption key, and a source of random bytes."""
+    """Encrypts and decrypts files with the vault's key; `draw` returns random bytes."""
 
     key: bytes = field(repr=False)
     draw: Callable[[int], bytes] = field(repr=False)
 
     def encryptor(self, name: str) -> FileEncryptor:
-        """Return an encryptor for a file of that name; it takes the content part by part."""
+        """Return an encryptor for a file of that name; it takes the content in chunks."""
         fresh = self.draw(_FRESH)
         return FileEncryptor(MAGIC + fresh, _cipher(self.key, fresh, name))
 
@@ -51,7 +51,10 @@ class AtRest:
         return encryptor.update(content) + encryptor.finalize()
 
     def decrypt_pieces(self, name: str, read: Read) -> Iterator[bytes]:
-        """Decrypt a file piece by piece; the content is authentic only after the last piece."""
+        """Decrypt a file piece by piece.
+
+        Trust the content only after the last piece was authenticated.
+        """
         if read(len(MAGIC)) != MAGIC:
             raise DecryptionError
         cipher = _cipher(self.key, read(_FRESH), name)
@@ -78,7 +81,7 @@ class FileEncryptor:
     buffer: bytearray = field(default_factory=bytearray)
 
     def update(self, part: bytes) -> bytes:
-        """Add a part of the content; return the encrypted bytes that are complete."""
+        """Add a chunk of the content; return the encrypted bytes that are complete."""
         self.buffer += part
         out, self.header = [self.header], b""
         while len(self.buffer) > PIECE:  # keep one piece back: the last piece needs a flag
@@ -87,7 +90,7 @@ class FileEncryptor:
         return b"".join(out)
 
     def finalize(self) -> bytes:
-        """Return the last encrypted bytes of the file."""
+        """Encrypt what is buffered as the last piece of the file, and return it."""
         head, self.header = self.header, b""
         return head + self._encrypt(bytes(self.buffer), is_last=True)
 
@@ -97,7 +100,7 @@ class FileEncryptor:
         return self.cipher.encrypt(nonce, piece, None)
 
     def all_of(self, parts: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the encrypted file of these parts."""
+        """Yield the encrypted file whose content is these chunks."""
         for part in parts:
             yield self.update(part)
         yield self.finalize()

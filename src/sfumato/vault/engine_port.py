@@ -25,13 +25,11 @@ START, SIGNAL, MEMORY = "start", "signal", "memory"  # why the host ended an eng
 
 
 class EngineLost(EngineStopped):
-    """The host (the machine) ended the process that reads rows; no limit of the query did.
+    """The machine ended the process that reads rows; no limit of the query did.
 
-    The values of `cause`:
-
-    - START: The process never started, so no row was read.
-    - SIGNAL: Another process killed it.
-    - MEMORY: The kernel killed it because memory ran out, which may depend on the rows.
+    The values of `cause`: START, the process never started, so no row was read. SIGNAL, another
+    process killed it. MEMORY, the kernel killed it because memory ran out, which may depend on the
+    rows.
     """
 
     def __init__(self, cause: str) -> None:
@@ -64,7 +62,7 @@ class PrepareOrder:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The result of a preparation, which only the owner may see."""
+    """The result of copying source files into prepared tables, which only the owner may see."""
 
     same_people: tuple[str, ...]  # people domains that seem to contain the same people
     # shares of unreadable cells and cut rows, in bands; only the owner may see them
@@ -73,7 +71,10 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Described:
-    """Guessed columns of a source, for a proposed card: names, types and formats; never a value."""
+    """Guessed columns of a source, for a proposed data card: names, types and formats.
+
+    Never a value.
+    """
 
     columns: tuple[tuple[str, str], ...]  # name and likely type
     formats: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by column
@@ -81,24 +82,26 @@ class Described:
 
 
 class Engine(Protocol):
-    """The process that holds rows; it returns Sealed integers, never plain values or messages.
+    """The process that reads rows.
 
-    A sealed value can be opened only by the release step of a guarantee.
+    It returns only sealed (unreadable) values, and no row in messages. A sealed value can be opened
+    only by the release step of a guarantee.
     """
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
-        """Compute the measure's exact sums over the prepared table, with zeros for empty cells.
+        """Compute the measure's exact sums per group over the prepared table.
 
-        Every error is raised as `EngineStopped`, which reveals nothing about the rows.
+        Empty groups have zeros. Every error is raised as `EngineStopped`, which reveals nothing
+        about the rows.
         """
         ...
 
     def prepare(self, order: PrepareOrder) -> Prepared:
-        """Copy an owner's source into a prepared table."""
+        """Copy an owner's source files into prepared tables."""
         ...
 
     def describe(self, source: str, inner_table: str | None) -> Described:
-        """Guess a source's columns, for the owner's proposed card."""
+        """Guess the columns of a source file, for the data card that is proposed to its owner."""
         ...
 
     def forget(self, table: str) -> None:
@@ -111,18 +114,18 @@ class Engine(Protocol):
     def self_test(self) -> tuple[str, ...]:
         """Return the names of the sandbox probes that succeed: each one is a gap in the sandbox.
 
-        The result is () if a query can only read rows.
+        The result is empty if a query can only read rows.
         """
         ...
 
     def close(self) -> None:
-        """End the worker process."""
+        """End the worker process that reads rows."""
         ...
 
 
 @dataclass(frozen=True)
 class CountPeriodOrder:
-    """An order to count one period of a stream, within the rows that each person has left."""
+    """An order to count one period of a stream, within each person's remaining rows."""
 
     table: str  # the prepared table
     where: Predicate  # condition: the rows of the period that pass the stream's filter
@@ -138,19 +141,17 @@ class StreamEngine(Protocol):
     """An engine that counts the periods of a stream."""
 
     def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
-        """Count the rows of the block that ends with the period.
+        """Count the rows of the block of periods that ends with this period.
 
-        Save how many rows each person used.
-
-        The engine writes only the target file. Every error is raised as `EngineStopped`, which
-        reveals nothing about the rows.
+        The engine also saves, in the target file and nowhere else, how many rows each person used.
+        Every error is raised as `EngineStopped`, which reveals nothing about the rows.
         """
         ...
 
 
 @dataclass(frozen=True)
 class PeriodState:
-    """The saved state of a closed period: its noisy block, and a file that only an engine reads."""
+    """The saved state of a closed stream period: its noisy counts, and the engine's own file."""
 
     words: dict[str, object]
     used: str  # the path of the engine's file
@@ -167,17 +168,23 @@ class StreamStates(Protocol):
         ...
 
     def find(self, stream: str, end: int) -> PeriodState | None:
-        """Return the saved state of that period, or None."""
+        """Return the saved state of the stream's period with that number, or None."""
         ...
 
     def draft(self, stream: str) -> AbstractContextManager[str]:
-        """Create a private folder for an unfinished file; it is removed when the block ends."""
+        """Create a private folder for a period's unfinished file.
+
+        It is removed when the block ends.
+        """
         ...
 
     def save(self, stream: str, end: int, draft: str, words: dict[str, object]) -> PeriodState:
-        """Save the draft as the state of the period, atomically; a period is saved once."""
+        """Save the draft file as the state of the period, atomically.
+
+        A period is saved only once.
+        """
         ...
 
     def drop_before(self, stream: str, end: int) -> None:
-        """Delete the state of earlier periods, and drafts of killed processes."""
+        """Delete the state of the stream's periods before `end`, and drafts of killed processes."""
         ...

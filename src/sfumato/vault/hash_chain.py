@@ -56,25 +56,28 @@ def canonical(value: object) -> str:
 
 # There is one argument per field, so that no field can be forgotten.
 def entry_hash(prev: str, seq: int, epoch: int, at: str, kind: str, body: str) -> str:  # noqa: PLR0913, PLR0917
-    """Return the SHA-256 of all fields, encoded as a JSON list, which is unambiguous."""
+    """Return the hash of a ledger entry: SHA-256 of all its fields, encoded as a JSON list."""
     fields = _FIELDS.encode([prev, seq, epoch, at, kind, body])
     return hashlib.sha256(_DOMAIN + fields.encode("ascii")).hexdigest()
 
 
 def next_entry(head: LedgerHead, *, epoch: int, at: str, kind: str, body: str) -> Entry:
-    """Build the next entry after the head."""
+    """Build the ledger entry that follows the head, with its hash."""
     seq = head.seq + 1
     made = entry_hash(head.hash, seq, epoch, at, kind, body)
     return Entry(seq, epoch, at, kind, body, head.hash, made)
 
 
 def debt_list(debt: PrivacyCost) -> list[int]:
-    """Return a debt as a list for an entry, each number at most MOST."""
+    """Return a debit as a list for a ledger entry; each number is at most `MAX_SUM`."""
     return [min(part, MAX_SUM) for part in (debt.epsilon, debt.delta, debt.rho, debt.rho_delta)]
 
 
 def cap_list(cap: Cap) -> list[int]:
-    """Return a cap as a list for an entry; raise Bug for MOST or more, which no sum can exceed."""
+    """Return a cap as a list for a ledger entry; raise `Bug` for a number of `MAX_SUM` or more.
+
+    Sums saturate at `MAX_SUM`, so no sum could exceed such a cap.
+    """
     parts = [cap.epsilon, cap.delta, cap.rho, cap.rho_delta]
     if not all(0 <= part < MAX_SUM for part in parts):
         raise Bug("a cap lies outside what the ledger can count")
@@ -82,7 +85,7 @@ def cap_list(cap: Cap) -> list[int]:
 
 
 def add(spent: PrivacyCost, debt: PrivacyCost) -> PrivacyCost:
-    """Add a debt to a sum, saturating at MOST.
+    """Add a debit to a sum, saturating at `MAX_SUM`.
 
     The result is exact in the range of caps, and independent of the order of additions.
     """
@@ -99,9 +102,10 @@ MEASURABLE: Final = frozenset({MOVED, SEEN, NOT_STANDING, _ENDS_BEFORE, _ANOTHER
 
 
 def disagreement(mark: AnchorMark, head: LedgerHead, marked: Entry | None) -> str | None:
-    """Return why the ledger disagrees with the anchor, or None if it agrees.
+    """Return why the ledger disagrees with the anchor (its external record), or None if it agrees.
 
-    `marked` is the ledger's entry at the sequence number of the mark.
+    `mark` is the newest head that the anchor has. `marked` is the ledger's entry at the sequence
+    number of the mark.
     """
     if mark.ledger != head.ledger:
         return "the anchor belongs to another ledger"
@@ -115,7 +119,7 @@ def disagreement(mark: AnchorMark, head: LedgerHead, marked: Entry | None) -> st
 
 
 def ledger_frozen(reason: str) -> Refused:
-    """Return the refusal of a frozen ledger, with the reason."""
+    """Return the refusal of a request because the ledger is frozen, with the reason."""
     return Refused(
         "ledger-frozen",
         f"The ledger is frozen: {reason}.",
@@ -125,7 +129,7 @@ def ledger_frozen(reason: str) -> Refused:
 
 @dataclass(frozen=True)
 class Counts:
-    """The numbers of operations, answers and payers in the chain."""
+    """The numbers of operations, answers and paying accounts in the hash chain."""
 
     operations: int
     answers: int
@@ -134,9 +138,9 @@ class Counts:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The state after a replay of the chain; `fault` is None if every entry is valid.
+    """The result of `verify`: the ledger's state after a replay of the hash chain.
 
-    `verify` returns it.
+    `fault` is None if every entry is valid.
     """
 
     fault: str | None
@@ -149,9 +153,10 @@ class Verdict:
 
 
 def verify(entries: Iterable[Entry]) -> Verdict:
-    """Verify the chain: replay all entries; return their state, and the first fault.
+    """Verify the hash chain: replay all ledger entries.
 
-    It reads the stream once and keeps only accounts and frozen shapes in memory.
+    Return the resulting state and the first fault. The entries are read once; only accounts and
+    frozen query shapes stay in memory.
     """
     replay = _Replay()
     for entry in entries:
@@ -163,7 +168,7 @@ def verify(entries: Iterable[Entry]) -> Verdict:
 
 @dataclass
 class _Replay:
-    """The state of a replay; it changes with each entry."""
+    """The state of a replay of the hash chain; each entry changes it."""
 
     ledger: str = ""
     origin: str = ""
@@ -179,7 +184,7 @@ class _Replay:
     payers: int = 0
 
     def apply(self, entry: Entry) -> str | None:
-        """Apply one entry to the state; return why the entry is invalid, or None."""
+        """Apply one ledger entry to the state; return why the entry is invalid, or None."""
         fault = self._link_fault(entry) or self._effect_fault(entry)
         if fault is None:
             self.seq, self.epoch, self.hash = entry.seq, entry.epoch, entry.hash
@@ -209,7 +214,7 @@ class _Replay:
             return "its body cannot be read"
 
     def verdict(self, fault: str | None) -> Verdict:
-        """Return the state so far, with this fault."""
+        """Return the state of the replay so far, with this fault."""
         accounts = (Account(name, self.caps[name], self.spent[name]) for name in sorted(self.caps))
         return Verdict(
             fault,
@@ -222,7 +227,7 @@ class _Replay:
         )
 
     def debit(self, debits: Body) -> str | None:
-        """Add an entry's debits; return a fault if the privacy filter rejects one."""
+        """Debit the accounts of an entry; return a fault if the privacy filter rejects a debit."""
         for account, amounts in debits.items():
             debt = PrivacyCost(*_four(amounts))
             if not fits_under_cap(self.caps[account], self.spent[account], debt):

@@ -1,4 +1,7 @@
-"""Data types of the ledger: accounts, charges, their outcomes, entries and anchor marks."""
+"""Data types of the ledger: accounts, charges, their outcomes, entries and anchor marks.
+
+The anchor is a record outside the vault of the newest ledger head. It detects a rollback.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ class Debtor:
 
 
 def _always() -> None:
-    """Do nothing: the default check of a charge refuses nobody."""
+    """Allow the charge: the default check of a charge refuses nobody."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ class Charge:
 
 @dataclass(frozen=True)
 class LedgerHead:
-    """The head of a ledger: the position and the hash of its last entry."""
+    """The head of a ledger: the sequence number and the hash of its last entry."""
 
     ledger: str  # random id of the ledger, made at its creation
     epoch: int
@@ -111,7 +114,7 @@ class LedgerHead:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of the hash chain."""
+    """One entry of the ledger's hash chain."""
 
     seq: int
     epoch: int
@@ -124,7 +127,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Charged:
-    """The operation is paid, now or earlier, and has no answer yet: the caller may read rows."""
+    """Outcome of a charge: the operation is paid, now or earlier, but has no answer yet.
+
+    The caller may read rows.
+    """
 
     head: LedgerHead
     seq: int  # sequence number of the entry with the debit, in every outcome of this operation
@@ -134,7 +140,10 @@ class Charged:
 
 @dataclass(frozen=True)
 class OperationState:
-    """The operation has a stored answer; `debited` names the accounts that this charge debited."""
+    """Outcome of a charge: the operation has a stored answer.
+
+    `debited` names the accounts that this charge debited.
+    """
 
     head: LedgerHead
     seq: int
@@ -155,7 +164,7 @@ class AnswerToStore:
 
 @dataclass(frozen=True)
 class Failed:
-    """The operation failed earlier; it stays failed and charged."""
+    """Outcome of a charge: the operation failed earlier; it stays failed and charged."""
 
     seq: int
     code: str
@@ -163,28 +172,34 @@ class Failed:
 
 @dataclass(frozen=True)
 class Exceeded:
-    """An account can't pay, so no account was debited."""
+    """Outcome of a charge: an account lacks privacy budget, so no account was debited."""
 
     account: Account
 
 
 @dataclass(frozen=True)
 class Reused:
-    """The operation id belongs to another request, so nothing was debited."""
+    """Outcome of a charge: the operation id belongs to another request, so nothing was debited."""
 
     op: str
 
 
 @dataclass(frozen=True)
 class ShapeFrozen:
-    """The question's shape is frozen until the owner thaws it; nothing was debited."""
+    """Outcome of a charge: the owner must first unfreeze the question's shape; nothing was debited.
+
+    A shape is a question without its constants.
+    """
 
     shape: str
 
 
 @dataclass(frozen=True)
 class Pending:
-    """Another operation has paid for the same answer and is computing it; nothing was debited."""
+    """Outcome of a charge: another operation has paid for the same answer and is computing it.
+
+    Nothing was debited.
+    """
 
     seq: int
     user: str
@@ -208,7 +223,7 @@ class PastOperation:
 
 @dataclass(frozen=True)
 class Settled:
-    """The operation has ended; `answer` is the stored answer, or "" if it failed.
+    """The result of ending an operation; `answer` is the stored answer, or "" if it failed.
 
     The stored answer may come from another operation with the same key.
     """
@@ -221,7 +236,7 @@ class Settled:
 
 @dataclass(frozen=True)
 class AnchorMark:
-    """The newest ledger head that the anchor has."""
+    """The newest ledger head that the anchor, the record outside the vault, has seen."""
 
     ledger: str
     epoch: int
@@ -231,7 +246,7 @@ class AnchorMark:
 
 @dataclass(frozen=True, order=True)
 class ChainPosition:
-    """A position in a ledger: an entry's sequence number and hash."""
+    """A position in a ledger: an entry's epoch, sequence number and hash."""
 
     epoch: int
     seq: int
@@ -248,7 +263,7 @@ class AnchoredAccount:
 
 @dataclass(frozen=True)
 class AnchorSums:
-    """The anchor's records: the state of every debited account, and earlier marks.
+    """The anchor's records: the state of every debited account, and earlier ledger heads.
 
     They let the owner measure what a restored ledger has lost.
     """
@@ -259,7 +274,7 @@ class AnchorSums:
 
 @dataclass(frozen=True)
 class Loss:
-    """The debits that a ledger has lost, measured by its anchor."""
+    """The debits that a restored ledger has lost, measured by its anchor outside the vault."""
 
     mark: ChainPosition  # the newest position that the anchor saw
     common: ChainPosition  # the newest position that ledger and anchor have in common

@@ -17,7 +17,10 @@ def _closed(*_args: object, **_kwargs: object) -> NoReturn:
 
 
 class Sealed(Generic[T]):
-    """A private value that can't be printed, compared, iterated, hashed, copied or pickled."""
+    """A private value computed from rows.
+
+    It can't be printed, compared, iterated, copied or pickled.
+    """
 
     __slots__ = ("__held",)
 

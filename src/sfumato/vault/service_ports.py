@@ -11,15 +11,15 @@ class AccessStore(Protocol):
     """A store of users and access tokens; every change is durable when its method returns."""
 
     def user(self, name: str) -> User | None:
-        """Return one user, or None."""
+        """Return the user with that name, or None."""
         ...
 
     def users(self) -> tuple[User, ...]:
-        """Return every user, sorted by name."""
+        """Return every user of the service, sorted by name."""
         ...
 
     def add_user(self, user: User) -> bool:
-        """Add the user; return False if the name was taken."""
+        """Store a new user; return False if the name was taken."""
         ...
 
     def set_password(self, name: str, password: str) -> User | None:
@@ -27,11 +27,14 @@ class AccessStore(Protocol):
         ...
 
     def block_user(self, name: str) -> User | None:
-        """Block a user, and change nothing else of them; return the changed user, or None."""
+        """Block a user from signing in.
+
+        Return the changed user, or None if there is no such user.
+        """
         ...
 
     def change_user(self, name: str, roles: tuple[str, ...], is_blocked: bool) -> User | None:
-        """Change a user's roles and whether they are blocked; return the changed user, or None."""
+        """Set a user's roles and whether the user is blocked; return the changed user, or None."""
         ...
 
     def token(self, digest: str) -> Token | None:
@@ -39,19 +42,19 @@ class AccessStore(Protocol):
         ...
 
     def tokens(self, user: str) -> tuple[Token, ...]:
-        """Return every token of a user, newest first."""
+        """Return every access token of a user, newest first."""
         ...
 
     def add_token(self, token: Token) -> None:
-        """Store a new token."""
+        """Store a new access token."""
         ...
 
     def revoke_token(self, token: str, at: str) -> None:
-        """Revoke a token by its id."""
+        """Revoke the access token with that id, at that time."""
         ...
 
     def take_token(self, token: str, at: str) -> bool:
-        """Use up a one-time token by revoking it; return True if this call was the first."""
+        """Use up a one-time token by revoking it; return True if no earlier call used it."""
         ...
 
 
@@ -63,8 +66,8 @@ class Passwords(Protocol):
         ...
 
     def check(self, hashed: str, password: str) -> bool:
-        """Say whether the password is right.
+        """Say whether the password matches the hash.
 
-        An empty hash never matches, and the check then takes as long.
+        An empty hash never matches, and that check takes as long as any other.
         """
         ...

@@ -20,8 +20,14 @@ class ReadOrder:
 
 
 class TableReader(Protocol):
-    """Reads an owner's source file; returns sealed codes, and no error message about rows."""
+    """Reads an owner's source file.
+
+    Returns sealed (unreadable) codes, and no error message about rows.
+    """
 
     def read(self, order: ReadOrder) -> Sealed[Table]:
-        """Return the columns as codes; refuse a file that can't be read."""
+        """Return the columns of the source file as integer codes.
+
+        Refuse a file that can't be read.
+        """
         ...

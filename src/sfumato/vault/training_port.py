@@ -28,7 +28,7 @@ class Field:
 
 @dataclass(frozen=True)
 class LearnOrder:
-    """One training round at one site.
+    """An order to run one training round at one site.
 
     The round uses only the first `max_rows` rows of each person.
     """
@@ -53,14 +53,14 @@ class LearnOrder:
 
     @property
     def is_of_people(self) -> bool:
-        """Say whether each person takes local steps of their own, and each update is clipped."""
+        """Say whether each person's rows train a separate model, whose update is clipped."""
         return bool(self.local and self.clip)
 
     @property
     def row_s(self) -> float:
-        """Return an upper estimate, in seconds, of the time for one row on one slow core.
+        """Return an upper estimate, in seconds, of the training time per row on one slow core.
 
-        It depends only on the order.
+        The estimate depends only on the order, not on the rows.
         """
         outs = self.target.upper - self.target.lower + 1 if self.loss == CLASSES else 1
         width = len(self.features) + sum(self.hidden) + outs
@@ -73,10 +73,10 @@ class LearnOrder:
 
 
 class LearnEngine(Protocol):
-    """An engine that trains models on its rows."""
+    """An engine that runs training rounds on its rows."""
 
     def learn(self, order: LearnOrder) -> Sealed[IntegerArray]:
-        """Return the sum of clipped gradients, or the update, in units of 2**-30.
+        """Return the sum of clipped gradients, or the site's model update, in units of 2**-30.
 
         Every error is raised as `EngineStopped`, which reveals nothing about the rows.
         """

@@ -34,11 +34,14 @@ class Caller:
     is_themselves: bool = True
 
     def may(self, action: str) -> bool:
-        """Say whether the token permits the action; unknown actions are never permitted."""
+        """Say whether the caller's token permits the action.
+
+        Unknown actions are never permitted.
+        """
         return action in self.actions and action in ACTIONS
 
     def reaches(self, data_set: str) -> bool:
-        """Say whether the token is valid for this data set."""
+        """Say whether the caller's token is valid for this data set."""
         return self.data_sets is None or data_set.casefold() in self.data_sets
 
 
@@ -54,13 +57,13 @@ class User:
 
     @property
     def actions(self) -> frozenset[str]:
-        """Return all actions that the user's roles permit."""
+        """Return all actions that the user's roles permit, such as read or ask."""
         return frozenset().union(*(OF_ROLE.get(role, frozenset()) for role in self.roles))
 
 
 @dataclass(frozen=True)
 class Token:
-    """An issued token: for programs, a session or an invitation; only its hash is stored."""
+    """An access token for programs, a session or an invitation; only its hash is stored."""
 
     id: str
     user: str

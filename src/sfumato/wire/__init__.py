@@ -1,1 +1,1 @@
-"""The wire format that server and client share: verbs, JSON schemas and status codes."""
+"""The format of messages between server and client: API verbs, JSON schemas, status codes."""

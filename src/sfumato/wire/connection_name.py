@@ -10,7 +10,10 @@ PREFIX: Final = "connection:"
 
 
 def read_connection(source: str) -> tuple[str, str] | None:
-    """Return the connection and its table, or None for a file; refuse a database address."""
+    """Parse a source: return the database connection and its table, or None for a file.
+
+    A database address is refused, because others could read it in lists of processes.
+    """
     if source.startswith(("postgresql://", "postgres://")):
         raise Refused(
             "source-unreadable",

@@ -22,7 +22,10 @@ _NUMBER: Final = re.compile(rb"[0-9.eE+-]{%d,}" % (LONGEST_NUMBER + 1))
 
 
 def read_json(text: bytes) -> dict[str, object]:
-    """Parse a JSON object with exact decimals; or refuse."""
+    """Parse a JSON object with exact decimals.
+
+    Refuse text that is malformed, too deep or ambiguous.
+    """
     bare = _STRING.sub(b'""', text.rstrip(b" "))  # spaces at the end pad a ballot to a fixed length
     if _depth(bare) > DEEPEST or _NUMBER.search(bare):
         raise bad_request("the JSON is too deep, or a number of it too long")
@@ -42,7 +45,7 @@ def read_json(text: bytes) -> dict[str, object]:
 
 
 def read_reply(text: bytes) -> dict[str, object]:
-    """Parse a reply's JSON object; its numbers become floats. Raise ValueError if it is none."""
+    """Parse a reply's JSON object with floats as numbers; raise ValueError for any other text."""
     try:
         read = json.loads(text)
     except RecursionError:
@@ -86,7 +89,7 @@ def _spelled(value: object) -> str:
 
 
 def bad_request(what: str) -> Refused:
-    """Return the refusal of a malformed request."""
+    """Return the refusal of a malformed request, which says what is wrong."""
     return Refused("bad-request", f"The request is malformed: {what}.", "See /openapi.json.")
 
 

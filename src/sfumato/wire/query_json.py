@@ -1,4 +1,4 @@
-"""Parse refusals, numbers and cards from JSON; services check their meaning."""
+"""Parse refusals, numbers and data cards from JSON; services check their meaning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RATIO = re.compile(r"([0-9]{1,90})/([1-9][0-9]{0,90})")
 
 
 def refusal_shape(refused: Refused) -> Json:
-    """Return a refusal as JSON: code, cause, next step and facts."""
+    """Return a refusal as a JSON object: code, cause, next step and facts."""
     return {
         "refused": {
             "code": refused.code,
@@ -25,7 +25,7 @@ def refusal_shape(refused: Refused) -> Json:
 
 
 def read_refusal(body: Mapping[str, object]) -> Refused | None:
-    """Return the refusal in a reply, or None."""
+    """Return the refusal that a reply contains, or None."""
     shape = body.get("refused")
     if not isinstance(shape, dict):
         return None
@@ -36,13 +36,13 @@ def read_refusal(body: Mapping[str, object]) -> Refused | None:
 
 
 def read_number(value: object) -> object:
-    """Return the fraction for a ratio such as "1/3". Return any other value unchanged."""
+    """Return the exact fraction for a ratio such as "1/3". Return any other value unchanged."""
     ratio = _RATIO.fullmatch(value) if isinstance(value, str) else None
     return value if ratio is None else Fraction(int(ratio[1]), int(ratio[2]))
 
 
 def read_card_shape(value: object) -> Json:
-    """Parse a card with exact fractions; the card reader checks its meaning."""
+    """Parse a data card with exact fractions; the card reader checks its meaning."""
     if not isinstance(value, dict):
         raise malformed_query(
             "card is an object", "Give what its file says: `tomllib.loads(text)`."
@@ -62,5 +62,5 @@ def _exact(value: object) -> object:
 
 
 def malformed_query(what: str, instead: str = "See `/openapi.json` for what there is.") -> Refused:
-    """Return the refusal of a malformed query or card."""
+    """Return the refusal of a malformed query or data card."""
     return Refused("not-in-language", f"The request is malformed: {what}.", instead)

@@ -1,4 +1,4 @@
-"""The base of all requests and replies, and the replies that several features give.
+"""The base of all API requests and replies, and the replies that several features give.
 
 A request or a reply is one msgspec struct. The service reads requests by it, and the OpenAPI
 document is made from both. A reply may have more fields than its struct says.
@@ -78,7 +78,7 @@ Numbers = Annotated[
 
 
 def shaped(of: object, description: str = "") -> Meta:
-    """Return an annotation that documents a field as the type `of`.
+    """Return an annotation that documents a field as the type `of` in the OpenAPI document.
 
     The field itself is `Any`, and the service reads its value.
     """
@@ -100,7 +100,7 @@ class Request(Struct, frozen=True, kw_only=True):
     """
 
     def __post_init__(self) -> None:
-        """Read the exact numbers."""
+        """Convert the request's exact numbers, such as "1/3", to fractions."""
         for name in exact_fields(type(self)):
             value = getattr(self, name)
             if isinstance(value, dict):
@@ -110,11 +110,11 @@ class Request(Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def malformed(what: str) -> Refused:
-        """Return the refusal of a request that this struct cannot be read from."""
+        """Return the refusal of a request that doesn't fit this struct."""
         return bad_request(what)
 
     def as_body(self, *without: str) -> dict[str, object]:
-        """Return the fields that differ from their default, in alphabetical order.
+        """Return the request's fields that differ from their default, in alphabetical order.
 
         Fields that `without` names are left out.
         """
@@ -142,12 +142,12 @@ def _given(request: Request) -> Iterator[tuple[str, object]]:
 
 @cache
 def exact_fields(request: type[Request]) -> tuple[str, ...]:
-    """Return the names of a request's fields that are exact numbers."""
+    """Return the names of a request's fields that are read as exact numbers."""
     return tuple(one.name for one in structs.fields(request) if _extra(one.type).get("exact"))
 
 
 def shape_of_field(of: object) -> object:
-    """Return the type by which a field is documented."""
+    """Return the type by which the OpenAPI document describes a field."""
     return _extra(of).get("shape", of)
 
 
@@ -169,7 +169,7 @@ class Empty(Request, frozen=True, kw_only=True):
 
 
 class Reply(Struct, kw_only=True):
-    """A reply; a newer version may add fields."""
+    """A reply of the API; a newer version may add fields."""
 
 
 class OfDataSet(Request, frozen=True, kw_only=True):

@@ -51,12 +51,12 @@ class Verb:
 
     @cached_property
     def summary(self) -> str:
-        """Return the first paragraph of the handler's docstring."""
+        """Return the first paragraph of the handler's docstring, for the OpenAPI document."""
         return " ".join((self.run.__doc__ or "").partition("\n\n")[0].split())
 
     @cached_property
     def places(self) -> tuple[str, ...]:
-        """Return the names of the path's parameters."""
+        """Return the names of the URL path's parameters."""
         return tuple(_PLACE.findall(self.path))
 
     @cached_property
@@ -77,19 +77,19 @@ class Verb:
 
     @cached_property
     def whole_numbers(self) -> frozenset[str]:
-        """Return the names of the fields that are whole numbers."""
+        """Return the names of the request's fields that are whole numbers."""
         kinds: Any = msgspec.inspect.type_info(self.request)  # Any: a struct's type
         return frozenset(
             one.encode_name for one in kinds.fields if isinstance(one.type, msgspec.inspect.IntType)
         )
 
     def read(self, body: Mapping[str, object]) -> Any:  # Any: the request's own type
-        """Read a request; refuse one that is malformed."""
+        """Read a request from JSON fields; refuse a malformed request."""
         return read_request(self.request, body)
 
 
 class Verbs:
-    """The verbs of one feature, in the order of their declaration."""
+    """Collects the verbs (API operations) of one feature, in the order of their declaration."""
 
     def __init__(self) -> None:
         self._verbs: list[Verb] = []
@@ -110,7 +110,7 @@ class Verbs:
         is_long: bool = False,
         carries: Carries = "json",
     ) -> Callable[[Handler[R]], Handler[R]]:
-        """Declare a verb that needs a token with the right to `action`."""
+        """Return a decorator that declares a verb, whose token needs the right to `action`."""
 
         def declare(run: Handler[R]) -> Handler[R]:
             self._verbs.append(
@@ -130,7 +130,10 @@ class Verbs:
         *,
         refusals: tuple[str, ...] = (),
     ) -> Callable[[OpenHandler[R]], OpenHandler[R]]:
-        """Declare a verb that needs no token; its handler gets the client's address."""
+        """Return a decorator that declares a verb without a token.
+
+        The verb's handler gets the client's address.
+        """
 
         def declare(run: OpenHandler[R]) -> OpenHandler[R]:
             self._verbs.append(Verb(name, method, path, None, request, reply, run, refusals))
@@ -140,7 +143,7 @@ class Verbs:
 
 
 def read_request(request: type[R], body: Mapping[str, object]) -> R:
-    """Read a request of this type; refuse one that is malformed."""
+    """Read a request of this type from JSON fields; refuse a malformed request."""
     nulls = {name for name in fields_with_default(request) if body.get(name, name) is None}
     try:
         return msgspec.convert({k: v for k, v in body.items() if k not in nulls}, request)
@@ -150,9 +153,10 @@ def read_request(request: type[R], body: Mapping[str, object]) -> R:
 
 
 def stored_body(request: type[Request], body: str) -> str:
-    """Return the JSON of a stored request in the form in which this version would store it.
+    """Return a stored request's JSON in the form in which this version would store it.
 
-    An earlier version also stored fields with their default.
+    An earlier version also stored fields with their default. JSON that can't be read is returned
+    unchanged.
     """
     with contextlib.suppress(Refused):
         return json_text(read_request(request, read_json(body.encode())).as_body())

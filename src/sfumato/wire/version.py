@@ -1,4 +1,4 @@
-"""The versions of the wire format and of the package."""
+"""The version of the wire format (messages of server and client), and of the package."""
 
 from typing import Final
 

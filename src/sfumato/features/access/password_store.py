@@ -13,9 +13,9 @@ class Argon2Passwords:
 
     @cached_property
     def _unknown(self) -> str:
-        """Return the hash of a fixed text.
+        """Return the hash of a fixed text, for checks of unknown users' passwords.
 
-        `check` verifies a password against it if the user is unknown.
+        `check` verifies against it, so that an unknown user takes as long as a known one.
         """
         return self.hash("nobody's password: " + "x" * 32)
 

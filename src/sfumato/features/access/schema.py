@@ -13,7 +13,7 @@ Roles = Annotated[list[Name], items(10)]
 
 
 class SignIn(Request, frozen=True, kw_only=True):
-    """A user's name and password."""
+    """A request to sign in: a user's name and password."""
 
     user: Name
     password: Password
@@ -40,7 +40,7 @@ class MakeToken(Request, frozen=True, kw_only=True):
 
 
 class OneToken(Request, frozen=True, kw_only=True):
-    """A token, by its id."""
+    """A request about one access token, by its id."""
 
     token: Name
 
@@ -61,7 +61,7 @@ class ChangeUser(Request, frozen=True, kw_only=True):
 
 
 class OneUser(Request, frozen=True, kw_only=True):
-    """A user, by their name."""
+    """A request about one user, by their name."""
 
     user: Name
 

@@ -1,4 +1,4 @@
-"""Make and hash secret tokens.
+"""Make and hash secret access tokens.
 
 A token is random. Its prefix lets secret scanners find it. Its checksum detects a typing error
 without a database lookup.
@@ -19,13 +19,13 @@ _DIGEST: Final = b"sfumato-token/1\n"
 
 
 def make_secret_text(dice: RandomSource) -> str:
-    """Make a new token: 256 random bits and their checksum."""
+    """Return a new access token: 256 random bits and their checksum."""
     secret = base64.urlsafe_b64encode(dice.draw(SECRET_BYTES)).decode().rstrip("=")
     return f"{PREFIX}{secret}{_checksum(secret)}"
 
 
 def token_digest(text: str) -> str | None:
-    """Return the hash to store for a token, or None if its prefix or checksum is wrong."""
+    """Return the hash to store for an access token; None if its prefix or checksum is wrong."""
     body = text.removeprefix(PREFIX)
     is_ours = body != text and len(text) <= 100 and text.isascii()
     if not is_ours or _checksum(body[:-6]) != body[-6:]:

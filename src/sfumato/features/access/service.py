@@ -43,7 +43,7 @@ class _Opens:
 
 @dataclass(frozen=True)
 class Access:
-    """The access service of one vault."""
+    """Manages the users, access tokens and invitations of one vault."""
 
     store: AccessStore
     ledger: Ledger
@@ -115,7 +115,7 @@ class Access:
         return self._session(changed)
 
     def sign_out(self, caller: Caller) -> Json:
-        """Sign out: revoke the caller's token."""
+        """Sign the caller out: revoke the caller's token."""
         self.store.revoke_token(caller.token, self.clock.now())
         self.admission.forget()
         return {"signed_out": True}
@@ -200,7 +200,7 @@ class Access:
         return _user_json(changed)
 
     def owner_link(self) -> str | None:
-        """Return a new invitation for the first owner, or None if they have a password already."""
+        """Return a new invitation for the first owner; None if they have a password already."""
         owner = self.store.user(OWNER)
         if owner is not None and owner.password:
             return None
@@ -245,7 +245,7 @@ class Access:
         data_sets: Sequence[str] | None,
         days: int,
     ) -> Json:
-        """Make a token for the caller, which permits no more than their current one."""
+        """Make an access token for the caller, which permits no more than their current one."""
         _check_themselves(caller)
         wanted = [a for a in ACTIONS if caller.may(a) and (actions is None or a in actions)]
         if actions is not None and set(actions) - set(wanted):
@@ -272,13 +272,13 @@ class Access:
         return self._made(caller.user, _Opens("token", label, tuple(wanted), reach, age))
 
     def _check_room(self, caller: Caller) -> None:
-        """Refuse a token beyond the caller's limit of MAX_TOKENS."""
+        """Refuse a new access token if the caller has `MAX_TOKENS` valid ones."""
         held = [t for t in self.store.tokens(caller.user) if self._is_open(t)]
         if sum(token.kind == "token" for token in held) >= MAX_TOKENS:
             raise Refused("too-many", "You have a hundred tokens already.", "Revoke some of them.")
 
     def revoke(self, caller: Caller, token: str) -> Json:
-        """Revoke one of the caller's tokens, on every node within 5 s."""
+        """Revoke one of the caller's access tokens, on every node within 5 s."""
         if token not in {one.id for one in self.store.tokens(caller.user)}:
             raise Refused("unknown-token", "You have no such token.", "List your tokens.")
         if self.store.take_token(token, self.clock.now()):
@@ -287,7 +287,7 @@ class Access:
         return {"revoked": token}
 
     def revoke_all(self, caller: Caller, name: str) -> Json:
-        """Revoke all tokens of a user, for example after a lost device."""
+        """Revoke all access tokens of a user, for example after a lost device."""
         _check_themselves(caller)
         if name != caller.user and not caller.may("operate"):
             raise Refused(
@@ -335,7 +335,7 @@ class Access:
         return {"user": name, "invitation": made["token"], "expires": made["expires"]}
 
     def _made(self, user: str, opens: _Opens) -> Json:
-        """Make and store a new token; only this result contains its secret."""
+        """Make and store a new access token; only this result contains its secret."""
         text = make_secret_text(self.dice)
         now = datetime.fromisoformat(self.clock.now())
         token = Token(

@@ -38,7 +38,7 @@ class _Limit:
 
 
 class Attempts:
-    """The failed sign-in tries of the last minutes, in this process."""
+    """The failed tries to sign in of the last minutes, in this process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -89,7 +89,7 @@ class Attempts:
         return due
 
     def _recent(self, limit: _Limit, now: float) -> deque[float]:
-        """Return a limit's recent tries (times in seconds), without storing a new limit.
+        """Return a limit's recent tries to sign in, as times in seconds, without storing the limit.
 
         The caller stores a new limit only if it allows the try. Otherwise refused tries with
         thousands of names could evict all other limits from memory.
@@ -103,10 +103,10 @@ class Attempts:
 
 
 def device_proof(name: str, hashed: str) -> str:
-    """Return the proof (HMAC) by which a device that has signed in is known again.
+    """Return the proof (an HMAC) by which a device that has signed in is recognised.
 
-    It is valid until the password changes. Its key is the stored password hash, which only the
-    server has. So nobody else can make a proof, and a proof reveals nothing about the hash.
+    The proof is valid until the password changes. Its key is the stored password hash, which only
+    the server has. So nobody else can make a proof, and a proof reveals nothing about the hash.
     """
     return hmac.new(hashed.encode(), _DEVICE + name.encode(), hashlib.sha256).hexdigest()
 

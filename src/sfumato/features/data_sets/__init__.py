@@ -1,1 +1,1 @@
-"""Data sets: upload rows or name a table, sign the card, amend it, remove earlier versions."""
+"""Data sets: upload rows or name a table, sign the data card, remove earlier versions."""

@@ -13,7 +13,10 @@ from sfumato.dp.refusal import Refused
 
 @contextmanager
 def add_lock(path: Path) -> Iterator[None]:
-    """Take the add lock or refuse at once, because an add can hold it for a long time."""
+    """Hold the lock for adding data sets during the block.
+
+    Refuse at once if another process holds the lock, because an add can take a long time.
+    """
     with path.open("a") as file:
         is_held = False
         with contextlib.suppress(BlockingIOError):
@@ -26,7 +29,10 @@ def add_lock(path: Path) -> Iterator[None]:
 
 @contextmanager
 def wait_add_lock(path: Path) -> Iterator[None]:
-    """Wait for the add lock and hold it, so that checks before an add stay valid."""
+    """Wait for the lock for adding data sets and hold it during the block.
+
+    So checks before an add stay valid until the add has ended.
+    """
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

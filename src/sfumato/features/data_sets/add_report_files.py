@@ -15,20 +15,20 @@ from sfumato.vault.encryption_at_rest import AtRest, DecryptionError
 
 @dataclass(frozen=True)
 class AddReports:
-    """One report file next to each prepared table; it is encrypted if the tables are."""
+    """Stores one report file next to each prepared table; it is encrypted if the tables are."""
 
     folder: Path
     rest: AtRest | None
 
     def keep(self, stem: str, tables: tuple[TableReport, ...]) -> None:
-        """Write the report of a prepared table."""
+        """Write the owner's report on how a table's rows were read."""
         path = self._path(stem)
         content = json.dumps(report_json(tables)).encode()
         path.touch(mode=0o600)
         path.write_bytes(content if self.rest is None else self.rest.encrypt(path.name, content))
 
     def find(self, stem: str) -> Json | None:
-        """Return the report of a prepared table, or None if it is missing or damaged."""
+        """Return the report on how a table's rows were read; None if it is missing or damaged."""
         path = self._path(stem)
         found = None
         with contextlib.suppress(OSError, ValueError, DecryptionError, Bug):
@@ -38,7 +38,7 @@ class AddReports:
         return found
 
     def drop(self, stem: str) -> None:
-        """Delete the report of a prepared table."""
+        """Delete the report on how a table's rows were read."""
         self._path(stem).unlink(missing_ok=True)
 
     def _path(self, stem: str) -> Path:

@@ -1,4 +1,4 @@
-"""The service for add jobs: check a card and its sources, queue the job, and run it."""
+"""The service for add jobs: check a data card and its sources, queue the job, and run it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXPIRY: Final = timedelta(hours=24)  # uploads are deleted after that time on ev
 
 @dataclass(frozen=True)
 class AddJobs:
-    """The add jobs of one vault."""
+    """Queues and runs the jobs that add data sets to one vault."""
 
     sources: Sources
     jobs: Jobs
@@ -36,20 +36,20 @@ class AddJobs:
     users: AccessStore
 
     def proposed_upload(self, caller: Caller, upload: str) -> Json:
-        """Return an upload's columns and a card to complete."""
+        """Return an upload's columns, and a proposed data card for the owner to complete."""
         found = self.sources.uploads.one(caller, upload)
         columns = self.sources.data_sets.describe(str(found.path))
         made = proposal(name_of(found.name.rpartition(".")[0]), columns)
         return {"upload": found.id, "name": found.name, **made}
 
     def proposed_table(self, caller: Caller, connection: str, table: str) -> Json:
-        """Return the columns of a connection's table and a card to complete."""
+        """Return the columns of a connection's table, and a proposed data card to complete."""
         columns = self.sources.connections.columns(caller, connection, table)
         made = proposal(name_of(table.rpartition(".")[2]), Described(tuple(columns)))
         return {"connection": connection, "table": table, "name": table, **made}
 
     def begin(self, caller: Caller, asked: AddDataSet) -> Json:
-        """Queue an add job; refuse an invalid card at once."""
+        """Queue a job that adds a data set; refuse an invalid data card at once."""
         if not caller.reaches(asked.name):
             raise Refused(
                 "unknown-data-set",
@@ -73,7 +73,7 @@ class AddJobs:
         return self.jobs.shown(self.jobs.requeue(job))
 
     def run(self, caller: Caller, job: Job) -> None:
-        """Add the data set of a job, unless an earlier try had made its card current."""
+        """Add the data set of a job, unless an earlier try has made its data card current."""
         asked = _asked(job)
         card, second = read_card_shape(asked.card), asked.different_people
         if not caller.may("own"):
@@ -141,9 +141,9 @@ class AddJobs:
         return file_of(own), {name: file_of(there) for name, there in asked.tables.items()}
 
     def _second_person(self, caller: Caller, asked: AddDataSet) -> User | None:
-        """Return the named second person, who must confirm that the people are new.
+        """Return the named second person, who must confirm that the people have no budget yet.
 
-        Returns None if the request names nobody.
+        Return None if the request names nobody.
         """
         if asked.different_people is None:
             return None
@@ -155,7 +155,7 @@ def _asked(job: Job) -> AddDataSet:
 
 
 def _is_of_a_connection(asked: AddDataSet) -> bool:
-    """Return True if the rows come from a connection.
+    """Return True if the rows come from a connection, and False if from an upload.
 
     Refuse a request with both sources, or with neither.
     """

@@ -1,4 +1,4 @@
-"""Console pages to amend a card: the form, a list of the changes, and the signature.
+"""Console pages to amend a data card: the form, a list of the changes, and the signature.
 
 Only changed fields are sent, so the rest of the card stays as it is.
 """
@@ -39,7 +39,7 @@ TWO_PEOPLE: Final = "two people"  # the card's value of `raise` that requires a 
 
 @dataclass(frozen=True)
 class Change:
-    """One changed field of the card, with both values."""
+    """One changed field of the data card, with its old and new value."""
 
     label: str
     before: str
@@ -47,14 +47,14 @@ class Change:
 
 
 async def form(visit: Visit) -> Response:
-    """Show the form with the current card."""
+    """Show the form to amend a data card, with the current card."""
     card = await _own_card(visit)
     standing = standing_of(card)
     return _form(visit, card, {**standing, "version": next_version(standing["version"])}, None)
 
 
 async def amend(visit: Visit) -> Response:
-    """Show the changes, sign them, or return to the form with what was typed."""
+    """Show the changes of a data card, sign them, or return to the form with what was typed."""
     card, typed = await _own_card(visit), typed_of(visit.form)
     if visit.form.text("do") == "edit":
         return _form(visit, card, typed, None)
@@ -70,7 +70,7 @@ async def amend(visit: Visit) -> Response:
 
 
 def _shown(visit: Visit, card: Shape, typed: Mapping[str, str]) -> Response:
-    """Show the changes before the signature; if a field is invalid, show the form again."""
+    """Show the changes of a data card before the signature; for an invalid field, the form."""
     standing, refused = standing_of(card), None
     try:
         changed(standing, visit.form)
@@ -89,14 +89,17 @@ def _form(
 
 
 async def _own_card(visit: Visit) -> dict[str, Any]:  # Any: JSON of the wire
-    """Return the visitor's own card; another owner's is refused like one that does not exist."""
+    """Return the data card if the visitor owns the data set.
+
+    Another owner's card is refused like one that does not exist.
+    """
     name = {"data_set": visit.at("data_set")}
     await visit.call("grants", name)  # refuses everybody but the owner
     return await visit.call("card", name)
 
 
 def standing_of(card: Shape) -> dict[str, str]:
-    """Return the current card's values as the texts of the form's fields."""
+    """Return the current data card's values as the texts of the form's fields."""
     caps = card["caps"]
     pairs = {
         f"{of}_{name}": _number((caps[of] or {}).get(name))
@@ -118,12 +121,12 @@ def _number(value: float | None) -> str:
 
 
 def typed_of(form: Form) -> dict[str, str]:
-    """Return the text that the visitor typed into each field."""
+    """Return the text that the visitor typed into each field of the form."""
     return {name: form.text(name) for name in LABELS}
 
 
 def next_version(version: str) -> str:
-    """Return the next version number, or an empty text if the current version is not a number."""
+    """Return the next version number; "" if the current version is not a number."""
     is_counted = version.isascii() and version.isdecimal() and len(version) < 15
     return str(int(version) + 1) if is_counted else ""
 

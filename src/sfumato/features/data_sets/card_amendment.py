@@ -1,4 +1,4 @@
-"""Amend a card without preparing its rows again: the fields that may change, and their check."""
+"""Amend a data card without preparing its rows again: which fields may change, and checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIELDS: Final = (
 
 
 def amended(current: Card, shape: Json, changes: Mapping[str, object]) -> tuple[Card, Json]:
-    """Return the changed card and its JSON.
+    """Return the amended data card and its JSON.
 
     Refuse a change of any field by which the rows were prepared. A change to null removes the key
     from the card.
@@ -40,7 +40,7 @@ def amended(current: Card, shape: Json, changes: Mapping[str, object]) -> tuple[
 
 
 def check_in_force(card: Card, version: str | None) -> None:
-    """Refuse to amend if the current version is not the one that the caller has seen."""
+    """Refuse to amend a data card if its current version is not the one that the caller saw."""
     if version is not None and version != card.version:
         raise Refused(
             "data-set-exists",

@@ -1,4 +1,4 @@
-"""Check a new card against signed cards: names, people domains, privacy units, windows, caps."""
+"""Check a new data card against signed ones: names, people, privacy units, windows, caps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sfumato.vault.card.secure_average_terms import AverageTerms
 
 
 def check_against_signed(card: Card, signed: Card) -> None:
-    """Refuse a new card that contradicts one signed card of the vault."""
+    """Refuse a new data card that contradicts a signed card of the vault."""
     if card.name.casefold() == signed.name.casefold():
         if card.name != signed.name:
             raise Refused(
@@ -56,7 +56,7 @@ def check_against_signed(card: Card, signed: Card) -> None:
 
 
 def _check_window(card: Card, signed: Card) -> None:
-    """Refuse a card that changes the budget window of the people, or raises its budget.
+    """Refuse a data card that changes the people's budget window, or raises its budget.
 
     Each new window opens with the budget of the card at that time.
     """
@@ -80,7 +80,10 @@ def _check_window(card: Card, signed: Card) -> None:
 
 
 def check_raise(card: Card, current: Card) -> None:
-    """Refuse a version that raises a cap if the current card requires a second person."""
+    """Refuse a new card version that raises a cap if that needs a second person.
+
+    The current card says whether it does.
+    """
     if not current.raised_by_two:
         return
     if not card.raised_by_two:
@@ -116,14 +119,14 @@ def _caps(card: Card) -> tuple[Budget | None, ...]:
 
 
 def _is_more(new: Budget | None, old: Budget | None) -> bool:
-    """Return True if a cap was raised or removed. None means that there is no cap."""
+    """Return True if a cap was raised or removed; a cap of None means that there is no limit."""
     if new is None or old is None:
         return new is None and old is not None
     return is_raised(cap_from_budget(old), cap_from_budget(new))
 
 
 def _check_tables(card: Card, signed: Card) -> None:
-    """Refuse a table that changes between public and private, or changes its privacy unit."""
+    """Refuse a card whose table becomes public or private, or changes its privacy unit."""
     before = {table.name.casefold(): table for table in signed.tables}
     for table in card.tables:
         known = before.get(table.name.casefold())

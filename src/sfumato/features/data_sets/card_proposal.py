@@ -1,4 +1,4 @@
-"""Propose a card from the names and types of columns, never from their values."""
+"""Propose a data card from the names and types of columns, never from their values."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ _NUMBER: Final = frozenset(
 
 
 def proposed_card(name: str, found: Described) -> Json:
-    """Propose a card for the owner to complete; it is refused until it has a budget and bounds.
+    """Propose a data card for the owner to complete.
 
-    If the names don't show which column identifies the person, the unit stays empty. A wrong unit,
-    or a row instead of a person, would weaken the guarantee, and nobody would notice.
+    The card is refused until it has a budget. If the names don't show which column identifies the
+    person, the unit stays empty. A wrong unit, or a row instead of a person, would weaken the
+    guarantee, and nobody would notice.
     """
     unit = _person(found.columns)
     card: Json = {
@@ -68,7 +69,7 @@ def _names_a_person(column: str) -> bool:
 
 
 def _without_ending(word: str) -> str:
-    """Remove an ending that means "number" from a column's name: patnr, patientid."""
+    """Return a word of a column's name without an ending that means "number": patnr, patientid."""
     return re.sub(r"(id|nr|no|nummer|code)$", "", word)
 
 
@@ -79,7 +80,7 @@ def _column(column: str, kind: str, formats: Mapping[str, str], unit: str | None
 
 
 def is_identifier(column: str) -> bool:
-    """Return True if a column's name looks like an identifier."""
+    """Return True if a column's name looks like an identifier: id, ssn, or an ending like _id."""
     word = column.strip().casefold()
     return word in ("id", "pid", "ssn") or word.endswith(("_id", " id", "-id"))
 

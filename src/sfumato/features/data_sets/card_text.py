@@ -1,4 +1,4 @@
-"""Convert a card to JSON text for the store and back, with exact numbers."""
+"""Convert a data card to JSON text for the store and back, with exact numbers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sfumato.dp.refusal import Refused
 
 
 def card_text(shape: Mapping[str, object]) -> str:
-    """Return a card as JSON text in which decimals and fractions stay exact."""
+    """Return a data card as JSON text in which decimals and fractions stay exact."""
     return json.dumps(_plain(shape))  # keeps the card's order: columns are found by position
 
 
 def card_shape(text: str) -> Json:
-    """Parse a stored card's JSON text, with exact numbers."""
+    """Parse a stored data card's JSON text, with exact numbers."""
     shape = json.loads(text, parse_float=Decimal)
     if not isinstance(shape, dict):
         raise Refused("bad-card", "The stored card is not a table.", "Add the data set again.")

@@ -27,7 +27,7 @@ _KEYS: Final = {"address", "owners", "tables"}
 
 @dataclass(frozen=True)
 class Connection:
-    """One connection file: the database's address, the allowed owners and tables."""
+    """A connection file: the database's address, and the owners and tables that are allowed."""
 
     address: str = field(repr=False)
     owners: tuple[str, ...]
@@ -36,13 +36,13 @@ class Connection:
 
 @dataclass(frozen=True)
 class Connections:
-    """The database connections of one vault on this machine."""
+    """The database connections of one vault that are configured on this machine."""
 
     files: Mapping[str, Path]
     reader: TableReader
 
     def check(self) -> None:
-        """Refuse an unusable connection at start-up."""
+        """Refuse a connection with an invalid name, file or address, at start-up."""
         for name in self.files:
             if not NAME.fullmatch(name):
                 raise _unusable(name, "its name must be letters, digits, - and _")
@@ -57,9 +57,9 @@ class Connections:
         return name in self.files
 
     def there(self, caller: Caller, name: str, table: str) -> TableThere:
-        """Return the parsed address of a table whose rows the caller may read.
+        """Return the connection's table, with the database address, if the caller may read it.
 
-        Refuse any other table.
+        Refuse any other connection or table.
         """
         found = self._for(caller, name)
         if found is None:
@@ -90,7 +90,7 @@ class Connections:
         self.reader.fetch(self.there(caller, name, table), *target)
 
     def _for(self, caller: Caller, name: str) -> Connection | None:
-        """Return the connection if the caller may use it; nobody may use an unreadable one."""
+        """Return the named connection if its file is readable and allows the caller; else None."""
         found = None
         with contextlib.suppress(Refused):
             found = self._read(name) if name in self.files else None
@@ -109,7 +109,7 @@ class Connections:
 
 
 def set_up(files: Mapping[str, str], reader: TableReader) -> Connections:
-    """Create the connections and check each one; refuse an unusable one now."""
+    """Create the connections from their files; refuse an unusable one at once."""
     made = Connections({name: Path(path) for name, path in files.items()}, reader)
     made.check()
     return made
@@ -136,7 +136,7 @@ def _toml(name: str, path: Path) -> Mapping[str, object]:
 
 
 def _private_text(name: str, path: Path) -> str:
-    """Return the file's text; refuse a file that other users may read."""
+    """Return the connection file's text; refuse a file that other users may read."""
     found: str | None = None
     mode = 0
     try:

@@ -1,4 +1,4 @@
-"""Delete the rows of earlier versions, which no query reads any more."""
+"""Delete the rows of data sets' earlier versions, which no query reads any more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfumato.vault.ports import Catalogue
 def remove_earlier_versions(
     catalogue: Catalogue, engine: Engine, ledger: Ledger, tables: Path, reports: AddReports
 ) -> int:
-    """Delete tables of rows that no current version uses; return the number of deleted tables.
+    """Delete prepared tables that no current version uses; return how many were deleted.
 
     The sketches in `people/`, which recognise people, stay, so deleting rows renews no budget.
     After a crash, run it again.

@@ -1,4 +1,4 @@
-"""Convert the guided form of a card to the card's JSON, which its owner signs.
+"""Convert the guided form of a data card to the card's JSON, which its owner signs.
 
 A filled field becomes a key of the card, and an empty field becomes no key. The card's reader
 validates the result.
@@ -23,7 +23,7 @@ _LIST: Final = re.compile(r"[,\n]")
 
 
 def card_of(form: Form) -> dict[str, object]:
-    """Return the card that the form describes, as JSON."""
+    """Return the data card that the guided form describes, as JSON."""
     made: dict[str, object] = {
         "unit": form.raw("unit"),
         "people": form.text("people"),
@@ -50,7 +50,7 @@ def words_of(text: str) -> list[str]:
 
 
 def _nulls(form: Form) -> list[str]:
-    """Return the missing-value markers. An empty cell is always one of them."""
+    """Return the form's missing-value markers; an empty cell is always one of them."""
     return ["", *words_of(form.text("nulls"))]
 
 
@@ -102,7 +102,7 @@ def number_or_text(typed: str) -> Decimal | str:
 
 
 def fields_of(proposed: Mapping[str, Any], form: Form) -> list[dict[str, str]]:
-    """Return the form's values for each column: the typed value, or else the proposed one."""
+    """Return the form's values for each column of the card: the typed or the proposed one."""
     columns: Mapping[str, Any] = proposed["card"]["columns"]  # Any: JSON of the wire
     return [_field(number, name, columns[name], form) for number, name in enumerate(columns)]
 
@@ -117,9 +117,9 @@ def _field(number: int, name: str, column: Mapping[str, Any], form: Form) -> dic
 
 
 def file_of(proposed: Mapping[str, Any]) -> dict[str, str]:
-    """Return the proposed file format.
+    """Return the proposed file format: encoding, decimal mark and thousands separator.
 
-    The value of each key comes from the first column that has the key.
+    The marks come from the first column that has them.
     """
     card: Mapping[str, Any] = proposed["card"]  # Any: JSON of the wire
     columns = list(card["columns"].values())

@@ -17,7 +17,7 @@ Shape = Mapping[str, Any]  # Any: JSON of the wire
 
 @dataclass(frozen=True)
 class Account:
-    """One account of the privacy budget: its cap, spent and left."""
+    """One account of the privacy budget, for the page: its cap, spent and left."""
 
     name: str
     cap: Shape
@@ -32,7 +32,7 @@ class Account:
 
 
 def accounts_of(budget: Shape) -> list[Account]:
-    """Return all accounts that a query charges: the data set, the people, and the user's own."""
+    """Return all accounts that a query charges: the data set, its people, and the user's own."""
     people = budget["people"]
     found = [("Data set", budget), (f"People of {people['domain']}", people)]
     found += [(_whose(name), one) for name, one in budget["yours"].items()]

@@ -31,7 +31,7 @@ class Source:
     def files(self, card: Card) -> tuple[SourceFile, ...]:
         """Return the file of each of the card's tables, the main one first.
 
-        Refuse a source that misfits the card.
+        Refuse a source that doesn't fit the card.
         """
         self._check_formats(card)
         self._check_accepted(card)
@@ -48,9 +48,9 @@ class Source:
         return files
 
     def _check_formats(self, card: Card) -> None:
-        """Refuse a card with text formats if the rows have types.
+        """Refuse a data card with text formats if the rows come from a database or a frame.
 
-        In a database, `1.500` is not `1500`.
+        Those values have types already: in a database, `1.500` is not `1500`.
         """
         if self.is_plain and card.names_formats:
             raise Refused(
@@ -61,7 +61,7 @@ class Source:
             )
 
     def _check_accepted(self, card: Card) -> None:
-        """Refuse an `accept_unreadable` column that the card does not have."""
+        """Refuse an `accept_unreadable` column that the data card does not have."""
         names = {
             name.casefold()
             for table in card.every_table
@@ -83,7 +83,7 @@ class Source:
         return self.path if Path(self.path).is_dir() else None
 
     def with_description(self, shape: Mapping[str, object]) -> Mapping[str, object]:
-        """Add the folder's dataset_description.json to the card, which makes it public.
+        """Add the folder's dataset_description.json to the data card, which makes it public.
 
         A description on the card takes precedence.
         """
@@ -130,7 +130,7 @@ class Source:
 
 
 def check_keys(card: Card) -> None:
-    """Refuse a key that is also a missing-value marker, because no cell could ever match the key.
+    """Refuse a public key that is also a missing-value marker, as no cell could match the key.
 
     Parsing a card does not include this check, because older stored cards must stay readable.
     """

@@ -18,13 +18,13 @@ class UploadFile(Request, frozen=True, kw_only=True):
 
 
 class OneUpload(Request, frozen=True, kw_only=True):
-    """An upload, by its id."""
+    """A request about one upload, by its id."""
 
     upload: Name
 
 
 class OneTable(Request, frozen=True, kw_only=True):
-    """A table of a database connection."""
+    """A request about one table of a database connection."""
 
     connection: Name
     table: Annotated[
@@ -74,7 +74,7 @@ class Upload(Reply):
 
 
 class SourceColumn(Reply):
-    """A column of a file or a table, and its likely type."""
+    """A column of a source file or table, and its likely type."""
 
     name: Name
     type: Name
@@ -100,7 +100,7 @@ class ProposedTable(Reply):
 
 
 class Connections(Reply):
-    """The names of the database connections."""
+    """The names of the database connections that the caller may use."""
 
     connections: list[Name]
 

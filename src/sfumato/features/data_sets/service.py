@@ -1,4 +1,4 @@
-"""The data set service for owners: add and amend data sets, sign cards, manage budgets."""
+"""The data set service for owners: add and amend data sets, sign data cards, manage budgets."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ OWNER: Final = (
 
 @dataclass(frozen=True)
 class DataSets:
-    """The data set service of one vault."""
+    """Adds and amends the data sets of one vault, and manages their privacy budgets."""
 
     ledger: Ledger
     engine: Engine
@@ -66,11 +66,11 @@ class DataSets:
 
     @property
     def reports(self) -> AddReports:
-        """Return the store of the owner's add reports."""
+        """Return the store of the owner's reports on how `add` read the rows."""
         return AddReports(self.folder / "tables", self.rest)
 
     def add_report(self, caller: Caller, name: str) -> Json:
-        """Return the add report of the caller's own data set: how its rows were read."""
+        """Return the owner's report on how `add` read the rows of the caller's own data set."""
         listing = own_listing(self.catalogue, caller, name)
         found = self.reports.find(Path(listing.table).stem) or {"tables": []}
         return {
@@ -83,7 +83,10 @@ class DataSets:
     def add(
         self, name: str, source: Source, shape: Mapping[str, object], owner: str = OWNER
     ) -> Card:
-        """Add a data set: prepare its rows, make the card current, and sign it into the ledger."""
+        """Add a data set: prepare its rows, make its card current, and sign the card.
+
+        The signed card is noted in the ledger.
+        """
         check_unit(shape)
         shape = source.with_description(shape)
         with wait_add_lock(self.folder / "add.lock"):
@@ -117,7 +120,7 @@ class DataSets:
         changes: Mapping[str, object],
         instead_of: str | None = None,
     ) -> Card:
-        """Amend the caller's card: make a new version current, on the same prepared rows.
+        """Amend the caller's data card: make a new version current, on the same prepared rows.
 
         If `instead_of` is given, refuse unless it is the current version.
         """
@@ -138,7 +141,7 @@ class DataSets:
     def recover_add(
         self, name: str, shape: Mapping[str, object], owner: str, who: str | None
     ) -> bool:
-        """Return True if an interrupted add had already made this card current.
+        """Return True if an interrupted add had already made this data card current.
 
         In that case, sign the card.
         """
@@ -156,7 +159,7 @@ class DataSets:
             return forget_earlier(self.catalogue, self.engine, self.ledger, tables, self.reports)
 
     def _sign_what_stands(self, name: str, different_people: str | None = None) -> None:
-        """Sign the current card if a crash prevented its signature.
+        """Sign the current data card if a crash prevented its signature.
 
         The card is signed as the successor of the previous version, so caps that the owner has set
         stay.
@@ -177,7 +180,7 @@ class DataSets:
         return False
 
     def _check_owner(self, card: Card, owner: str) -> None:
-        """Refuse a data set name or people domain of another owner."""
+        """Refuse a data card whose name or people domain belongs to another owner."""
         for name in self.catalogue.names():
             known = self.catalogue.find(name)
             if known is None or known.owner == owner:
@@ -193,7 +196,7 @@ class DataSets:
         return self.folder / "tables" / f"{stem}.duckdb"
 
     def _drop(self, table: Path, sketch: Path) -> None:
-        """Delete the files of a failed add.
+        """Delete the table, sketch and report of a failed add.
 
         If the engine is unavailable, the next add deletes its files.
         """
@@ -212,7 +215,7 @@ class DataSets:
             self._drop(self._table(stem), self.folder / "people" / f"{stem}.json")
 
     def check_card(self, name: str, shape: Mapping[str, object], owner: str) -> str:
-        """Refuse a card that contradicts a signed one. Return the card's people domain."""
+        """Refuse a data card that contradicts a signed one. Return the card's people domain."""
         check_unit(shape)
         card = read_card(name, shape)
         self._check_owner(card, owner)
@@ -221,23 +224,26 @@ class DataSets:
         return card.people
 
     def describe(self, source: str, inner_table: str | None = None) -> Described:
-        """Return the names and likely types of a source's columns, to propose a card."""
+        """Return the names and likely types of a source's columns, to propose a data card."""
         return self.engine.describe(source, inner_table)
 
     def enrol(self, user: str, group: str) -> None:
-        """Put a user into a group, and note it in the ledger."""
+        """Put a user into a group for every data set, and note it in the ledger."""
         check_words(user, group)
         self.ledger.note("enrolled", {"user": user, "group": group})
         self.catalogue.enrol(user, group)
 
     def thaw(self, shape: str) -> None:
-        """Allow a frozen query shape again."""
+        """Allow a blocked question shape (a question without its constants) again."""
         self.ledger.thaw_shape(shape)
 
     def raise_cap(
         self, people: str, epsilon: object, delta: object, *, why: str, approver: str
     ) -> None:
-        """Set the cap of a people domain, with an approver; what was spent stays spent."""
+        """Set the caps of a people domain and of its data sets, with an approver.
+
+        What was spent stays spent.
+        """
         budget = Budget(read_epsilon(epsilon), read_delta(delta))
         account = people_account(people)
         if self.ledger.store.account(account) is None:
@@ -261,7 +267,7 @@ class DataSets:
         self.ledger.note("cap-raised", {"people": people, "why": why, "approver": approver})
 
     def acknowledge(self, why: str) -> LedgerHead:
-        """Restart the ledger after a loss of entries. The lost charges count as spent.
+        """Unfreeze the ledger after a loss of entries; the lost charges count as spent.
 
         If it is unknown which charges were lost, the whole cap of every account counts as spent.
         That includes the accounts of all known cards.
@@ -278,7 +284,7 @@ class DataSets:
         return self.ledger.acknowledge(why)
 
     def acknowledged(self, head: LedgerHead) -> Json:
-        """Return the epsilon that an acknowledgement debited from each account.
+        """Return the epsilon that accepting a ledger loss debited from each account.
 
         If `measured` is true, it is exactly the epsilon of the lost charges.
         """
@@ -297,11 +303,11 @@ class DataSets:
         return self.ledger.confirm_clock("owner", why)
 
     def frozen_shapes(self) -> tuple[str, ...]:
-        """Return the frozen query shapes, which wait for the owner."""
+        """Return the blocked question shapes (questions without constants)."""
         return self.ledger.store.frozen_shapes()
 
     def frozen_questions(self) -> list[Json]:
-        """Return the frozen queries: the shape, the user, the query in words, and the time."""
+        """Return the blocked questions, each with its shape, user, time, and its text in words."""
         waiting = set(self.frozen_shapes())
         found: dict[str, Json] = {}
         for entry in self.ledger.store.entries():
@@ -364,7 +370,7 @@ class DataSets:
             )
 
     def _check_catalogue(self) -> None:
-        """Refuse if the catalogue lacks a card that the ledger notes as signed."""
+        """Refuse if the catalogue lacks a data card that the ledger notes as signed."""
         here = {(card.name, card.version) for card in self.catalogue.cards()}
         for entry in self.ledger.store.entries():
             if entry.kind == "card-signed":
@@ -378,7 +384,7 @@ class DataSets:
                     )
 
     def _read(self, order: PrepareOrder, source: Source) -> Prepared:
-        """Prepare the rows; reword a refusal if the source is a table or a frame, not a file."""
+        """Prepare the rows; if they come from a table or frame, reword a refusal about files."""
         try:
             return self.engine.prepare(order)
         except Refused as wrong:
@@ -388,9 +394,10 @@ class DataSets:
     def _prepare(
         self, card: Card, source: Source, places: tuple[Path, Path], owner: str
     ) -> tuple[TableReport, ...]:
-        """Prepare the rows, and refuse if their people are the owner's people of another domain.
+        """Prepare the rows; refuse if their people have a budget under another name.
 
-        Other owners' rows are not compared, so they affect no refusal (see `_check_others`).
+        Only the owner's own data sets are compared, so other owners' rows affect no refusal (see
+        `_check_others`).
         """
         table, sketch = places
         others = tuple((d, s) for d, s in self.catalogue.people(owner) if d != card.people)
@@ -417,7 +424,10 @@ class DataSets:
         return owners_report(prepared)
 
     def _sign(self, card: Card, before: Card | None, different_people: str | None) -> None:
-        """Sign a card: open its accounts, set caps (never the people's), note it in the ledger."""
+        """Sign a data card: open its accounts, set changed caps, and note the card in the ledger.
+
+        The cap of the people domain is never changed.
+        """
         self.ledger.open_account(people_account(card.people), cap_in_all(card, card.budget))
         self.ledger.open_account(data_set_account(card.name), cap_in_all(card, card.budget))
         for account, cap in self._caps(card, before):
@@ -432,7 +442,7 @@ class DataSets:
         )
 
     def _caps(self, card: Card, before: Card | None) -> list[tuple[str, Cap]]:
-        """Return the data set's open accounts whose cap the new card changes.
+        """Return the data set's open accounts whose cap the new card changes, with the new cap.
 
         A cap that the owner has set on an account stays until the card's own cap changes.
         """

@@ -24,7 +24,7 @@ TABLE_FILE: Final = "rows.tsv"  # the file name of a fetched table
 
 @dataclass(frozen=True)
 class Sources:
-    """The sources from which the owners of one vault add rows."""
+    """The sources (files, uploads, connections) from which owners add rows to one vault."""
 
     data_sets: DataSets
     uploads: Uploads
@@ -41,7 +41,7 @@ class Sources:
     def as_files(
         self, caller: Caller, sources: Mapping[str, str | PathLike[str] | Fill]
     ) -> Iterator[dict[str, str]]:
-        """Provide each source as a file during the block.
+        """Provide each source of rows as a file during the block.
 
         A source is a path, a table of a connection, or a function that writes a CSV file.
         """
@@ -62,7 +62,7 @@ class Sources:
 
     @contextmanager
     def fetched_table(self, caller: Caller, connection: str, table: str) -> Iterator[str]:
-        """Fetch a table's rows into a temporary file, and delete the file when the block ends."""
+        """Fetch a database table's rows into a temporary file; delete the file at the end."""
 
         def fill(path: Path, room: int) -> None:
             self.connections.fetch(caller, connection, table, (path, room))
@@ -72,7 +72,7 @@ class Sources:
 
     @contextmanager
     def _written(self, caller: Caller, name: str, fill: Fill) -> Iterator[str]:
-        """Let `fill` write a temporary file, and yield its path; delete it when the block ends."""
+        """Yield the path of a temporary file that `fill` writes; delete the file at the end."""
         upload = self._upload_of(caller, name, fill)
         try:
             yield str(upload.path)
@@ -80,7 +80,7 @@ class Sources:
             self.uploads.remove([upload.id])
 
     def _upload_of(self, caller: Caller, name: str, fill: Fill) -> Upload:
-        """Create an upload with the content that `fill` writes.
+        """Create an upload with the content that `fill` writes, and return it.
 
         Other uploads may run at the same time.
         """
@@ -97,11 +97,11 @@ class Sources:
 
 
 def proposal(name: str, found: Described) -> Json:
-    """Return a source's columns and a proposed card."""
+    """Return a source's columns and a proposed data card, as JSON."""
     columns = [{"name": column, "type": kind} for column, kind in found.columns]
     return {"columns": columns, "card": proposed_card(name, found)}
 
 
 def name_of(text: str) -> str:
-    """Make a valid data set name from the name of a file or a table."""
+    """Return a valid data set name, made from the name of a file or a table."""
     return "".join(c if c.isascii() and c.isalnum() else "-" for c in text)[:63] or "data"

@@ -1,6 +1,6 @@
-"""Console pages to add a data set: upload a file or name a table, then complete and sign the card.
+"""Console pages to add a data set: upload a file or name a table, then sign the data card.
 
-A job adds the data set.
+A background job adds the data set.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def choose(visit: Visit) -> Response:
 
 
 async def send(visit: Visit) -> Response:
-    """Stream an uploaded file to the process that stores it, piece by piece."""
+    """Stream an uploaded file to the vault process, which stores it."""
     request = visit.request
     params: dict[str, object] = {
         "name": request.query_params.get("name", ""),
@@ -52,12 +52,12 @@ async def send(visit: Visit) -> Response:
 
 
 async def card(visit: Visit) -> Response:
-    """Show the form with the card that is proposed for an upload."""
+    """Show the form with the data card that is proposed for an upload."""
     return await _page(visit, await _of_upload(visit), None)
 
 
 async def add(visit: Visit) -> Response:
-    """Sign the card, and start a job that adds the upload as a data set."""
+    """Sign the data card, and start a job that adds the upload as a data set."""
     rows = {"upload": visit.at("upload")}
     job, refused = await visit.tried("add", lambda: {**rows, **_signed(visit.form)})
     if job is not None:
@@ -66,7 +66,7 @@ async def add(visit: Visit) -> Response:
 
 
 async def table(visit: Visit) -> Response:
-    """Show the form with the card for a table of a connection; if refused, the choice again."""
+    """Show the form with the proposed card for a table; if refused, the choice of tables again."""
     asked = visit.request.query_params
     rows = {"connection": asked.get("connection", ""), "table": asked.get("table", "").strip()}
     proposed, refused = await visit.tried("proposed-table", lambda: rows)
@@ -77,7 +77,7 @@ async def table(visit: Visit) -> Response:
 
 
 async def add_table(visit: Visit) -> Response:
-    """Sign the card, and start a job that reads the table and adds it as a data set."""
+    """Sign the data card, and start a job that reads the table and adds it as a data set."""
     rows = {name: visit.form.raw(name) for name in ("connection", "table")}
     job, refused = await visit.tried("add", lambda: {**rows, **_signed(visit.form)})
     if job is not None:

@@ -30,7 +30,7 @@ from sfumato.vault.ports import Clock
 from sfumato.vault.users import Caller
 
 MAX_BYTES: Final = 2 * 10**9  # the most bytes of one file
-SHARE: Final = 4  # limit of one owner: all files together have at most SHARE * MOST bytes
+SHARE: Final = 4  # limit of one owner: all files together have at most SHARE * MAX_BYTES
 FILES: Final = 40  # the most files of one owner
 AT_ONCE, OF_ONE_OWNER = 4, 2  # the most concurrent uploads: of all owners, and of one owner
 KEPT: Final = timedelta(hours=24)
@@ -66,7 +66,7 @@ class Uploads:
     drafts: Drafts | None = None  # temporary folders in which rows may be in clear text
 
     def begin(self, caller: Caller, name: str, size: int | None) -> Incoming:
-        """Start an upload; refuse one with a bad name or too large before any byte arrives."""
+        """Start an upload; refuse a bad file name or size before any byte arrives."""
         suffix = _suffix(name)
         self.sweep()
         with self.beginning:  # hold the lock, or two uploads could reserve the same free space
@@ -81,7 +81,10 @@ class Uploads:
         raise _no_space()
 
     def one(self, caller: Caller, upload: str) -> Upload:
-        """Return one of the caller's uploads; refuse an unknown, expired or another user's one."""
+        """Return one of the caller's uploads.
+
+        Refuse an unknown, expired or another user's upload.
+        """
         found = self._find(upload)
         if found is None or found.owner != caller.user or self._is_old(found):
             raise Refused(
@@ -96,7 +99,7 @@ class Uploads:
         return all(self._find(upload) is not None for upload in uploads)
 
     def remove(self, uploads: list[str]) -> None:
-        """Delete uploads."""
+        """Delete the uploads with these ids."""
         for upload in uploads:
             if _ID.fullmatch(upload):
                 self._forget(upload)
@@ -112,7 +115,7 @@ class Uploads:
                 self._forget(stem)
 
     def leave(self, owner: str) -> None:
-        """Count one upload of the owner in progress less."""
+        """Count one upload in progress of the owner as ended."""
         with self.lock:
             self.coming[owner] -= 1
 
@@ -123,7 +126,7 @@ class Uploads:
             self.coming[owner] += 1
 
     def _room(self, owner: str) -> int:
-        """Return the greatest size of the owner's next file, in bytes.
+        """Return how many bytes the owner's next uploaded file may have.
 
         An upload in progress counts with all the bytes that it reserved.
         """
@@ -169,7 +172,7 @@ class Uploads:
         made.replace(path)
 
     def whole(self, stem: str, size: int) -> Upload:
-        """Mark an upload as complete."""
+        """Mark an upload as complete, with its size, and return it."""
         said = self._said(stem)
         self._note(stem, {**said, "whole": True, "size": size})
         found = self._find(stem)
@@ -186,7 +189,7 @@ class Uploads:
         return dict(said) if isinstance(said, dict) else {}
 
     def _find(self, upload: str) -> Upload | None:
-        """Return a complete upload, or None."""
+        """Return the complete upload with that id, or None."""
         said = self._said(upload) if _ID.fullmatch(upload) else {}
         if said.get("whole") is not True:
             return None
@@ -203,7 +206,7 @@ class Uploads:
         return now > datetime.fromisoformat(upload.until)
 
     def _is_coming(self, stem: str) -> bool:
-        """Return True if a living process still writes the file, and so holds its lock."""
+        """Return True if a running process still writes the upload, and so holds its lock."""
         for suffix in SUFFIXES:
             with contextlib.suppress(FileNotFoundError):
                 descriptor = os.open(self._path(stem, suffix), os.O_RDONLY | os.O_CLOEXEC)
@@ -222,7 +225,7 @@ class Uploads:
 
 @dataclass
 class Incoming:
-    """One upload in progress."""
+    """An upload in progress, to which chunks are written."""
 
     uploads: Uploads
     stem: str
@@ -235,7 +238,7 @@ class Incoming:
     sealer: FileEncryptor | None = None
 
     def take(self, part: bytes) -> None:
-        """Write the next piece; refuse if the file becomes too large."""
+        """Write the next chunk of the upload; refuse if the file becomes too large."""
         with self.lock:
             self.size += len(part)
             if self.size > self.room:
@@ -244,7 +247,7 @@ class Incoming:
                 raise _no_space()
 
     def _is_written(self, part: bytes) -> bool:
-        """Write a piece, and return True if it was written in full. After `end`, write nothing."""
+        """Write a chunk, and return True if it was written in full. After `end`, write nothing."""
         rest = memoryview(part)
         try:
             while rest and self.descriptor >= 0:
@@ -255,7 +258,7 @@ class Incoming:
 
     @contextmanager
     def filling(self) -> Iterator[Path]:
-        """Yield a path where another process writes the whole file.
+        """Yield a path where another process writes the whole upload.
 
         If the vault is encrypted, encrypt the file when the block ends.
         """
@@ -279,7 +282,7 @@ class Incoming:
         return self.uploads.whole(self.stem, self.size)
 
     def end(self, *, is_kept: bool) -> None:
-        """Close the file; delete it unless it is kept."""
+        """Close the upload's file; delete the file unless `is_kept`."""
         # mark it as closed, so that a late writer cannot write to a descriptor that was reused
         with self.lock:
             descriptor, self.descriptor = self.descriptor, -1
@@ -296,7 +299,10 @@ def _room_in(said: Json) -> int:
 
 
 def _suffix(name: str) -> str:
-    """Return a file name's suffix, or refuse; no other part of the name is used for paths."""
+    """Return the suffix of a file name; refuse an unknown suffix or a bad name.
+
+    No other part of the name is used for paths.
+    """
     suffix = "." + name.rpartition(".")[2].casefold()
     if suffix not in SUFFIXES or not (len(name) <= 200 and name.isprintable()):
         raise Refused(

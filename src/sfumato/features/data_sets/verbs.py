@@ -35,7 +35,7 @@ _CARD: Final = (
 
 
 class Services(Protocol):
-    """The services that these verbs use."""
+    """The services that the verbs (API operations) of data sets use."""
 
     @property
     def adding(self) -> AddJobs:

@@ -1,4 +1,4 @@
-"""Store raises of caps that need a second person, and the decisions, in SQL."""
+"""Store in SQL the requests to raise a cap that need a second person, and the decisions."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _KEPT: Final = (
 
 
 class SqlApprovals:
-    """An ApprovalStore in the vault's SQL records."""
+    """Stores requests to raise a cap in the vault's SQL tables (an ApprovalStore)."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         records.make(_TABLES)
 
     def add(self, approval: Approval) -> None:
-        """Store a raise that waits for approval."""
+        """Store a request to raise a cap, which waits for approval."""
         a = approval
         values = (
             a.id, a.data_set, a.account, json.dumps(astuple(a.before)), str(a.epsilon),
@@ -44,17 +44,17 @@ class SqlApprovals:
             link.change(f"INSERT INTO approvals ({_KEPT}) VALUES ({marks})", values)
 
     def find(self, approval: str) -> Approval | None:
-        """Return the approval of this id, or None."""
+        """Return the request to raise a cap with this id, or None."""
         rows = self._records.rows(f"SELECT {_KEPT} FROM approvals WHERE id = ?", (approval,))
         return _approval(rows[0]) if rows else None
 
     def all(self) -> tuple[Approval, ...]:
-        """Return all approvals, the newest first."""
+        """Return all requests to raise a cap, the newest first."""
         sql = f"SELECT {_KEPT} FROM approvals ORDER BY asked_at DESC, id"
         return tuple(map(_approval, self._records.rows(sql)))
 
     def decide(self, approval: str, state: str, by: str, at: str) -> bool:
-        """Store the decision on a waiting approval; return whether it was still waiting."""
+        """Store the decision on a waiting request; return whether it was still waiting."""
         sql = (
             "UPDATE approvals SET state = ?, decided_by = ?, decided_at = ?"
             " WHERE id = ? AND state = 'waiting'"

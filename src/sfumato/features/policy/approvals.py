@@ -1,4 +1,4 @@
-"""Approvals: raises of a cap that a second person must approve, and the protocol to store them."""
+"""Requests to raise a cap that a second person must approve, and the protocol to store them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATES: Final = (WAITING, APPROVED, DECLINED, OUTDATED)
 
 @dataclass(frozen=True)
 class Approval:
-    """A request to raise a cap whose value was `before`. A second person must approve it."""
+    """A request to raise a cap from its value `before`; a second person must approve it."""
 
     id: str
     data_set: str
@@ -31,20 +31,20 @@ class Approval:
 
 
 class ApprovalStore(Protocol):
-    """A store of approvals; a change is durable when its call returns."""
+    """A store of requests to raise a cap; a change is durable when its call returns."""
 
     def add(self, approval: Approval) -> None:
-        """Store a raise that waits for approval."""
+        """Store a request to raise a cap, which waits for approval."""
         ...
 
     def find(self, approval: str) -> Approval | None:
-        """Return the approval of this id, or None."""
+        """Return the request to raise a cap with this id, or None."""
         ...
 
     def all(self) -> tuple[Approval, ...]:
-        """Return all approvals, the newest first."""
+        """Return all requests to raise a cap, the newest first."""
         ...
 
     def decide(self, approval: str, state: str, by: str, at: str) -> bool:
-        """Store the decision on a waiting approval; return whether it was still waiting."""
+        """Store the decision on a waiting request; return whether it was still waiting."""
         ...

@@ -44,7 +44,7 @@ from sfumato.vault.users import Caller, check_words
 
 @dataclass(frozen=True)
 class Caps:
-    """The caps service of one vault. It stores raises that wait for a second person."""
+    """Changes the budget caps of one vault; raises may wait for a second person."""
 
     ledger: Ledger
     catalogue: Catalogue
@@ -53,9 +53,9 @@ class Caps:
     clock: Clock
 
     def set(self, caller: Caller, asked: ChangeCap) -> Json:
-        """Lower a cap at once.
+        """Lower a budget cap at once.
 
-        Raise a cap at once, or after a second person's approval if required.
+        Raise it at once, or store a request if a second person must approve.
         """
         card = own_listing(self.catalogue, caller, asked.data_set).card
         if card.window is not None:
@@ -73,7 +73,7 @@ class Caps:
         return self._asked(caller, card, now, budget, asked.why)
 
     def waiting(self, caller: Caller) -> list[Json]:
-        """Return the approvals that the caller may see, waiting and decided."""
+        """Return the requests to raise a cap that the caller may see, waiting and decided."""
         check_second(caller)
         return [_approval_json(a) for a in self.approvals.all() if _may_see(caller, a)]
 
@@ -97,7 +97,7 @@ class Caps:
         return self._approved(caller, found) if is_approved else self._declined(caller, found)
 
     def _approved(self, caller: Caller, found: Approval) -> Json:
-        """Raise the cap, unless the cap has changed since the request.
+        """Raise the cap of an approved request, unless the cap has changed since the request.
 
         The decision is stored first, so a crash between the two leaves the cap unchanged.
         """
@@ -133,7 +133,7 @@ class Caps:
         self.ledger.note("cap-decided", {"approval": found.id, "state": state, "by": caller.user})
 
     def _opened(self, card: Card, account: str, asked: ChangeCap) -> Account:
-        """Return the account. If it does not exist yet, open it with the card's cap."""
+        """Return the account. If it does not exist yet, open it with the data card's cap."""
         by_kind = {"group": card.group_cap, "user": card.user_cap}
         cap = cap_from_budget(by_kind.get(asked.of) or card.budget)
         return self.ledger.open_account(account, cap)
@@ -157,7 +157,10 @@ class Caps:
         }
 
     def _asked(self, caller: Caller, card: Card, now: Account, wanted: Budget, why: str) -> Json:
-        """Store a raise that waits for a second person, and note it in the ledger."""
+        """Store a request to raise a cap, and note it in the ledger.
+
+        A second person has to approve the request.
+        """
         approval = Approval(
             id=self.dice.draw(8).hex(),
             data_set=card.name,
@@ -223,7 +226,7 @@ def _delta_of(account: Account) -> Fraction:
 
 
 def check_second(caller: Caller) -> None:
-    """Refuse a caller who is neither owner nor operator, because only they can be second person."""
+    """Refuse a caller who is no owner or operator, as only they can be a second person."""
     if not (caller.may("own") or caller.may("operate")):
         raise Refused(
             "not-allowed", "This needs the role of an owner or operator.", "Ask for the role."
@@ -231,9 +234,9 @@ def check_second(caller: Caller) -> None:
 
 
 def _may_see(caller: Caller, approval: Approval) -> bool:
-    """Return True if the caller may see an approval.
+    """Return True if the caller may see a request to raise a cap.
 
-    Operators see all approvals, and requesters see their own.
+    Operators see all requests, and requesters see their own.
     """
     is_theirs = caller.may("operate") or approval.asked_by == caller.user
     return is_theirs and caller.reaches(approval.data_set)

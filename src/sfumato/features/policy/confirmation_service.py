@@ -28,7 +28,7 @@ LASTS: Final = timedelta(hours=24)
 
 @dataclass(frozen=True)
 class Confirmations:
-    """The confirmation service of one vault."""
+    """Asks second persons of one vault to confirm that added rows are of new people."""
 
     ledger: Ledger
     store: ConfirmationStore
@@ -36,10 +36,10 @@ class Confirmations:
     clock: Clock
 
     def ask(self, caller: Caller, user: User, job: str, said: tuple[str, str]) -> Confirmation:
-        """Ask a user to confirm that the people of an add job are new. Return the confirmation.
+        """Ask a user to confirm that the people of an add job are new; return the confirmation.
 
-        A user who is asked already, or who agreed within the last day, is not asked again. `said`
-        is the data set and its people domain.
+        If the job's last confirmation waits, or was given within the last day, return it instead.
+        `said` is the data set and its people domain.
         """
         known = self.store.of_job(job)
         if known is not None and (known.state == WAITING or self._is_agreed(known)):
@@ -61,7 +61,7 @@ class Confirmations:
     def second_person(self, caller: Caller, user: User | None) -> User:
         """Return the named user if they can be the second person: another owner or operator.
 
-        Else refuse.
+        Refuse any other user.
         """
         is_one = user is not None and not user.is_blocked and user.name != caller.user
         if user is None or not is_one or not user.actions & {"own", "operate"}:
@@ -74,19 +74,19 @@ class Confirmations:
         return user
 
     def waits(self, job: str, begun: str) -> bool:
-        """Return True if the job still waits for a confirmation. A job waits for a day at most."""
+        """Return True if the add job still waits for a confirmation, which takes at most a day."""
         known = self.store.of_job(job)
         if known is None:
             return not self._is_old(begun)
         return known.state == WAITING and not self._is_old(known.asked_at)
 
     def asked_of(self, job: str) -> str | None:
-        """Return the name of the user whose confirmation the job waits for, or None."""
+        """Return the name of the user whose confirmation the add job waits for, or None."""
         known = self.store.of_job(job)
         return known.asked_of if known is not None and known.state == WAITING else None
 
     def check(self, job: str, user: str) -> None:
-        """Refuse a job that this second person has not confirmed within the last day."""
+        """Refuse an add job that this second person has not confirmed within the last day."""
         known = self.store.of_job(job)
         if known is None or not self._is_agreed(known) or known.decided_by != user:
             raise Refused(
@@ -104,7 +104,7 @@ class Confirmations:
         return now - datetime.fromisoformat(at) > LASTS
 
     def holds(self, confirmation: str) -> bool:
-        """Return True if there is a confirmation of this id."""
+        """Return True if there is a confirmation with this id."""
         return confirmation.isalnum() and self.store.find(confirmation) is not None
 
     def waiting(self, caller: Caller) -> list[Json]:

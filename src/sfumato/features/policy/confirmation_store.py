@@ -1,4 +1,4 @@
-"""Store confirmations of new people by second persons, in SQL."""
+"""Store in SQL the second persons' confirmations that added rows are of new people."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ _KEPT: Final = (
 
 
 class SqlConfirmations:
-    """A ConfirmationStore in the vault's SQL records."""
+    """Stores confirmations in the vault's SQL tables (a ConfirmationStore)."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         records.make(_TABLES)
 
     def add(self, confirmation: Confirmation) -> None:
-        """Store a confirmation that is waiting."""
+        """Store a confirmation that a second person has to decide."""
         values = astuple(confirmation)
         marks = ", ".join("?" * len(values))
         with self._records.change() as link:
             link.change(f"INSERT INTO confirmations ({_KEPT}) VALUES ({marks})", values)
 
     def find(self, confirmation: str) -> Confirmation | None:
-        """Return the confirmation of this id, or None."""
+        """Return the confirmation with this id, or None."""
         found = self._rows("WHERE id = ?", (confirmation,))
         return found[0] if found else None
 
     def of_job(self, job: str) -> Confirmation | None:
-        """Return the newest confirmation of a job, or None."""
+        """Return the newest confirmation of an add job, or None."""
         found = self._rows("WHERE job = ? ORDER BY asked_at DESC, id LIMIT 1", (job,))
         return found[0] if found else None
 

@@ -1,4 +1,4 @@
-"""Confirmations: a second person confirms that rows are of people without a budget so far."""
+"""Confirmations by a second person that the people of added rows have no budget so far."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sfumato.features.policy.approvals import WAITING
 
 @dataclass(frozen=True)
 class Confirmation:
-    """A confirmation that one add job needs from one named user."""
+    """A confirmation that an add job needs from one named user: the people are new."""
 
     id: str
     job: str
@@ -25,18 +25,18 @@ class Confirmation:
 
 
 class ConfirmationStore(Protocol):
-    """A store of confirmations; a change is durable when its call returns."""
+    """A store of second persons' confirmations; a change is durable when its call returns."""
 
     def add(self, confirmation: Confirmation) -> None:
-        """Store a confirmation that is waiting."""
+        """Store a confirmation that a second person has to decide."""
         ...
 
     def find(self, confirmation: str) -> Confirmation | None:
-        """Return the confirmation of this id, or None."""
+        """Return the confirmation with this id, or None."""
         ...
 
     def of_job(self, job: str) -> Confirmation | None:
-        """Return the newest confirmation of a job, or None."""
+        """Return the newest confirmation of an add job, or None."""
         ...
 
     def all(self) -> tuple[Confirmation, ...]:

@@ -20,7 +20,7 @@ KINDS: Final = {
 
 
 async def manage(visit: Visit) -> Response:
-    """Show the owner's management page of a data set."""
+    """Show the page on which the owner manages a data set: grants, caps, freezes."""
     return await _page(visit, None)
 
 
@@ -38,7 +38,7 @@ async def revoke(visit: Visit) -> Response:
 
 
 async def set_cap(visit: Visit) -> Response:
-    """Set a cap; a raise may need a second person's approval."""
+    """Set a budget cap; a raise may need a second person's approval."""
     return await _done(visit, "set-cap", lambda: _cap(visit.form))
 
 
@@ -53,23 +53,23 @@ def _cap(form: Form) -> dict[str, object]:
 
 
 async def freeze(visit: Visit) -> Response:
-    """Freeze the data set, so that nobody can query it, or thaw it."""
+    """Block all queries on the data set (freeze), or allow them again (thaw)."""
     return await _done(visit, "thaw" if visit.form.text("do") == "thaw" else "freeze", dict)
 
 
 async def thaw_question(visit: Visit) -> Response:
-    """Thaw a frozen query shape."""
+    """Allow a blocked question shape (a question without its constants) again."""
     return await _done(visit, "thaw-question", lambda: {"shape": visit.form.raw("shape")})
 
 
 async def approvals(visit: Visit) -> Response:
-    """Show the approvals and confirmations that need a second person."""
+    """Show the requests that need a second person, waiting and decided."""
     found = (await visit.call("approvals"))["approvals"]
     return visit.page("approvals.html", approvals=found)
 
 
 async def decide(visit: Visit) -> Response:
-    """Approve or decline a request as a second person."""
+    """Approve or decline a request as its second person."""
     approve = visit.form.text("do") == "approve"
     body = {"approval": visit.form.raw("approval"), "approve": approve}
     said, refused = await visit.tried("decide", lambda: body)

@@ -50,7 +50,7 @@ class Decide(Request, frozen=True, kw_only=True):
 
 
 class ThawQuestion(OfDataSet, frozen=True, kw_only=True):
-    """A shape of query that may be asked again."""
+    """A request to allow a blocked shape of query again."""
 
     shape: Name
 

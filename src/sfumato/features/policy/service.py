@@ -22,7 +22,7 @@ LATE_DAYS: Final = 7  # how many days back an owner sees reads that the host kil
 
 @dataclass(frozen=True)
 class Policy:
-    """The policy service of one vault: owners' decisions on their own data sets.
+    """Owners' decisions on their own data sets: who may query, and freezes.
 
     Each decision is noted in the ledger.
     """
@@ -41,7 +41,7 @@ class Policy:
         ]
 
     def enrolled(self, caller: Caller, data_set: str) -> list[Json]:
-        """Return the users who may query the data set as members of a group of its card."""
+        """Return the users who may query the data set as members of a group of its data card."""
         who = own_listing(self.catalogue, caller, data_set).card.who
         return [
             {"user": user, "group": group}
@@ -50,7 +50,7 @@ class Policy:
         ]
 
     def grant(self, caller: Caller, data_set: str, user: str, group: str | None) -> Json:
-        """Grant a known user membership in a group of the card, for this data set only."""
+        """Make a known user a member of a group of the data card, for this data set only."""
         card = own_listing(self.catalogue, caller, data_set).card
         group = group or (card.who[0] if len(card.who) == 1 else "")
         if group not in card.who:
@@ -90,7 +90,7 @@ class Policy:
         return {**spending(self.ledger, card), "frozen": self.catalogue.is_frozen(card.name)}
 
     def freeze(self, caller: Caller, data_set: str) -> Json:
-        """Freeze the data set, so that nobody can query it on any node until it is thawed.
+        """Freeze the data set: nobody can query it on any node until it is thawed.
 
         Every call writes a ledger entry, even if the data set is frozen already. Writing it waits
         for all charges that were made before the freeze. An earlier freeze may also have crashed
@@ -110,7 +110,10 @@ class Policy:
         return {"data_set": name, "frozen": False}
 
     def frozen_questions(self, caller: Caller, data_set: str) -> list[Json]:
-        """Return the frozen query shapes of the data set, with their last query."""
+        """Return the blocked question shapes of the data set, each with its last query.
+
+        A shape is a question without its constants.
+        """
         name = own_listing(self.catalogue, caller, data_set).card.name
         waiting = set(self.ledger.store.frozen_shapes())
         found: dict[str, Json] = {}
@@ -123,13 +126,13 @@ class Policy:
         return list(found.values())
 
     def lost_readings(self, caller: Caller, data_set: str) -> list[Json]:
-        """Return how often the host killed a read of the data set in the last days, by cause."""
+        """Return how often the machine killed a read of the data set in the last days, by cause."""
         name = own_listing(self.catalogue, caller, data_set).card.name
         late = datetime.fromisoformat(self.clock.now()) - timedelta(days=LATE_DAYS)
         return losses(self.ledger.store, name, late.isoformat(timespec="milliseconds"))
 
     def thaw_question(self, caller: Caller, data_set: str, shape: str) -> Json:
-        """Thaw a frozen query shape of the data set."""
+        """Allow a blocked question shape (a question without its constants) again."""
         if shape not in {one["shape"] for one in self.frozen_questions(caller, data_set)}:
             raise Refused(
                 "answer-unknown", "No frozen question has that shape.", "List the frozen questions."

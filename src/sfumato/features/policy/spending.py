@@ -29,7 +29,7 @@ _PAGES: Final = 20  # the most pages that are searched, from the ledger's end
 
 
 def spending(ledger: Ledger, card: Card) -> Json:
-    """Return all accounts of the data set, and the last queries charged to it."""
+    """Return all budget accounts of the data set, and the last queries charged to it."""
     ledger.check_history()
     accounts = ledger.every_account()
     wanted = (people_account(card.people), data_set_account(card.name))
@@ -97,7 +97,7 @@ def _questions(store: LedgerStore, data_set: str) -> Iterator[Json]:
 
 
 def _backwards(store: LedgerStore) -> Iterator[Entry]:
-    """Yield the last _PAGE * _PAGES entries of the ledger, the newest first."""
+    """Yield the last ledger entries, newest first: at most `_PAGE * _PAGES` of them."""
     above = store.head().seq
     for _ in range(_PAGES):
         if above <= 0:

@@ -37,7 +37,7 @@ _OWN: Final = ("unknown-data-set",)
 
 
 class Services(Protocol):
-    """The services that these verbs use."""
+    """The services that the verbs (API operations) of policy use."""
 
     @property
     def policy(self) -> Policy:
@@ -46,7 +46,7 @@ class Services(Protocol):
 
     @property
     def caps(self) -> Caps:
-        """Return the service of caps."""
+        """Return the service of budget caps."""
         ...
 
     @property

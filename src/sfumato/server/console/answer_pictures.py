@@ -1,7 +1,8 @@
 """Draw an answer's plots as SVG for the console, with error bars that fade out.
 
-The spec comes from `client/answer_chart.py`. Here it gets the page's colours, and its error bars
-become shades that fade towards the ends of the interval. The SVG contains no script, style or link.
+The Vega-Lite spec comes from `client/answer_chart.py`. Here it gets the page's colours, and its
+error bars become shades that fade towards the ends of the interval. The SVG contains no script,
+style or link.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ LOOKS: Final[Mapping[str, Look]] = {
 
 
 def looks() -> frozenset[str]:
-    """Return the names of the looks: "light" and "dark"."""
+    """Return the names of the plot colour schemes: "light" and "dark"."""
     return frozenset(LOOKS)
 
 
 @dataclass(frozen=True)
 class Picture:
-    """The plot of one column: its spec, its summary in words, and its notes."""
+    """The plot of one answer column: its Vega-Lite spec, its summary in words, and its notes."""
 
     column: str
     spec: Spec
@@ -85,21 +86,21 @@ def pictured(answer: Answer, column: str) -> Picture | None:
 
 
 def drawn(picture: Picture, look: str) -> bytes:
-    """Draw a plot as an SVG without active content."""
+    """Draw an answer's plot as SVG without active content, for a light or a dark page."""
     spec = restyled(picture.spec, LOOKS[look])
     svg: str = extra_module("vl_convert", "serve").vegalite_to_svg(spec)
     return harmless(svg)
 
 
 def drawn_alone(spec: Mapping[str, object], look: str) -> bytes:
-    """Draw a plot that is not of an answer as SVG, in the page's colours and without its title."""
+    """Draw a plot that isn't of an answer as SVG, in the page's colours and without a title."""
     bare = {key: value for key, value in spec.items() if key not in ("title", "description")}
     made = {**_visible(bare, LOOKS[look]), "config": _config(LOOKS[look])}
     return harmless(extra_module("vl_convert", "serve").vegalite_to_svg(made))
 
 
 def _visible(spec: Spec, look: Look) -> Spec:
-    """Replace the colours that have too little contrast on the page's background."""
+    """Replace the colours of a plot that have too little contrast on the page's background."""
     text = json.dumps(spec)
     for colour, other in look.instead.items():
         text = text.replace(f'"{colour}"', f'"{other}"')
@@ -108,7 +109,7 @@ def _visible(spec: Spec, look: Look) -> Spec:
 
 
 def narrowed(spec: Mapping[str, Any]) -> Spec:
-    """Return the spec in phone width, with its panels one below another."""
+    """Return the plot's spec in phone width, with its panels one below another."""
     if "spec" in spec:
         return {**spec, "columns": 1, "spec": {**spec["spec"], "width": NARROW}}
     return {**spec, "width": NARROW}
@@ -138,7 +139,7 @@ def _strip(element: ElementTree.Element) -> None:
 
 
 def restyled(spec: Mapping[str, Any], look: Look) -> Spec:
-    """Return the spec in the page's colours, without a title, with fading error bars."""
+    """Return the plot's spec in the page's colours, without a title, and with fading error bars."""
     made = {key: value for key, value in spec.items() if key != "title"}
     made["config"] = _config(look)
     if "spec" in made:
@@ -173,7 +174,7 @@ def _config(look: Look) -> Spec:
 
 
 def _softened(chart: Spec, look: Look) -> Spec:
-    """Replace error bars by fading edges.
+    """Replace a plot's error bars by fading edges.
 
     Bars fade at their ends, points get fading lines, and lines get fading bands.
     """
@@ -197,13 +198,16 @@ def _has_palette(layer: Spec) -> bool:
 
 
 def _interval_axis(layer: Spec) -> str | None:
-    """Return the axis along which the layer draws low to high, or None."""
+    """Return the axis, "x" or "y", along which the layer draws a confidence interval; or None."""
     encoding = layer["encoding"]
     return next((a for a in "xy" if encoding.get(f"{a}2", {}).get("field") == "high"), None)
 
 
 def _fading_bars(bar: Spec, rule: Spec, look: Look) -> list[Spec]:
-    """Return bars, for either sign, that are solid up to the interval and fade out over it."""
+    """Return the layers of bars that are solid up to the interval and fade out over it.
+
+    The bars may be positive or negative.
+    """
     axis = _interval_axis(rule) or "y"
     value = bar["encoding"][axis]
     known = [
@@ -230,7 +234,7 @@ def _fading_bars(bar: Spec, rule: Spec, look: Look) -> list[Spec]:
 
 
 def _faded(layer: Spec, look: Look) -> list[Spec]:
-    """Return the layers of an interval that is darkest at the value and fades to both ends."""
+    """Return the layers of a confidence interval that fades from the value to both ends."""
     axis = _interval_axis(layer)
     if axis is None:
         return [_inked(layer, look)]
@@ -262,7 +266,7 @@ def _gradient(axis: str, colour: str, opacities: tuple[float, float]) -> Spec:
 
 
 def _shaded(layer: Spec, look: Look) -> list[Spec]:
-    """Return an interval as shades on top of each other, each narrower than the one before."""
+    """Return the layers of a confidence interval as stacked shades, each narrower than the last."""
     axis = _interval_axis(layer)
     if axis is None:
         return [_inked(layer, look)]
@@ -271,7 +275,7 @@ def _shaded(layer: Spec, look: Look) -> list[Spec]:
 
 
 def _shade(layer: Spec, axis: str, part: float) -> Spec:
-    """Return one shade: the middle share `part` of the interval, drawn nearly transparent."""
+    """Return one shade of a confidence interval: its middle share `part`, nearly transparent."""
     name = f"{part:g}".replace(".", "_")
     low = f"datum.value - (datum.value - datum.low) * {part:g}"
     high = f"datum.value + (datum.high - datum.value) * {part:g}"
@@ -304,7 +308,7 @@ def _inked(layer: Spec, look: Look) -> Spec:
 
 
 def _coloured(layer: Spec, look: Look) -> Spec:
-    """Return the layer in the look's palette, if it encodes several colours."""
+    """Return the plot layer in the palette of the page, if the layer encodes several colours."""
     return (
         {**layer, "encoding": _palette(layer["encoding"], look)} if "encoding" in layer else layer
     )

@@ -61,18 +61,18 @@ PAGES: Final[tuple[Page, ...]] = (
 
 @dataclass(frozen=True)
 class Console:
-    """The dependencies of every page: the connection to the door, the templates, and randomness."""
+    """The console: the connection to the door process (which owns the vault), and the templates."""
 
     line: DoorConnection
     paper: Renderer
     draw: Callable[[int], bytes]  # random bytes, for operation ids
 
     def routes(self) -> list[Route]:
-        """Return a route for each page whose verbs this service has, and for static files."""
+        """Return a route for each page whose API verbs this service has, and for static files."""
         return self._routes([page for page in PAGES if all(map(is_known, page.verbs))])
 
     def lab_routes(self) -> list[Route]:
-        """Return the lab's pages alone, without sign-in: they contain only synthetic data."""
+        """Return the routes of the lab's pages, which need no sign-in and show synthetic data."""
         return self._routes([replace(page, is_open=True) for page in lab_pages.PAGES])
 
     def _routes(self, pages: Sequence[Page]) -> list[Route]:
@@ -85,7 +85,7 @@ class Console:
         return [*routes, *files]
 
     def refused(self, refused: Refused, status: int) -> Response:
-        """Return a page that shows a refusal: its cause, and the next step."""
+        """Return an error page that shows a refusal: its cause, and the next step."""
         values = {"refused": refused, "me": NOBODY, "csrf": "", "path": ""}
         return self.paper.page("error.html", status, **values)
 
@@ -126,7 +126,7 @@ def _refused_at(page: Page, visit: Visit, refused: Refused) -> Response:
 
 
 async def _admitted(page: Page, visit: Visit) -> Visit:
-    """Check origin, CSRF token and session; return the visit with its form and its user.
+    """Check the request's origin, CSRF token and session; return the visit with its form and user.
 
     A form is parsed only if it came from one of our own pages.
     """

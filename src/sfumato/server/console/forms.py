@@ -22,28 +22,31 @@ URLENCODED: Final = "application/x-www-form-urlencoded"
 
 @dataclass(frozen=True)
 class Form:
-    """The fields of a form; each may have several values."""
+    """The fields of a submitted form; each may have several values."""
 
     fields: Mapping[str, Sequence[str]]
 
     def text(self, name: str) -> str:
-        """Return the last value of a field without surrounding spaces; empty if it is missing."""
+        """Return the last value of a form field without surrounding spaces.
+
+        Empty if it is missing.
+        """
         return self.raw(name).strip()
 
     def raw(self, name: str) -> str:
-        """Return the last value of a field unchanged: a password may begin with a space."""
+        """Return the last value of a form field unchanged, as a password may begin with a space."""
         return self.fields.get(name, [""])[-1]
 
     def all(self, name: str) -> list[str]:
-        """Return all non-empty values of a field, such as ticked boxes."""
+        """Return all non-empty values of a form field, such as ticked boxes."""
         return [value for value in self.fields.get(name, []) if value]
 
     def has(self, name: str) -> bool:
-        """Return True if a field is not empty, such as a ticked box."""
+        """Return True if a form field is not empty, such as a ticked box."""
         return bool(self.text(name))
 
     def number(self, name: str) -> Decimal | None:
-        """Parse a field as an exact decimal, or None if it is empty; or refuse."""
+        """Parse a form field as an exact decimal; None if it is empty; refuse any other text."""
         typed = self.text(name)
         if not typed:
             return None
@@ -56,7 +59,7 @@ class Form:
         return read
 
     def count(self, name: str) -> int | None:
-        """Parse a field as a whole number, or None if it is empty; or refuse."""
+        """Parse a form field as a whole number; None if it is empty; refuse any other text."""
         typed = self.text(name)
         if not typed:
             return None
@@ -66,7 +69,7 @@ class Form:
 
 
 async def read_form(request: Request) -> Form:
-    """Read and parse a form, or refuse it."""
+    """Read and parse a submitted form; refuse a form that is too large or malformed."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != URLENCODED:
         raise bad_request("a form is sent as " + URLENCODED)

@@ -1,4 +1,4 @@
-"""The lab's pages: exhibits with sliders, drawn on the server from synthetic data."""
+"""The console's lab pages: exhibits with sliders, plotted on the server from synthetic data."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _TURNS: Final = FairSemaphore(Limit(at_once=1, of_one_user=1, waiting=20, waitin
 
 
 async def lab(visit: Visit) -> Response:
-    """Show the list of exhibits."""
+    """Show the page with the list of the lab's exhibits."""
     from sfumato.lab.exhibits import EXHIBITS
 
     return visit.page("lab.html", exhibits=EXHIBITS)
 
 
 async def show(visit: Visit) -> Response:
-    """Show one exhibit, with the slider positions of its URL."""
+    """Show the page of one lab exhibit, with the slider positions of its URL."""
     found, places, seed = _asked(visit)
     plot = await _drawn(visit, found, places, seed)
     view = _view(visit, plot)
@@ -41,12 +41,12 @@ async def show(visit: Visit) -> Response:
 
 
 async def live(visit: Visit) -> Response:
-    """Return the current plot's data as JSON, for the page's script."""
+    """Return the exhibit's plot for the URL's slider positions as JSON, for the page's script."""
     return JSONResponse(_view(visit, await _drawn(visit, *_asked(visit))))
 
 
 async def picture(visit: Visit) -> Response:
-    """Return the plot as SVG: light or dark, wide or for a phone."""
+    """Return the exhibit's plot as SVG: light or dark, wide or for a phone."""
     query = visit.request.query_params
     look, width = query.get("look", ""), query.get("width", "wide")
     if look not in looks() or width not in WIDTHS:
@@ -77,7 +77,7 @@ def _asked(visit: Visit) -> tuple[Exhibit, dict[str, int], int]:
 
 
 def _view(visit: Visit, plot: Plot) -> dict[str, object]:
-    """Return the plot's URL, summary, notes and table."""
+    """Return what a lab page shows of a plot: URL of the picture, summary, notes and table."""
     found, places, seed = _asked(visit)
     address = f"/lab/{found.name}/picture.svg?" + urlencode({**places, "seed": seed})
     return {
@@ -91,7 +91,7 @@ def _view(visit: Visit, plot: Plot) -> dict[str, object]:
 
 
 def _notes(plot: Plot) -> str:
-    """Return the subtitle of a plot that is drawn without its title, unless the summary has it."""
+    """Return the subtitle of the plot's title, or "" if the summary contains it already."""
     title: Any = plot.spec.get("title")  # Any: a Vega-Lite spec
     words = " ".join(title.get("subtitle", ())) if isinstance(title, dict) else ""
     return "" if words in plot.summary else words

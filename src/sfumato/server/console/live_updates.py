@@ -1,4 +1,4 @@
-"""Stream a state to a page's script as server-sent events."""
+"""Stream changes of a state to a page's script as server-sent events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sfumato.wire.query_json import read_refusal
 
 
 async def follow_state(visit: Visit, verb: str, params: dict[str, object]) -> Response:
-    """Poll a verb, and stream its results as server-sent events.
+    """Call an API verb again and again, and stream its results as server-sent events.
 
     Refuse if the first call is refused.
     """

@@ -1,4 +1,4 @@
-"""Template filters that format numbers, keys and times."""
+"""Template filters of the console that format numbers, keys and times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Shape = Mapping[str, Any]  # Any: JSON of the wire
 
 
 def plain_number(value: float | str | None) -> str:
-    """Format a budget or bound, without floating-point artefacts."""
+    """Format a privacy budget or a bound, without floating-point artefacts."""
     if value is None:
         return "–"
     if isinstance(value, str):  # an exact fraction, as the ledger writes it
@@ -45,12 +45,12 @@ def moment(value: str | None) -> str:
 
 
 def margin(value: float | None) -> str:
-    """Format a half-width with its significant digits only."""
+    """Format an error margin (half-width of an interval) with its significant digits only."""
     return "–" if value is None else number_text(float(value), float(value))
 
 
 def error_words(price: Shape, name: str) -> str:
-    """Describe the error to expect of a column before the question is asked."""
+    """Describe the expected error of a column, before the question is asked."""
     error, rank = price["error"][name], price["rank_error"].get(name)
     if error is not None:
         return f"± {margin(error)}"

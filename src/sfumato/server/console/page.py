@@ -1,4 +1,4 @@
-"""A page of the console: its URL, its function, and the verbs that it needs."""
+"""A page of the console: its URL, its function, and the API verbs that it needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sfumato.server.console.visit import Visit
 
 @dataclass(frozen=True)
 class Page:
-    """One method and URL of the console."""
+    """One page or action of the console: an HTTP method and URL, and the function that replies."""
 
     method: str
     path: str

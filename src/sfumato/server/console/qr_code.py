@@ -10,12 +10,12 @@ from starlette.requests import Request
 
 
 def address_of(request: Request, survey: str) -> str:
-    """Return the survey's URL, with the scheme and host of this request."""
+    """Return the URL of the survey's form, with the scheme and host of this request."""
     return f"{request.url.scheme}://{request.headers['host']}/s/{survey}"
 
 
 def qr_of(address: str) -> Markup:
-    """Return the URL as a QR code; a quarter of it may be unreadable (error correction Q)."""
+    """Return a QR code of the URL as SVG; the code stays readable with a quarter of it damaged."""
     made = io.BytesIO()
     code = segno.make(address, error="q", micro=False, boost_error=False)
     code.save(

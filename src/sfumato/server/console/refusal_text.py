@@ -52,12 +52,12 @@ INSTEAD: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
 
 
 def in_pages(text: str) -> str:
-    """Replace commands and options in a sentence by fields and pages."""
+    """Replace command-line commands and options in a sentence by console fields and pages."""
     for said, instead in INSTEAD:
         text = said.sub(instead, text)
     return text
 
 
 def for_pages(refused: Refused) -> Refused:
-    """Return the refusal as a page shows it, with its next step rewritten."""
+    """Return the refusal with its next step rewritten for console pages."""
     return Refused(refused.code, refused.cause, in_pages(refused.next_step), **refused.facts)

@@ -21,7 +21,7 @@ UNSAFE: Final = frozenset({"POST", "PUT", "DELETE", "PATCH"})
 
 
 def token_of(request: Request) -> str:
-    """Return the session's token, or an empty text."""
+    """Return the session token from the request's cookie, or ""."""
     return request.cookies.get(COOKIE, "")
 
 
@@ -56,7 +56,7 @@ def check_origin(request: Request) -> None:
 
 
 def from_elsewhere() -> Refused:
-    """Return the refusal of a form that none of our pages sent."""
+    """Return the refusal of a form that was not sent by a page of this session."""
     return Refused(
         "not-allowed",
         "This form did not come from a page of this session.",
@@ -65,12 +65,12 @@ def from_elsewhere() -> Refused:
 
 
 def device_of(request: Request) -> str:
-    """Return the cookie that proves an earlier sign-in from this browser, or an empty text."""
+    """Return the cookie that proves an earlier sign-in from this browser, or ""."""
     return request.cookies.get(DEVICE_COOKIE, "")[:64]
 
 
 def signed_in(reply: Response, token: str, device: str) -> Response:
-    """Set the session cookie and the known-device cookie on the reply."""
+    """Set the session cookie and the known-device cookie on the HTTP reply, and return it."""
     for name, value, age_s in ((COOKIE, token, HOURS_S), (DEVICE_COOKIE, device, YEAR_S)):
         reply.set_cookie(
             name, value, max_age=age_s, path="/", secure=True, httponly=True, samesite="strict"

@@ -26,19 +26,19 @@ FOR_EVER: Final = "public, max-age=31536000, immutable"  # the URL contains the 
 
 @dataclass(frozen=True)
 class Renderer:
-    """The templates, and the static files with their digest."""
+    """The console's page templates, and its static files with their digest."""
 
     templates: Environment
     static: Mapping[str, bytes]
     digest: str
 
     def page(self, name: str, status: int = 200, **values: object) -> Response:
-        """Render a page."""
+        """Render the template with that name as an HTML reply."""
         text = self.templates.get_template(name).render(static=f"/static/{self.digest}", **values)
         return HTMLResponse(text, status)
 
     def file(self, digest: str, name: str) -> Response | None:
-        """Return a static file, or None."""
+        """Return a reply with a static file; None if the digest or the name is unknown."""
         content = self.static.get(name) if digest == self.digest else None
         if content is None:
             return None
@@ -47,7 +47,7 @@ class Renderer:
 
 
 def make_renderer() -> Renderer:
-    """Read all templates and static files into memory."""
+    """Read all console templates and static files into memory, and return their renderer."""
     texts = {name: content.decode() for name, content in _read("templates").items()}
     static = _read("static")
     digest = hashlib.sha256(b"".join(n.encode() + static[n] for n in sorted(static))).hexdigest()

@@ -29,7 +29,7 @@ NOBODY: Final[Mapping[str, object]] = {"user": "", "roles": [], "actions": []}
 class Visit:
     """A request to the console, with everything that its page needs.
 
-    It has only the rights of its token.
+    Its calls have only the rights of the session token.
     """
 
     request: Request
@@ -46,15 +46,18 @@ class Visit:
         return self.request.client.host if self.request.client is not None else "?"
 
     def may(self, action: str) -> bool:
-        """Return True if the token permits the action."""
+        """Return True if the user's session permits the action."""
         return action in self.me["actions"]
 
     def at(self, name: str) -> str:
-        """Return a parameter of the URL path."""
+        """Return a parameter of the URL path, such as the name of a data set."""
         return str(self.request.path_params[name])
 
     async def call(self, verb: str, body: Mapping[str, object] | None = None) -> Said:
-        """Call a verb (API operation) in the door process; return its result or raise `Refused`."""
+        """Call a verb (API operation) in the vault's process.
+
+        Return its result or raise `Refused`.
+        """
         given = dict(body or {})
         route = BY_NAME[verb]
         params = {key: given.pop(key) for key in (*route.places, *route.query) if key in given}
@@ -71,7 +74,7 @@ class Visit:
     async def tried(
         self, verb: str, body: Callable[[], Mapping[str, object]]
     ) -> tuple[Said | None, Refused | None]:
-        """Call a verb. Return its result and None, or None and its refusal.
+        """Call an API verb. Return its result and None, or None and its refusal.
 
         `body` is a function that is called here, so that an unreadable field is refused in the same
         way. A refusal because the session has ended is raised.
@@ -85,7 +88,7 @@ class Visit:
         return None, kept
 
     def page(self, name: str, refused: Refused | None = None, **values: object) -> Response:
-        """Render a page; a refusal on it sets the HTTP status."""
+        """Render a page of the console; if it shows a refusal, that sets the HTTP status."""
         return self.paper.page(
             name,
             200 if refused is None else STATUS[refused.code],
@@ -102,18 +105,18 @@ class Visit:
 
 
 def is_known(verb: str) -> bool:
-    """Return True if this version of the service has the verb."""
+    """Return True if this version of the service has the API verb."""
     return verb in BY_NAME
 
 
 def safe_path(path: str) -> str:
-    """Return a path of this host unchanged; return "/" for any other URL."""
+    """Return the path unchanged if it is a path of this host; return "/" for any other URL."""
     is_ours = path.startswith("/") and not path.startswith(("//", "/\\"))
     return path if is_ours and path.isprintable() and len(path) < 2000 else "/"
 
 
 def whole_number(text: str) -> int | None:
-    """Parse a whole number; None if the text is not one."""
+    """Parse a whole number; None if the text is not a whole number."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 17 else None
 
 

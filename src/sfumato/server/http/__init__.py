@@ -1,1 +1,1 @@
-"""The HTTP server (edge): API endpoints, connection limits, security headers, OpenAPI."""
+"""The HTTP server process: API endpoints, connection limits, security headers, OpenAPI."""

@@ -33,7 +33,10 @@ class BodyMemory:
     held: Counter[str] = field(default_factory=Counter)  # bytes, by client network
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward the request; count its body until it is answered."""
+        """Forward the request; count its body towards the memory limit until it is answered.
+
+        Refuse a body that exceeds the limit.
+        """
         if scope["type"] != "http" or (scope["method"], scope["path"]) in FILES:
             await self.app(scope, receive, send)
             return
@@ -70,9 +73,9 @@ class BodyMemory:
 
 
 async def _thrown_away(message: Message, receive: Receive) -> None:
-    """Read the rest of the body and drop it, so that the client receives the refusal.
+    """Read the rest of a refused body and drop it, so that the client receives the refusal.
 
-    The time limits still hold.
+    The time limits of the connection still apply.
     """
     while message["type"] == "http.request" and message.get("more_body", False):
         message = await receive()

@@ -1,4 +1,4 @@
-"""Limits before a request is complete: slow heads, large heads, and too many connections."""
+"""Connection limits: slow or large request heads, slow transfers, and too many connections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PLACES: Final[Counter[str]] = Counter()  # open connections of this process, by
 
 
 class Place:
-    """The network of a connection, counted as one open connection until `let_go`.
+    """The network of a client, which counts as one open connection until `let_go`.
 
     For IPv6 it is the /64 network, since its 2^64 addresses belong to one subscriber.
     """
@@ -46,7 +46,7 @@ class Place:
         _PLACES[self._network] += 1
 
     def has_too_many(self, limits: Limits) -> bool:
-        """Return True if there are too many connections, either in all or from this network."""
+        """Return True if too many connections are open, either in all or from this network."""
         return _PLACES.total() > limits.connections or _PLACES[self._network] > limits.of_one_place
 
     def let_go(self) -> None:
@@ -66,7 +66,7 @@ class GuardedProtocol(HttpToolsProtocol):
     place: Place | None = None  # set already if TLS came first
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time limit of the head, or close a connection beyond the limits."""
+        """Start the time limit of the request's head, or close a connection beyond the limits."""
         super().connection_made(transport)
         self._head_bytes = self._raw_bytes = self._body_bytes = 0
         self._is_in_head = True
@@ -86,7 +86,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._begin_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers and stop counting the connection."""
+        """Stop the timers, and no longer count the connection as open."""
         self._stop_timer()
         self._stop_waiting()
         if self.place is not None:
@@ -94,7 +94,10 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse received bytes; start the head's timer after a pause, and limit the head's size."""
+        """Parse received bytes.
+
+        Start the timer of the request's head, and limit the head's size.
+        """
         if self.transport.is_closing():
             return
         if self._is_in_head and self._timer is None and not self._is_answering():
@@ -108,17 +111,17 @@ class GuardedProtocol(HttpToolsProtocol):
             self._end(431, TOO_LARGE)
 
     def on_url(self, url: bytes) -> None:
-        """Count the URL as a part of the head."""
+        """Add the URL's bytes to the size of the request's head."""
         self._head_bytes += len(url)
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a header as a part of the head."""
+        """Add a header's bytes to the size of the request's head."""
         self._head_bytes += len(name) + len(value)
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Start the request and its body's time limit, unless the head is too large."""
+        """Start the request and its body's time limit, unless the request's head is too large."""
         self._came_whole = True
         self._stop_timer()
         if self.transport.is_closing():
@@ -134,13 +137,13 @@ class GuardedProtocol(HttpToolsProtocol):
             self._timer = self.loop.call_later(self.limits.body_s, self._late)
 
     def on_body(self, body: bytes) -> None:
-        """Pass on a part of the body, unless the request was refused at its head."""
+        """Forward a chunk of the body, unless the request was refused at its head."""
         self._body_bytes += len(body)
         if not self._is_in_head:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Stop the time limit: the request is complete."""
+        """Stop the body's time limit, because the request is complete."""
         self._came_whole = True  # bytes that follow the end of a body do not count as a head
         self._stop_timer()
         self._head_bytes = 0
@@ -160,18 +163,24 @@ class GuardedProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def on_response_complete(self) -> None:
-        """Start the next request; on a closing connection, limit the time to read the reply."""
+        """Start the next request.
+
+        If the connection is closing, limit the time to read the reply.
+        """
         super().on_response_complete()
         if self.transport.is_closing():
             self._wait_for_reader()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection; limit the time to read what is still unread."""
+        """Close an idle connection; limit the time in which the client may read what is left."""
         super().timeout_keep_alive_handler()
         self._wait_for_reader()
 
     def send_400_response(self, msg: str) -> None:
-        """Send status 400 for invalid HTTP; limit the time to read it."""
+        """Send status 400 for invalid HTTP.
+
+        Limit the time in which the client may read the reply.
+        """
         super().send_400_response(msg)
         self._wait_for_reader()
 
@@ -180,7 +189,7 @@ class GuardedProtocol(HttpToolsProtocol):
         return cycle is not None and not cycle.response_complete
 
     def _is_next(self) -> bool:
-        """Return True if the next written bytes would be the reply to the incoming request."""
+        """Return True if bytes written now would be the reply to the incoming request."""
         cycle = cast("Any", self.cycle)  # Any: as above
         if cycle is None or self._is_in_head:
             return not self._is_answering()
@@ -190,14 +199,14 @@ class GuardedProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(self.limits.head_s, self._late)
 
     def _count_bytes(self) -> None:
-        """Start a new window for an upload's rate."""
+        """Start a new time window in which an upload's rate is measured."""
         self._body_bytes = 0
         self._timer = self.loop.call_later(RATE_S, self._check_rate)
 
     def _check_rate(self) -> None:
-        """Close an upload that is too slow.
+        """Close the connection of an upload that is too slow.
 
-        It is not closed while we have paused reading ourselves.
+        An upload is not closed while the server itself has paused reading.
         """
         if self._body_bytes < RATE_S * BYTES_A_SECOND and not self.flow.read_paused:
             self._late()
@@ -207,14 +216,14 @@ class GuardedProtocol(HttpToolsProtocol):
     def _wait_for_reader(self) -> None:
         """Start a timer that checks how much of the reply the client has read.
 
-        Without it, a closed connection would stay open as long as bytes are unread.
+        Without the timer, a closed connection would stay open as long as bytes are unread.
         """
         self._stop_waiting()
         self._left = self.transport.get_write_buffer_size()
         self._unread = self.loop.call_later(self.limits.unread_s, self._check_reader)
 
     def _check_reader(self) -> None:
-        """Close the connection, unless the client reads at the minimum rate of uploads."""
+        """Close the connection, unless the client reads its reply at the minimum rate."""
         read = self._left - self.transport.get_write_buffer_size()
         if read < self.limits.unread_s * BYTES_A_SECOND:
             self.transport.abort()
@@ -246,7 +255,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
 
 def guarded(limits: Limits) -> type[GuardedProtocol]:
-    """Return the protocol class with these limits."""
+    """Return a uvicorn protocol class that enforces these limits."""
     return type("LimitedProtocol", (GuardedProtocol,), {"limits": limits})
 
 

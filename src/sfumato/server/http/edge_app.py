@@ -1,4 +1,4 @@
-"""The ASGI app of the edge process: API, health checks and console; no rows, no secrets."""
+"""The ASGI app of the HTTP process: API, health checks and console; it has no rows or secrets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from sfumato.wire.version import VERSION
 def edge_app(
     line: DoorConnection, hosts: Sequence[str], draw: Callable[[int], bytes], *, is_secure: bool
 ) -> SecurityHeaders:
-    """Return the app of an edge process; `draw` only makes operation ids."""
+    """Return the ASGI app of an HTTP process; `draw` makes random operation ids only."""
     console = Console(line, make_renderer(), draw)
     document = json.dumps(openapi(VERSION)).encode()
 
@@ -79,7 +79,7 @@ def edge_app(
 
 
 def not_ready(said: Json) -> Refused:
-    """Return the refusal of a service that is not ready, with the missing parts."""
+    """Return the refusal of a service that is not ready, naming what is missing."""
     found = said.get("missing")
     missing = [str(one) for one in found] if isinstance(found, list) else []
     return Refused(
@@ -91,7 +91,7 @@ def not_ready(said: Json) -> Refused:
 
 
 def lab_app(hosts: Sequence[str]) -> SecurityHeaders:
-    """Return an app with the lab's pages alone: no vault, no users, only synthetic data."""
+    """Return an app with only the lab's pages: no vault, no users, only synthetic data."""
     console = Console(
         DoorConnection(Path(os.devnull)), make_renderer(), bytes
     )  # nothing is ever called or drawn

@@ -12,13 +12,13 @@ from sfumato.wire.query_json import refusal_shape
 
 
 def json_reply(code: str | None, body: bytes) -> Response:
-    """Return JSON with the HTTP status of the refusal code, or 200."""
+    """Return a JSON reply with the HTTP status of the refusal code, or 200 without a code."""
     status = 200 if code is None else STATUS.get(code, 500)
     return Response(body, status, _headers(status), "application/json")
 
 
 def refusal_reply(refused: Refused, status: int | None = None) -> Response:
-    """Return a refusal as JSON."""
+    """Return a refusal as a JSON reply, with its HTTP status."""
     status = STATUS[refused.code] if status is None else status
     body = json.dumps(refusal_shape(refused)).encode()
     return Response(body, status, _headers(status), "application/json")

@@ -1,4 +1,4 @@
-"""The OpenAPI document, generated from the verb table: routes, statuses and refusal codes."""
+"""The OpenAPI document, generated from the table of API verbs: routes, statuses, refusal codes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WORDS: Final = {
 
 
 def openapi(version: str) -> Json:
-    """Return the OpenAPI document."""
+    """Return the OpenAPI document of the HTTP API, for this version of the package."""
     paths: dict[str, Json] = {}
     described = _Schemas()
     for verb in VERBS:
@@ -60,7 +60,7 @@ def openapi(version: str) -> Json:
 
 
 def _text(name: str, summary: str, action: str | None) -> Json:
-    """Return the description of a plain-text endpoint for monitoring, which is not a verb."""
+    """Return the OpenAPI entry of a plain-text endpoint for monitoring, which is no API verb."""
     codes = ("bad-request", "fault", "service-down") if action is None else COMMON
     return {
         "operationId": name,
@@ -71,7 +71,7 @@ def _text(name: str, summary: str, action: str | None) -> Json:
 
 
 class _Schemas:
-    """The JSON schemas of all requests and replies, made from their structs."""
+    """The JSON schemas of all requests and replies, made from their msgspec structs."""
 
     def __init__(self) -> None:
         requests = {verb.request: _documented(verb.request) for verb in VERBS}
@@ -83,7 +83,7 @@ class _Schemas:
         self.components: Json = dict(made)
 
     def of_fields(self, verb: Verb, names: Iterable[str]) -> Json:
-        """Return the schema of some fields of a request."""
+        """Return the schema of those fields of a verb's request."""
         whole: Any = self._requests[verb.request]  # Any: a JSON schema
         chosen = {name: _without_null(whole["properties"][name]) for name in names}
         required = [name for name in whole.get("required", []) if name in chosen]
@@ -96,12 +96,12 @@ class _Schemas:
 
 
 def _without_null(schema: Json) -> Json:
-    """Return the schema without a default of null, because such a field is simply left out."""
+    """Return the schema without `"default": null`, because clients just leave the field out."""
     return {key: value for key, value in schema.items() if (key, value) != ("default", None)}
 
 
 def _documented(request: type[Request]) -> type[msgspec.Struct]:
-    """Return a struct whose fields have the types by which a request is documented."""
+    """Return a struct whose fields have the types that the OpenAPI document shows for a request."""
     fields = [(one.encode_name, _shape(one.type), _default(one)) for one in structs.fields(request)]
     return msgspec.defstruct(request.__name__, fields, kw_only=True)
 
@@ -160,10 +160,7 @@ def _query(verb: Verb, described: _Schemas) -> Iterable[Json]:
 
 
 def _not_null(schema: Any) -> Json:
-    """Return the schema of a field in the query string, without null.
-
-    A query string cannot contain null.
-    """
+    """Return the schema of a query-string field without null, as a query string can't have null."""
     kinds = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
     rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
     return {**rest, **kinds[0]} if len(kinds) == 1 else dict(schema)
@@ -181,7 +178,7 @@ def _name(reply: type[Reply]) -> str:
 
 
 def _refused(codes: Iterable[str]) -> Json:
-    """Return each status with its refusal codes and their meanings."""
+    """Return the OpenAPI responses for refusals: each status with its codes and their meanings."""
     codes = sorted(codes)
     made: Json = {}
     for status in sorted({STATUS[code] for code in codes}):
@@ -195,7 +192,7 @@ def _refused(codes: Iterable[str]) -> Json:
 
 
 def _never(verb: Verb) -> set[str]:
-    """Return those of the common refusal codes that this verb never gives.
+    """Return the common refusal codes that this verb never gives.
 
     A verb without a body never gives `too-large`. A verb without authentication never gives
     `not-allowed`.

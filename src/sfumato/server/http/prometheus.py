@@ -1,4 +1,4 @@
-"""Format the metrics as Prometheus' text format.
+"""Format the service's metrics in the text format of Prometheus.
 
 All names and labels come from closed lists.
 """
@@ -12,7 +12,7 @@ PROMETHEUS: Final = "text/plain; version=0.0.4"
 
 
 def prometheus(found: Mapping[str, Any]) -> str:  # Any: JSON of our own door
-    """Return the metrics as text.
+    """Return the service's metrics in the text format of Prometheus.
 
     Args:
         found: The result of the verb `metrics`.

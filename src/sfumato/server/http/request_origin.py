@@ -1,4 +1,4 @@
-"""The bearer token and the client address of a request."""
+"""Read the bearer token and the client address of an HTTP request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def bearer(request: Request) -> str:
-    """Return the bearer token of the request, or an empty text."""
+    """Return the bearer token of the request, or "" if it has no valid one."""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     token = token.strip()
     is_one = kind.lower() == "bearer" and len(token) <= LONGEST_TOKEN and token.isascii()
@@ -21,5 +21,5 @@ def bearer(request: Request) -> str:
 
 
 def place_of(request: Request) -> str:
-    """Return the client's address, as far as this process knows it."""
+    """Return the client's address, or "?" if the server doesn't know it."""
     return request.client.host if request.client is not None else "?"

@@ -34,7 +34,7 @@ _SLASH: Final = re.compile(rb"%(2f|00)", re.IGNORECASE)  # proxies parse these d
 
 
 class SecurityHeaders:
-    """ASGI middleware that adds security headers and refuses requests for other hosts."""
+    """ASGI middleware that adds security headers, and refuses requests for other hosts."""
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str], *, is_secure: bool) -> None:
         self._app = app
@@ -44,7 +44,10 @@ class SecurityHeaders:
         self._names = frozenset(name for name, _ in self._always)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward the request if its host and path are allowed; add the headers to the reply."""
+        """Forward the request if its host and path are allowed.
+
+        Add security headers to the reply.
+        """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -78,7 +81,10 @@ def _another_host() -> Refused:
 
 
 def _name_of(host: str) -> str:
-    """Return the host name without its port."""
+    """Return the host name of a Host header in lower case, without the port.
+
+    "" if it is invalid.
+    """
     found = _HOST.fullmatch(host.casefold())
     return "" if found is None else found[1]
 

@@ -22,12 +22,15 @@ Make = Callable[[], GuardedProtocol]
 
 
 def guarded_loop(limits: Limits) -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return a loop factory whose TLS servers apply the limits from the first byte."""
+    """Return a factory of event loops whose TLS servers limit connections from the first byte."""
 
     class GuardedLoop(uvloop.Loop):
         # Any: the arguments of any server; the stubs disagree about the result
         async def create_server(self, *given: Any, **named: Any) -> Any:
-            """Listen on uvicorn's socket, with our server if there is a TLS context."""
+            """Listen on uvicorn's socket.
+
+            With a TLS context, use the server that counts before the handshake.
+            """
             if named.get("ssl") is None:
                 return await super().create_server(*given, **named)
             return EncryptingServer(self, given[0], named["sock"], named["ssl"], limits)
@@ -57,7 +60,7 @@ class EncryptingServer:
         self._listen()
 
     def close(self) -> None:
-        """Stop accepting, and cancel the handshakes under way."""
+        """Stop accepting connections, and cancel the handshakes under way."""
         self._loop.remove_reader(self._listening)
         if self._rest is not None:
             self._rest.cancel()
@@ -65,7 +68,7 @@ class EncryptingServer:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait until no handshake is under way."""
+        """Wait until all TLS handshakes under way have ended."""
         await asyncio.gather(*self._beginning, return_exceptions=True)
 
     def _listen(self) -> None:
@@ -94,7 +97,10 @@ class EncryptingServer:
         task.add_done_callback(self._beginning.discard)
 
     async def _encrypted(self, link: socket.socket, place: Place) -> None:
-        """Do the handshake; afterwards the protocol calls `place.let_go`."""
+        """Do the TLS handshake of an accepted connection.
+
+        If it succeeds, the protocol counts the connection as closed later; else it is done here.
+        """
         made = self._make()
         made.place = place
         link.setblocking(False)

@@ -1,1 +1,1 @@
-"""The IPC between edge (HTTP process) and door (vault process): frames over a Unix socket."""
+"""Messages between the HTTP process ("edge") and the vault process ("door") over a Unix socket."""

@@ -1,7 +1,7 @@
-"""Count, time and log calls in the door process, without revealing anything about rows.
+"""Count, time and log calls in the vault process, without revealing anything about rows.
 
-A question that fails after rows were read counts as answered: only its asker learns of the
-failure. Only verbs that read no rows are timed.
+A question that fails after rows were read counts as answered: only its asker learns of the failure.
+Only verbs that read no rows are timed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ UNWRITTEN: Final = frozenset({"survey-token", "survey-report", "survey-sheet", "
 
 
 class CallMetrics:
-    """Counters since the process started, and a log line for each call."""
+    """Counts calls by verb and outcome since the process started, and logs each call."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
@@ -63,7 +63,7 @@ class CallMetrics:
         self._write(json.dumps(dict(zip(FIELDS, values, strict=True))) + "\n")
 
     def counts(self) -> Json:
-        """Return the counters and timings as JSON."""
+        """Return the counts of calls and the durations of timed verbs as JSON."""
         with self._lock:
             found = sorted(self._counts.items())
             took = [{"verb": verb, **one.as_json()} for verb, one in sorted(self._took.items())]
@@ -97,4 +97,4 @@ def to_standard_error(line: str) -> None:
 
 
 def to_nowhere(_line: str) -> None:
-    """Drop the log line."""
+    """Drop the log line, because logging is off."""

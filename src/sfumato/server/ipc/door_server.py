@@ -1,6 +1,6 @@
-"""The IPC server of the door (vault process), which runs the calls that the edge forwards.
+"""The server in the vault process ("door") that runs the calls of the HTTP process ("edge").
 
-The edge faces the network, so none of its input is trusted.
+The HTTP process faces the network, so none of its input is trusted.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from sfumato.wire.verb_table import BY_NAME
 
 
 class WriteBatch:
-    """Batch the outgoing messages of one connection. Use it on the event loop only.
+    """Sends the messages that are queued at once on a connection in one system call.
 
-    The questions of one batch end together. With one system call for each, the edge would wake up
-    as often, and switch threads each time.
+    The questions of one batch end together. With one system call for each, the HTTP process would
+    wake up as often, and switch threads each time. Use it on the event loop only.
     """
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
@@ -45,9 +45,9 @@ class WriteBatch:
         self._parts: list[bytes] = []
 
     async def tell(self, frame: Frame) -> None:
-        """Queue a message for sending.
+        """Queue a message for sending to the HTTP process.
 
-        Wait while the edge does not read its messages (back-pressure).
+        Wait while the HTTP process does not read its messages (back-pressure).
         """
         if not self._parts:
             asyncio.get_running_loop().call_soon(self._send)
@@ -72,7 +72,7 @@ MOST: Final = 256  # the most items in one batch
 
 @dataclass(frozen=True)
 class _Waiting(Generic[Item, Gives]):
-    """One queued item, and the future of its result."""
+    """One queued item of a batcher, and the future of its result."""
 
     item: Item
     told: asyncio.Future[Gives]
@@ -80,9 +80,9 @@ class _Waiting(Generic[Item, Gives]):
 
 @dataclass(eq=False)
 class _Place:
-    """One running slot of the batcher.
+    """The right to run one batch of a batcher.
 
-    It is freed once: when its batch ends, or when its batch is late.
+    The right is given back once: when the batch ends, or when the batch takes too long.
     """
 
     free: Callable[[], None]
@@ -95,7 +95,7 @@ class _Place:
 
 
 class Batcher(Generic[Item, Gives]):
-    """Batch the waiting items of one kind of work; use it on the event loop only."""
+    """Runs the waiting items of one kind of work in batches; use it on the event loop only."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Batcher(Generic[Item, Gives]):
         most: int = MOST,
         late_s: float | None = None,
     ) -> None:
-        """Keep the function that processes a batch: it returns a value or an error for each item.
+        """Store the function that processes a batch: it returns a value or an error for each item.
 
         As many batches run at once as there are threads. With `late_s` only one batch runs at once,
         and one more for each batch that takes longer than that.
@@ -119,10 +119,7 @@ class Batcher(Generic[Item, Gives]):
         self._turns: set[asyncio.Task[None]] = set()
 
     async def done(self, item: Item) -> Gives:
-        """Queue an item, wait for its batch, and return the item's result.
-
-        Raise the item's refusal.
-        """
+        """Queue an item, wait for its batch, and return the item's result or raise its error."""
         loop = asyncio.get_running_loop()
         mine: _Waiting[Item, Gives] = _Waiting(item, loop.create_future())
         self._queue.append(mine)
@@ -158,8 +155,8 @@ class Batcher(Generic[Item, Gives]):
     async def _do(self, some: list[_Waiting[Item, Gives]]) -> None:
         """Run a batch and set each item's result.
 
-        A refusal of the whole batch, as of the disk, is given to all items. After any other error,
-        each item runs again alone, so that only the faulty one fails.
+        A refusal of the whole batch, such as of a full disk, is given to all items. After any other
+        error, each item runs again alone, so that only the faulty one fails.
         """
         work = self._threads.done(self._work, [one.item for one in some])
         (given,) = await asyncio.gather(work, return_exceptions=True)
@@ -199,7 +196,7 @@ HEAVY: Final = frozenset({"price", "begin", "amend", "verify-ledger"})
 
 @dataclass(frozen=True)
 class Call:
-    """A call that the edge forwards: verb, token, client address, and URL parameters."""
+    """A call that the HTTP process forwards: verb, token, client address, and URL parameters."""
 
     verb: str
     token: str
@@ -208,7 +205,7 @@ class Call:
 
     @staticmethod
     def of(header: Json) -> Call:
-        """Parse and check a call's header, or refuse it."""
+        """Parse and check the header of a forwarded call; refuse a malformed one."""
         verb, token, place = (header.get(key) for key in ("verb", "token", "place"))
         params = header.get("params")
         if not (isinstance(verb, str) and isinstance(token, str) and isinstance(place, str)):
@@ -224,7 +221,7 @@ class Call:
 
 @dataclass
 class _Known:
-    """The verb and the user of a call, as far as they are known, for its log line."""
+    """The verb and the user of a call, for its log line, as far as they are known so far."""
 
     verb: str = "?"
     user: str = ""
@@ -232,14 +229,14 @@ class _Known:
 
 @dataclass(frozen=True)
 class _Said:
-    """A reply to the edge: the refusal's code or None, and the JSON text."""
+    """A reply to the HTTP process: the refusal's code or None, and the JSON text."""
 
     code: str | None
     text: str
 
 
 class DoorEnd:
-    """The server of the door process: runs verbs on threads; a slow question blocks no other."""
+    """The server of the vault process: runs verbs on threads; a slow question blocks no other."""
 
     def __init__(
         self, desk: Dispatcher, *, quantum_s: float, tally: CallMetrics, most: Limit | None = None
@@ -276,7 +273,10 @@ class DoorEnd:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, path: Path, ready: Callable[[], None]) -> None:
-        """Listen on the Unix socket until cancelled."""
+        """Listen on the Unix socket, and run background jobs, until cancelled.
+
+        `ready` is called once the socket accepts connections.
+        """
         server = await asyncio.start_unix_server(self._heard, path)
         besides = [
             asyncio.create_task(self._runner.run()),
@@ -327,7 +327,7 @@ class DoorEnd:
             await outgoing.tell(told)
 
     async def _counted(self, work: Awaitable[str], known: _Known) -> _Said:
-        """Run a call, count it, and return its result or its refusal."""
+        """Run a call, count and time it for the metrics, and return its result or its refusal."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         said = await _answered(work)
@@ -370,7 +370,7 @@ class DoorEnd:
             await self._wait_for_the_beat()
 
     def _queues(self) -> list[Json]:
-        """Return, for each queue, the numbers of running, waiting and refused calls."""
+        """Return the numbers of running, waiting and refused calls for each kind of work."""
         kinds = {
             "questions": self._turns, "readings": self._reading, "prices": self._heavy_turns,
             "tensors": self._tensor_turns, "adds": self._adds,
@@ -382,9 +382,10 @@ class DoorEnd:
         ]
 
     async def _asked(self, call: Call, user: str, body: bytes) -> str:
-        """Answer a question.
+        """Answer a question in SQL.
 
-        Its charge is batched with those of other questions. If it is a count, so is its read.
+        Its charge is batched with those of other questions. A count also shares its scan of the
+        rows with other counts.
         """
         paid = await self._begins.done((call.token, _read(call, body)))
         if paid is None:
@@ -408,7 +409,7 @@ class DoorEnd:
         return _texts(ended(self._desk, read))
 
     def _still(self, call: Call, body: bytes) -> str:
-        """Run a verb that had to wait.
+        """Run a verb that had to wait in a queue.
 
         The token is authenticated again, because it may be revoked by now.
         """
@@ -418,7 +419,7 @@ class DoorEnd:
         return json_text(self._desk.done(call.verb, caller, _read(call, body), call.place))
 
     def _taken(self, asked: Sequence[tuple[Call, bytes]]) -> list[str | Refused]:
-        """Count survey reports as one batch. Refuse the malformed ones individually."""
+        """Process survey reports as one batch; malformed reports are refused individually."""
         read = [_read_report(call, body) for call, body in asked]
         sent = [one for one in read if isinstance(one, Submission)]
         ended = iter(self._desk.surveys.take(sent))
@@ -426,17 +427,14 @@ class DoorEnd:
         return [one if isinstance(one, Refused) else json_text(one) for one in told]
 
     async def _wait_for_the_beat(self) -> None:
-        """Wait until the next multiple of the quantum.
-
-        So the time of a reply reveals nothing about rows.
-        """
+        """Wait until the next multiple of the time quantum, so that reply times reveal no rows."""
         if self._quantum_s:
             now = asyncio.get_running_loop().time()
             await asyncio.sleep(self._quantum_s - now % self._quantum_s)
 
 
 def _read(call: Call, body: bytes) -> Json:
-    """Merge the body and the URL's parameters. Refuse a body that contradicts the URL."""
+    """Merge a call's JSON body with its URL parameters; refuse a body that contradicts the URL."""
     said = read_json(body) if body else {}
     other = [name for name, value in call.params.items() if said.get(name, value) != value]
     if other:
@@ -456,7 +454,10 @@ def _read_report(call: Call, body: bytes) -> Submission | Refused:
 
 
 async def _answered(work: Awaitable[str]) -> _Said:
-    """Return the result or the refusal. An internal fault becomes a refusal without any detail."""
+    """Return the result of a call or its refusal.
+
+    An internal fault becomes a refusal without any detail.
+    """
     try:
         return _Said(None, await work)
     except Refused as refused:

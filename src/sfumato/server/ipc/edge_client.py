@@ -1,4 +1,4 @@
-"""The IPC client of the edge (HTTP process): concurrent calls over one connection to the door."""
+"""The client in the HTTP process ("edge"): concurrent calls to the vault process ("door")."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfumato.wire.query_json import Json
 
 @dataclass(frozen=True)
 class Answered:
-    """A reply of the door: a refusal code or None, the raw JSON, and the user."""
+    """A reply of the vault process: a refusal code or None, the raw JSON, and the user."""
 
     code: str | None
     body: bytes
@@ -23,7 +23,7 @@ class Answered:
 
 
 class DoorConnection:
-    """A connection to the door (vault process), shared by all requests of this edge process."""
+    """A connection to the vault process ("door"), shared by all requests of this HTTP process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,7 +36,10 @@ class DoorConnection:
     async def call(
         self, verb: str, *, token: str = "", place: str = "", params: Json, body: bytes = b""
     ) -> Answered:
-        """Call a verb at the door and return its reply; refuse at once if the door is down."""
+        """Call an API verb in the vault process and return its reply.
+
+        Refuse at once if it is down.
+        """
         number = next(self._ids)
         header: Json = {
             "id": number, "verb": verb, "token": token, "place": place, "params": params,
@@ -61,7 +64,7 @@ class DoorConnection:
         raise service_down()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the vault process."""
         if self._writer is not None:
             self._writer.close()
         if self._reading is not None:
@@ -89,7 +92,7 @@ class DoorConnection:
 
 
 def service_down() -> Refused:
-    """Return the refusal for a door that is down or starting."""
+    """Return the refusal of a call while the vault process is down or starting."""
     return Refused(
         "service-down",
         "The service is starting, or was stopped while it worked.",

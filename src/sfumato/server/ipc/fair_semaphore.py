@@ -19,10 +19,10 @@ class Limit:
     """Limits on running and waiting work, of all users together and of each user.
 
     Attributes:
-        at_once: Running slots; the last one is for users who have none running.
-        of_one_user: Running slots of one user.
+        at_once: The most running items; the last place is for users who have none running.
+        of_one_user: The most running items of one user.
         waiting: Length of the queue; a user with nothing running or waiting may exceed it.
-        waiting_of_one: Waiting items of one user.
+        waiting_of_one: The most waiting items of one user.
     """
 
     at_once: int = 12  # items mostly wait for a disk: decision 0014
@@ -33,7 +33,7 @@ class Limit:
 
 @dataclass(frozen=True, eq=False)
 class _Waiting:
-    """A waiting item. It has its slot as soon as the future has a result."""
+    """A waiting work item; it may run as soon as the future has a result."""
 
     user: str
     place: asyncio.Future[None]
@@ -41,7 +41,7 @@ class _Waiting:
 
 @dataclass(frozen=True, eq=False)
 class _Turn:
-    """An async context manager that holds a slot."""
+    """An async context manager that acquires the semaphore for a user, and then releases it."""
 
     turns: FairSemaphore
     user: str
@@ -70,11 +70,11 @@ class FairSemaphore:
         self.refused = 0  # number of items that were refused because the queue was full
 
     def turn(self, user: str) -> _Turn:
-        """Return a context manager that waits for a slot: `async with`."""
+        """Return a context manager (`async with`) that waits until work of this user may run."""
         return _Turn(self, user)
 
     async def begin(self, user: str) -> None:
-        """Wait for a slot; refuse at once if the queue is full."""
+        """Wait until work of this user may run; refuse at once if the queue is full."""
         if self._is_free(user):  # if it is free, nobody else waits for it
             self._begun(user)
         elif self._is_full(user):
@@ -96,7 +96,7 @@ class FairSemaphore:
             raise
 
     def end(self, user: str) -> None:
-        """Free a slot, and pass it to the next item in the queue."""
+        """Release the semaphore after a user's work, and start the next waiting items."""
         self._running[user] -= 1
         if not self._running[user]:
             del self._running[user]
@@ -107,7 +107,7 @@ class FairSemaphore:
                 following.place.set_result(None)
 
     def counts(self) -> tuple[int, int]:
-        """Return the number of running items, and the number of waiting items."""
+        """Return the number of running work items, and the number of waiting ones."""
         return self._running.total(), len(self._queue)
 
     def _begun(self, user: str) -> None:
@@ -119,10 +119,10 @@ class FairSemaphore:
             del self._let_in[next(iter(self._let_in))]
 
     def _next(self) -> _Waiting | None:
-        """Return the waiting item that starts next, or None.
+        """Return the waiting work item that starts next, or None.
 
-        The order is: the user with the least running work, then the longest ago last start, then
-        arrival.
+        The user with the least running work goes first, then the user whose last start is longest
+        ago, then the item that arrived first.
         """
         free = [one for one in self._queue if self._is_free(one.user)]
         return min(free, key=lambda one: self._share(one.user), default=None)
@@ -134,9 +134,9 @@ class FairSemaphore:
         return sum(waiting.user == user for waiting in self._queue)
 
     def _is_full(self, user: str) -> bool:
-        """Return True if the user may not queue another item.
+        """Return True if the user may not queue another work item.
 
-        A user who has no work may always queue one item.
+        A user who has no work running or waiting may always queue one item.
         """
         waiting = self._waiting(user)
         has_none = not self._running[user] and not waiting

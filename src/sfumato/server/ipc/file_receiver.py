@@ -1,7 +1,7 @@
-"""Receive uploaded files in the door process, in parts and never whole in memory.
+"""Receive uploaded files in the vault process, in chunks and never whole in memory.
 
-A refusal may come at any time; later parts are dropped. The edge's side is in `file_sender`, which
-imports nothing of the services, so that the edge process stays small.
+A refusal may come at any time; later chunks are dropped. The HTTP process's side is in
+`file_sender`, which imports nothing of the services, so that the HTTP process stays small.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SWEEP_S: Final = 600.0
 
 
 class Receiver:
-    """The receiver of owners' uploads."""
+    """Receives the files that owners upload."""
 
     def __init__(self, desk: Dispatcher) -> None:
         self._desk = desk
@@ -39,7 +39,10 @@ class Receiver:
             await asyncio.sleep(SWEEP_S)
 
     async def received(self, token: str, params: Json, stream: Stream) -> Json:
-        """Receive a whole file and return its upload; or refuse, and delete its parts."""
+        """Receive a whole uploaded file and describe it.
+
+        After a refusal, delete what was received.
+        """
         reader, writer = stream
         caller = await self._threads.done(self._desk.admitted, "upload", token)
         if caller is None:
@@ -73,7 +76,7 @@ class Receiver:
 
 
 async def drained(reader: asyncio.StreamReader) -> None:
-    """Drop the parts that still arrive.
+    """Read and drop the chunks of a file that still arrive after a refusal.
 
     So the sender can read the reply before the connection closes.
     """

@@ -1,6 +1,7 @@
-"""Send uploaded files from the edge to the door process: one connection each, in parts.
+"""Send uploaded files from the HTTP process to the vault process, in chunks.
 
-The door first says whether it accepts the file (`file_receiver`).
+Each file has a connection of its own. The vault process first says whether it accepts the file
+(`file_receiver`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def send_file(path: Path, header: Json, parts: AsyncIterator[bytes]) -> Answered:
-    """Send a file to the door in parts and return the reply; no part is kept."""
+    """Send an uploaded file to the vault process in chunks, storing none; return the reply."""
     stream: Stream | None = None
     with contextlib.suppress(OSError):
         stream = await asyncio.open_unix_connection(path)

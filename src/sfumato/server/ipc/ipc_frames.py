@@ -1,4 +1,7 @@
-"""An IPC message: a JSON header and a body of bytes, each preceded by its length."""
+"""The format of messages between HTTP process and vault process: a JSON header, and bytes.
+
+Header and bytes are each preceded by their length.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ _LENGTHS: Final = struct.Struct(">II")
 
 @dataclass(frozen=True)
 class Frame:
-    """An IPC message."""
+    """A message between HTTP process and vault process: a JSON header, and bytes."""
 
     header: Json
     body: bytes = b""
 
     def as_bytes(self) -> bytes:
-        """Serialise the message."""
+        """Return the message as bytes, with the lengths of its header and body in front."""
         header = json.dumps(self.header).encode()
         return _LENGTHS.pack(len(header), len(self.body)) + header + self.body
 

@@ -1,4 +1,4 @@
-"""Run queued jobs in the door process, in turn with questions; resume them after a crash."""
+"""Run queued jobs in the vault process, alternating with questions; resume them after a crash."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ OF_ONE_USER: Final = 2
 
 @dataclass(frozen=True)
 class Room:
-    """The semaphore and the threads for one kind of job."""
+    """The semaphore and the threads that one kind of job shares with other work."""
 
     turns: FairSemaphore
     threads: Threads
 
 
 class Runner:
-    """The jobs that this door process runs."""
+    """Runs the queued jobs of a vault in this process."""
 
     def __init__(
         self, desk: Dispatcher, rooms: Mapping[str, Room], beat: Callable[[], Awaitable[None]]
@@ -46,9 +46,9 @@ class Runner:
         self._mine: dict[str, tuple[tuple[str, str], asyncio.Task[None]]] = {}
 
     async def run(self) -> None:
-        """Look for ready jobs until cancelled.
+        """Look for queued jobs that are ready, and start them, until cancelled.
 
-        If the store cannot be reached, try again later.
+        If the store of jobs cannot be reached, try again later.
         """
         while True:
             try:
@@ -61,7 +61,7 @@ class Runner:
             await asyncio.sleep(LOOK_S)
 
     def _ready(self) -> tuple[Job, ...]:
-        """Return the jobs that are ready, and that this machine can work on now."""
+        """Return the queued jobs that are ready, and that this machine can run now."""
         return tuple(job for job in self._desk.jobs.ready() if self._desk.adding.is_workable(job))
 
     def _take(self, job: Job) -> None:
@@ -74,7 +74,7 @@ class Runner:
         task.add_done_callback(lambda _: self._mine.pop(job.id, None))
 
     async def _worked_on(self, job: Job, room: Room) -> None:
-        """Run a job as soon as a slot is free.
+        """Run a job as soon as the semaphore allows it.
 
         If the queue is full, a later search finds the job again.
         """
@@ -94,9 +94,9 @@ class Runner:
             return
 
     def _done(self, job: Job) -> Json | None:
-        """Run a job. Return its refusal, or None.
+        """Run a job. Return the refusal that ended it, or None.
 
-        The job's owner must still be authorised.
+        The user of the job must still be authorised.
         """
         try:
             if job.tries > TRIES:
@@ -110,7 +110,7 @@ class Runner:
 
 
 def fault() -> Refused:
-    """Return the refusal for an internal fault, without any detail."""
+    """Return the refusal of a request after an internal fault, without any detail."""
     return Refused(
         "fault",
         "A fault of ours. Nothing of the data is in this message.",

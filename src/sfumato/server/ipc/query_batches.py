@@ -1,8 +1,8 @@
-"""Process the queries of several users in batches.
+"""Charge, answer and store the queries of several users in batches.
 
 A batch is charged in one ledger transaction, then read, then stored in one transaction. Counts also
 share one scan of the rows. If a query cannot be charged in a batch, its result here is None, and
-the caller runs it alone.
+the caller runs the query alone.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ ASKED: Final = "ask"  # the verb
 def begun(
     desk: Dispatcher, several: Sequence[tuple[str, Mapping[str, object]]]
 ) -> list[PaidOrder | Json | Exception | None]:
-    """Authenticate and charge several queries.
+    """Authenticate and charge several queries in one batch.
 
-    For each query, it returns the paid order, the stored answer, an error, or None (run it alone).
+    The result for each query is the paid order, the stored answer, an error, or None (run it
+    alone).
     """
     looked = [_looked_at(desk, token, body) for token, body in several]
     found = iter(desk.queries.begin([one for one in looked if one is not None]))
@@ -37,7 +38,7 @@ def begun(
 def counted(desk: Dispatcher, paid: Sequence[PaidOrder]) -> list[Json | Exception]:
     """Answer several paid counts with one scan of the rows and one ledger transaction.
 
-    It returns the answer or the error of each.
+    Return the answer or the error of each count.
     """
     return [_answer(one) for one in desk.queries.answer_all(paid)]
 

@@ -25,7 +25,7 @@ _LISTENING: Final[Counter[str]] = Counter()  # open streams of this process, by 
 
 
 def check_listeners(user: str) -> None:
-    """Refuse a new stream if the process, or the user, has too many open streams."""
+    """Refuse a new event stream if the process, or the user, has too many open streams."""
     if _LISTENING.total() >= AT_ONCE or _LISTENING[user] >= OF_ONE_USER:
         raise Refused(
             "too-many",
@@ -35,9 +35,10 @@ def check_listeners(user: str) -> None:
 
 
 async def send_state_events(first: Answered, look: Look) -> AsyncIterator[bytes]:
-    """Yield the state every half second; stop when a poll is refused, as for a revoked token.
+    """Yield a job's state every half second, as server-sent events, until the job is over.
 
-    It checks the stream limits again: several requests may have passed `check_listeners` at once.
+    The stream also ends when a poll is refused, as for a revoked token. The limits are checked
+    again, because several requests may have passed `check_listeners` at once.
     """
     until, user = time.monotonic() + LONGEST_S, first.user
     _LISTENING[user] += 1

@@ -1,6 +1,6 @@
-"""The card's airlock terms: reviewers and limits of output checking.
+"""The data card's airlock terms: reviewers and limits of output checking.
 
-A card without these terms allows no airlock.
+A card without these terms lets no file out without noise.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KEYS: Final = {"reviewers", "needed", "smallest", "digits", "round_to", "domina
 
 @dataclass(frozen=True)
 class AirlockTerms:
-    """Who reviews files that leave without noise, and the limits of the automatic checks."""
+    """Reviewers of files that leave without noise, and limits of the automatic output checks."""
 
     reviewers: tuple[str, ...]  # users who review, besides the owner
     needed: int = MIN_NEEDED
@@ -29,12 +29,12 @@ class AirlockTerms:
     days: int = 30  # days for which a request stays open
 
     def as_json(self) -> Json:
-        """Return the terms as JSON, as on the card."""
+        """Return the airlock terms as JSON, with the keys of the data card."""
         return {**asdict(self), "reviewers": list(self.reviewers)}
 
 
 def read_airlock(shape: object) -> AirlockTerms:
-    """Read the airlock terms of a card; refuse fewer than two reviewers."""
+    """Read the airlock terms of a data card; refuse a card that needs fewer than two reviewers."""
     body = as_table(shape, "airlock", _KEYS)
     reviewers = as_texts(body.get("reviewers", []), "airlock.reviewers")
     if not all(0 < len(name) <= 100 and name.isprintable() for name in reviewers):

@@ -1,4 +1,4 @@
-"""The card's terms for a BIDS folder: patterns of each person's files, and folder limits."""
+"""The data card's terms for a BIDS folder (brain imaging data): file patterns and folder limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _IMAGES: Final = (".nii", ".nii.gz")
 
 @dataclass(frozen=True)
 class Folders:
-    """The most people with a folder, and the largest folder; public limits, with a margin."""
+    """Public limits of a BIDS folder: the most people, and the most megabytes of one person."""
 
     people: int
     person_mb: int = 4
@@ -65,7 +65,7 @@ def _no_number(_text: str) -> None:
 
 
 def read_bids(shape: object, unit: str) -> tuple[tuple[str, ...], Folders | None]:
-    """Read the file patterns of a person's BIDS folder, and the limits of the folders, if any.
+    """Read from a data card the file patterns of a person's BIDS folder, and the folder limits.
 
     The pattern `anat/{sub}_T1w.nii.gz` means `sub-01/anat/sub-01_T1w.nii.gz` for the person sub-01.
     """
@@ -89,12 +89,12 @@ def read_bids(shape: object, unit: str) -> tuple[tuple[str, ...], Folders | None
 
 
 def phenotype_path(table: str) -> str:
-    """Return the path, without suffix, of a further table (phenotype) in a BIDS folder."""
+    """Return the path, without suffix, of a further table (`phenotype/TABLE`) in a BIDS folder."""
     return f"{_BESIDE}/{table}"
 
 
 def with_sidecars(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the file patterns; after each image pattern comes the pattern of its JSON sidecar."""
+    """Insert, after each image pattern of a BIDS folder, the pattern of its JSON sidecar."""
     found: dict[str, None] = {}
     for pattern in patterns:
         found[pattern] = None

@@ -1,4 +1,4 @@
-"""The JSON of a card as users see it, without hidden columns."""
+"""The JSON of a data card as users see it, without hidden columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfumato.vault.card.data_card import ALONE, TWO_PEOPLE, Card, Table
 
 
 def key_value(key: Constant) -> object:
-    """Return the key as a JSON value: a boolean, a number or a text."""
+    """Return a group key of the data card as a JSON value: a boolean, a number or a text."""
     if key.kind == "boolean":
         return key.text == "true"
     if key.kind == "number":
@@ -31,7 +31,7 @@ def plain_number(number: Fraction) -> int | float:
 
 
 def card_json(card: Card) -> Json:
-    """Return the card as JSON for users who may query the data set, without hidden columns."""
+    """Return the data card as JSON for users who may query the data set, without hidden columns."""
     return {
         "name": card.name,
         "unit": card.unit,

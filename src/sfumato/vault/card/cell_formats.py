@@ -1,4 +1,4 @@
-"""Read from a card the formats of its text files: numbers, dates, encoding and header."""
+"""Read from a data card the formats of its text files: numbers, dates, encoding and header."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_NAMES: Final = 20_000
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """The decimal mark, and the thousands separator ("" for none)."""
+    """How a text file writes numbers: decimal mark, and thousands separator ("" for none)."""
 
     decimal: str = "."
     thousands: str = ""
@@ -49,7 +49,7 @@ UTF8: Final = FileFormat()
 def read_number_format(
     shape: Mapping[str, object], where: str, default: NumberFormat
 ) -> NumberFormat:
-    """Read the number format from the keys `decimal` and `thousands`; or refuse."""
+    """Read a number format from the card keys `decimal` and `thousands`; refuse invalid marks."""
     decimal = shape.get("decimal", default.decimal)
     thousands = shape.get("thousands", default.thousands)
     if decimal not in DECIMALS:
@@ -62,7 +62,10 @@ def read_number_format(
 
 
 def read_date_format(value: object, where: str) -> str:
-    """Read a date or timestamp format in `strptime` syntax; or refuse."""
+    """Read a date or timestamp format in `strptime` syntax.
+
+    Refuse one without day, month or full year.
+    """
     tokens = TOKEN.findall(value) if isinstance(value, str) else []
     parts = [token for token in tokens if token.startswith("%")]
     if "%y" in parts:
@@ -79,7 +82,7 @@ def read_date_format(value: object, where: str) -> str:
 
 
 def read_file_format(shape: Mapping[str, object], default: FileFormat) -> FileFormat:
-    """Read the file format from the keys `encoding` and `header`; or refuse.
+    """Read the file format from the card keys `encoding` and `header`; refuse invalid values.
 
     `encoding` defaults to the encoding of the card. `header` has no default from the card: each
     table states its own.

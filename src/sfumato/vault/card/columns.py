@@ -1,4 +1,4 @@
-"""The columns of a card: types, bounds, steps and public keys, as the owner declares them.
+"""The columns of a data card: types, bounds, steps and public keys, as the owner declares them.
 
 A step is the unit of the integer grid on which a column's values are stored.
 """
@@ -69,7 +69,7 @@ class Column:
 
     @property
     def is_numeric(self) -> bool:
-        """Say whether the column holds numbers."""
+        """Say whether the column's type is integer or number."""
         return self.type in NUMERIC
 
     def bounds(self) -> tuple[int, int]:
@@ -90,9 +90,9 @@ class Column:
 def read_columns(
     shape: Mapping[str, object], numbers: NumberFormat = PLAIN
 ) -> tuple[tuple[Column, ...], tuple[str, ...]]:
-    """Read the declared columns, and the names of the hidden ones; or refuse.
+    """Read a data card's declared columns, and the names of the hidden ones.
 
-    `numbers` is the number format of columns that don't declare their own.
+    Refuse invalid columns. `numbers` is the number format of columns that don't declare their own.
     """
     columns: list[Column] = []
     hidden: list[str] = []
@@ -127,7 +127,7 @@ def read_columns(
 
 
 def _with_formats(column: Column, body: Mapping[str, object], numbers: NumberFormat) -> Column:
-    """Return the column with its number or date format for text files."""
+    """Return the column with the number or date format that the card declares for text files."""
     where = f"column {column.name!r}"
     if column.is_numeric:
         if "format" in body:
@@ -227,7 +227,10 @@ def _read_step(
 
 
 def proposed_step(low: Fraction, high: Fraction) -> Fraction:
-    """Return the largest power of ten that divides both bounds and gives at least 10,000 steps."""
+    """Propose a column's step: the largest power of ten that gives at least 10,000 steps.
+
+    The step must also divide both bounds. If there is no such step, the card is refused.
+    """
     for power in range(12, -13, -1):
         step = Fraction(10) ** power
         fits = (low / step).denominator == 1 and (high / step).denominator == 1
@@ -257,7 +260,10 @@ def _read_keys(
 
 
 def read_constant(kind: ColumnType, value: object, name: str) -> Constant:
-    """Convert a value to a constant of the column's type, in its one canonical form; or refuse."""
+    """Convert a value to a constant of the column's type, in its canonical form.
+
+    Refuse other types.
+    """
     if kind in NUMERIC and isinstance(value, Fraction):
         return Constant.of(value)
     if kind in NUMERIC and not isinstance(value, str | bool):

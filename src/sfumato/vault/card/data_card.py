@@ -40,9 +40,9 @@ NAMED: Final = "name must have at most 63 letters, digits, - and _, and begin wi
 
 @dataclass(frozen=True)
 class Limits:
-    """The most rows and the longest texts that preparation keeps.
+    """The most rows and the longest texts that are copied into a prepared table.
 
-    They are public, with a margin (soundness rule 13).
+    The limits are public, and are set with a margin (soundness rule 13).
     """
 
     rows: int = 1_000_000_000
@@ -71,7 +71,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Card:
-    """All public facts about a data set, signed by its owner."""
+    """The data card: all public facts about a data set, signed by its owner."""
 
     name: str
     unit: str
@@ -104,7 +104,7 @@ class Card:
 
     @property
     def every_table(self) -> tuple[Table, ...]:
-        """Return all tables, starting with the card's own."""
+        """Return all tables of the data set, starting with the table of the card itself."""
         unit = self.unit if self.by_person else None
         own = Table(
             self.name, self.columns, unit, None, self.max_rows, self.limits, self.hidden, self.file
@@ -131,7 +131,10 @@ class Card:
         return any(group in self.who for group in groups)
 
     def index(self, name: str) -> int:
-        """Return a column's index on the card; refuse if the card doesn't declare it."""
+        """Return the position of a column on the data card.
+
+        Refuse a name that the card doesn't declare.
+        """
         for place, column in enumerate(self.columns):
             if column.name.casefold() == name.casefold():
                 return place
@@ -157,7 +160,7 @@ class Card:
         )
 
     def column(self, name: str) -> Column:
-        """Return the declared column, or refuse."""
+        """Return the column with that name, or refuse a name that the data card doesn't declare."""
         return self.columns[self.index(name)]
 
 
@@ -171,7 +174,7 @@ _CARD_KEYS: Final = {
 
 
 def read_card(name: str, shape: Mapping[str, object]) -> Card:
-    """Read the owner's card; refuse unknown keys and contradictions."""
+    """Read the owner's data card; refuse unknown keys and contradictions."""
     _check_name(name)
     as_table(shape, "card", _CARD_KEYS)
     budget = _budget(shape.get("budget"), "budget", Fraction(0))
@@ -221,7 +224,10 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
 
 
 def check_unit(shape: Mapping[str, object]) -> None:
-    """Refuse a new card without a privacy unit; older cards without one protect rows."""
+    """Refuse a new data card without a privacy unit.
+
+    For older cards without one, the unit is a row.
+    """
     if "unit" not in shape:
         raise bad_card(
             'the card does not name the privacy unit: write unit = "COLUMN" with the column that '
@@ -273,7 +279,7 @@ _TABLE_KEYS: Final = {
 def _read_table(
     name: str, unit: str, shape: object, formats: tuple[NumberFormat, FileFormat]
 ) -> Table:
-    """Read a further table; its file format defaults to the card's."""
+    """Read a further table of the data card; its file format defaults to the card's."""
     where = f"tables.{name}"
     body = as_table(shape, where, _TABLE_KEYS)
     if not NAME.fullmatch(name):
@@ -309,7 +315,7 @@ def _read_table(
 
 
 def _public_key(where: str, body: Mapping[str, object], columns: tuple[Column, ...]) -> str:
-    """Return the key column of a public table, whose values are unique."""
+    """Return the name of a public table's key column, whose values are unique."""
     if "unit" in body or "max_rows" in body:
         raise bad_card(
             f"{where} is public: its rows belong to nobody, so it takes no unit and no max_rows"

@@ -1,4 +1,4 @@
-"""Readers of single card fields; each refuses a value of another type or range."""
+"""Readers of single data card fields; each refuses a value of another type or range."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sfumato.dp.refusal import Refused
 
 
 def check_known(shape: Mapping[str, object], known: set[str], where: str) -> None:
-    """Refuse a table that has an unknown key."""
+    """Refuse a table of the data card that has an unknown key."""
     unknown = sorted(set(shape) - known)
     if unknown:
         it_knows = ", ".join(sorted(known))
@@ -16,7 +16,7 @@ def check_known(shape: Mapping[str, object], known: set[str], where: str) -> Non
 
 
 def as_table(shape: object, name: str, known: set[str] | None) -> Mapping[str, object]:
-    """Return the value if it is a table with known keys; or refuse."""
+    """Return a data card field if it is a table with known keys only; refuse any other value."""
     if not isinstance(shape, Mapping):
         raise bad_card(f"{name} is missing or not a table")
     if known is not None:
@@ -25,28 +25,28 @@ def as_table(shape: object, name: str, known: set[str] | None) -> Mapping[str, o
 
 
 def as_texts(shape: object, name: str) -> tuple[str, ...]:
-    """Return the value if it is a list of texts; or refuse."""
+    """Return a data card field as a tuple if it is a list of texts; refuse any other value."""
     if not isinstance(shape, list) or not all(isinstance(t, str) for t in shape):
         raise bad_card(f"{name} must be a list of texts")
     return tuple(shape)
 
 
 def as_text(shape: object, name: str) -> str:
-    """Return the value if it is a text of 1 to 200 printable characters; or refuse."""
+    """Return a data card field if it is a text of 1 to 200 printable characters; refuse others."""
     if not isinstance(shape, str) or not 1 <= len(shape) <= 200 or not shape.isprintable():
         raise bad_card(f"{name} must be a text of 1 to 200 letters")
     return shape
 
 
 def as_count(shape: object, name: str) -> int:
-    """Return the value if it is a whole number from 1; or refuse."""
+    """Return a data card field if it is a whole number from 1 to 10,000,000,000; refuse others."""
     if isinstance(shape, bool) or not isinstance(shape, int) or not 1 <= shape <= 10**10:
         raise bad_card(f"{name} must be a whole number from 1")
     return shape
 
 
 def bad_card(what: str) -> Refused:
-    """Return the refusal of a card, with its reason."""
+    """Return the refusal of an invalid data card, for this reason."""
     return Refused(
         "bad-card", f"{what[0].upper()}{what[1:]}.", "Correct the card and add it again."
     )

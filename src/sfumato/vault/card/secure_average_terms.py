@@ -1,4 +1,4 @@
-"""The card's terms for sums over sites without noise (`secure_average`).
+"""The data card's terms for sums over sites without noise (`secure_average`).
 
 A card without these terms allows no such sums.
 """
@@ -24,18 +24,18 @@ HIDES: Final = (
 
 @dataclass(frozen=True)
 class AverageTerms:
-    """The most sums without noise that may use these people's rows, and the fewest sites."""
+    """Limits of sums without noise over these people's rows: most sums, and fewest sites."""
 
     releases: int  # in total, over all data sets of the people
     sites: int = MIN_SITES  # fewest sites of a sum
 
     def as_json(self) -> Json:
-        """Return the terms as JSON, as on the card."""
+        """Return the terms of sums without noise as JSON, with the keys of the data card."""
         return asdict(self)
 
 
 def read_averages(shape: object) -> AverageTerms:
-    """Read the terms of a card; refuse fewer than three sites."""
+    """Read the terms of sums without noise from a data card; refuse fewer than three sites."""
     body = as_table(shape, "secure_average", {"releases", "sites"})
     terms = AverageTerms(
         as_count(body.get("releases"), "secure_average.releases"),
@@ -50,7 +50,7 @@ def read_averages(shape: object) -> AverageTerms:
 
 
 def not_without_noise(why: str) -> Refused:
-    """Return the refusal of a sum without noise."""
+    """Return the refusal to release a sum over sites without noise, for this reason."""
     return Refused(
         "average-not-allowed",
         f"The sum cannot leave without noise: {why}.",
