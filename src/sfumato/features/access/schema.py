@@ -67,13 +67,13 @@ class OneUser(Request, frozen=True, kw_only=True):
 
 
 class SignedOut(Reply):
-    """The end of a session."""
+    """The reply to a sign-out: the session has ended."""
 
     signed_out: bool
 
 
 class Me(Reply):
-    """The caller's name, roles and rights."""
+    """The caller's name, roles and permitted actions."""
 
     user: Name
     roles: list[Name]
@@ -84,26 +84,26 @@ class Me(Reply):
 
 
 class Tokens(Reply):
-    """The caller's tokens, and their invitations."""
+    """The caller's access tokens, and the invitations that the caller got."""
 
     tokens: list[Token]
     invitations: list[dict[str, Any]]
 
 
 class Revoked(Reply):
-    """What was revoked."""
+    """The token that was revoked, or the user whose tokens were."""
 
     revoked: Any
 
 
 class Users(Reply):
-    """All users."""
+    """All users of the service, with their roles."""
 
     users: list[User]
 
 
 class Invited(Reply):
-    """An invitation, which is shown once."""
+    """An invitation for a user; its secret is shown once."""
 
     user: Name
     invitation: Name

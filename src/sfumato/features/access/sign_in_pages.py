@@ -23,14 +23,14 @@ async def first(visit: Visit) -> Response:
 
 
 async def _has_nothing_to_ask(visit: Visit) -> bool:
-    """Return True if the user can only query, and no data set is open to them."""
+    """Return True if the user has no data sets of their own, and may query nobody else's."""
     if visit.may("own") or not visit.may("read"):
         return False
     return not (await visit.call("data-sets"))["data_sets"]
 
 
 async def sign_in_form(visit: Visit) -> Response:
-    """Show the sign-in form."""
+    """Show the form to sign in with a name and a password."""
     wanted = safe_path(visit.request.query_params.get("next", "/"))
     return visit.page("sign_in.html", wanted=wanted, user="")
 
@@ -55,7 +55,7 @@ async def welcome_form(visit: Visit) -> Response:
 
 
 async def welcome(visit: Visit) -> Response:
-    """Accept an invitation with a new password, and sign in."""
+    """Accept an invitation: set the chosen password, and sign the user in."""
     invitation, password = visit.at("invitation"), visit.form.raw("password")
     if password != visit.form.raw("again"):
         differ = Refused("bad-request", "The two passwords differ.", "Type both again.")

@@ -26,14 +26,14 @@ _KEPT: Final = "id, person, kind, label, digest, actions, data_sets, created, ex
 
 
 class SqlAccess:
-    """An AccessStore in the vault's records database."""
+    """Stores users and access tokens in the vault's SQL tables (an AccessStore)."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         records.make(_TABLES)
 
     def user(self, name: str) -> User | None:
-        """Return one user, or None."""
+        """Return the user with that name, or None."""
         if not name.isprintable():  # a database can't encode a lone surrogate
             return None
         rows = self._records.rows(f"SELECT {_USER} FROM users WHERE name = ?", (name,))
@@ -45,7 +45,7 @@ class SqlAccess:
         return tuple(sorted(map(_user, rows), key=lambda user: user.name))
 
     def add_user(self, user: User) -> bool:
-        """Add the user; return False if the name was taken."""
+        """Store a new user; return False if the name was taken."""
         values = (user.name, json.dumps(user.roles), user.created, user.password)
         with self._records.change() as link:
             sql = f"INSERT INTO users ({_USER}) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
@@ -56,33 +56,39 @@ class SqlAccess:
         return self._changed("password = ?", (password, name), "blocked = 0")
 
     def block_user(self, name: str) -> User | None:
-        """Block a user, and change nothing else; return the changed user, or None."""
+        """Block a user from signing in, and change nothing else.
+
+        Return the changed user, or None.
+        """
         return self._changed("blocked = 1", (name,))
 
     def change_user(self, name: str, roles: tuple[str, ...], is_blocked: bool) -> User | None:
-        """Change a user's roles and whether they are blocked; return the changed user, or None."""
+        """Set a user's roles and whether the user is blocked; return the changed user, or None."""
         values = (json.dumps(roles), int(is_blocked), name)
         return self._changed("roles = ?, blocked = ?", values)
 
     def _changed(self, what: str, values: tuple[object, ...], only: str = "TRUE") -> User | None:
-        """Update some columns of one user, and keep concurrent changes of the others."""
+        """Update some columns of one user, and keep concurrent changes of the other columns.
+
+        Return the changed user; None if there is no such user, or if the condition `only` fails.
+        """
         with self._records.change() as link:
             sql = f"UPDATE users SET {what} WHERE name = ? AND {only} RETURNING {_USER}"
             rows = link.rows(sql, values)
         return _user(rows[0]) if rows else None
 
     def token(self, digest: str) -> Token | None:
-        """Return the token with this hash, even if revoked or expired; or None."""
+        """Return the access token with this hash, even if revoked or expired; or None."""
         rows = self._records.rows(f"SELECT {_KEPT} FROM tokens WHERE digest = ?", (digest,))
         return _token(rows[0]) if rows else None
 
     def tokens(self, user: str) -> tuple[Token, ...]:
-        """Return every token of a user, newest first."""
+        """Return every access token of a user, newest first."""
         sql = f"SELECT {_KEPT} FROM tokens WHERE person = ? ORDER BY created DESC, id"
         return tuple(map(_token, self._records.rows(sql, (user,))))
 
     def add_token(self, token: Token) -> None:
-        """Store a new token."""
+        """Store a new access token."""
         values = (
             token.id, token.user, token.kind, token.label, token.digest,
             json.dumps(token.actions), json.dumps(token.data_sets), token.created,
@@ -93,7 +99,7 @@ class SqlAccess:
             link.change(f"INSERT INTO tokens ({_KEPT}) VALUES ({marks})", values)
 
     def revoke_token(self, token: str, at: str) -> None:
-        """Revoke a token by its id."""
+        """Revoke the access token with that id, at that time."""
         self.take_token(token, at)
 
     def take_token(self, token: str, at: str) -> bool:

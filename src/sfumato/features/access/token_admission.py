@@ -1,4 +1,4 @@
-"""Authenticate tokens before a request is handled: return a token's user and permitted actions."""
+"""Authenticate access tokens: return a token's user, and the actions that the token permits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Seen:
 
 
 class Admission:
-    """Authenticate tokens by a store lookup and a cache.
+    """Authenticates access tokens by a store lookup and a cache.
 
     The cache keeps valid tokens for two seconds. It never keeps invalid ones.
     """
@@ -39,7 +39,10 @@ class Admission:
         self._lock = threading.Lock()
 
     def caller(self, token: str) -> Caller:
-        """Return the caller whose token this is. Every invalid token gets the same refusal."""
+        """Return the caller to whom this access token belongs; refuse an invalid token.
+
+        Every invalid token gets the same refusal.
+        """
         digest = token_digest(token)
         seen = None if digest is None else self._remembered(digest) or self._looked_up(digest)
         if seen is None or datetime.fromisoformat(seen.expires) <= self._now():
@@ -47,7 +50,7 @@ class Admission:
         return seen.caller
 
     def cached_caller(self, token: str) -> Caller | None:
-        """Return the caller if the token is in the cache, or None if the store must be read."""
+        """Return the token's caller from the cache; None if the store must be read."""
         digest = token_digest(token)
         seen = None if digest is None else self._remembered(digest)
         if seen is None or datetime.fromisoformat(seen.expires) <= self._now():
@@ -66,7 +69,7 @@ class Admission:
         return _caller(known, found[0])
 
     def forget(self) -> None:
-        """Clear the cache, after a token was revoked or a user was changed on this node."""
+        """Clear the cache of tokens, after a token was revoked or a user changed on this node."""
         with self._lock:
             self._seen.clear()
 
@@ -103,7 +106,7 @@ def _caller(user: User, token: Token) -> Caller:
 
 
 def not_signed_in() -> Refused:
-    """Return the one refusal for a missing, wrong, expired or revoked token."""
+    """Return the refusal of a missing, wrong, expired or revoked token: the same for all four."""
     return Refused(
         "not-signed-in",
         "The token is missing, wrong, expired or revoked.",

@@ -1,4 +1,4 @@
-"""The page of the user's own tokens: list, make and revoke."""
+"""The console's page of the user's own access tokens: list, make and revoke."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sfumato.server.console.visit import Said, Visit
 
 
 async def tokens(visit: Visit) -> Response:
-    """Show the user's tokens."""
+    """Show the page with the user's own access tokens."""
     return await _page(visit, None, None)
 
 
 async def make(visit: Visit) -> Response:
-    """Make a token, and show its secret once."""
+    """Make an access token, and show its secret once."""
     return await _page(visit, *await visit.tried("make-token", lambda: _wanted(visit.form)))
 
 
@@ -32,13 +32,13 @@ def _wanted(form: Form) -> dict[str, object]:
 
 
 async def revoke(visit: Visit) -> Response:
-    """Revoke one of the user's tokens."""
+    """Revoke one of the user's own access tokens."""
     await visit.call("revoke-token", {"token": visit.form.text("token")})
     return visit.go("/tokens")
 
 
 async def revoke_all(visit: Visit) -> Response:
-    """Revoke all of the user's tokens, this session's too."""
+    """Revoke all of the user's access tokens, including this session's."""
     await visit.call("revoke-tokens", {"user": visit.me["user"]})
     return visit.go("/sign-in")
 

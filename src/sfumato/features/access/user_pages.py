@@ -1,4 +1,4 @@
-"""The operator's page of users: their roles, invitations and blocks."""
+"""The operator's console page of users: their roles, invitations and blocks."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ ROLES: Final = (
 
 
 async def users(visit: Visit) -> Response:
-    """Show all users."""
+    """Show the page with all users and their roles."""
     return await _page(visit, None, None)
 
 
 async def invite(visit: Visit) -> Response:
-    """Invite a user, and show their link once."""
+    """Invite a user, and show once the link with which they set a password."""
     body = {"user": visit.form.text("user"), "roles": visit.form.all("roles")}
     return await _page(visit, *await visit.tried("invite", lambda: body))
 
 
 async def change(visit: Visit) -> Response:
-    """Change a user's roles, or block them."""
+    """Change a user's roles, and block or unblock the user."""
     form = visit.form
     body = {"user": form.raw("user"), "roles": form.all("roles"), "blocked": form.has("blocked")}
     changed, refused = await visit.tried("change-user", lambda: body)
@@ -38,7 +38,7 @@ async def change(visit: Visit) -> Response:
 
 
 async def revoke(visit: Visit) -> Response:
-    """Revoke all tokens of a user who has lost a device."""
+    """Revoke all access tokens of a user who has lost a device."""
     await visit.call("revoke-tokens", {"user": visit.form.raw("user")})
     return visit.go("/users")
 

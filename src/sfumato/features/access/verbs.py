@@ -1,4 +1,4 @@
-"""The verbs of sign-in, tokens and users."""
+"""The verbs (API operations) of sign-in, access tokens and users."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ ACCESS_VERBS: Final = Verbs()
 
 
 class Services(Protocol):
-    """The service that these verbs use."""
+    """The service that the verbs (API operations) of access use."""
 
     @property
     def access(self) -> Access:
-        """Return the access service."""
+        """Return the service of users, access tokens and invitations."""
         ...
 
 
@@ -89,7 +89,7 @@ def make_token(services: Services, caller: Caller, asked: MakeToken) -> Json:
     refusals=("unknown-token",),
 )  # fmt: skip
 def revoke_token(services: Services, caller: Caller, asked: OneToken) -> Json:
-    """Revoke a token."""
+    """Revoke one of your access tokens."""
     return services.access.revoke(caller, asked.token)
 
 
@@ -113,7 +113,7 @@ def invite(services: Services, caller: Caller, asked: Invite) -> Json:
     refusals=("unknown-user",),
 )  # fmt: skip
 def change_user(services: Services, caller: Caller, asked: ChangeUser) -> Json:
-    """Change a user's roles, or block them."""
+    """Change a user's roles, and block or unblock the user."""
     return services.access.change(caller, asked.user, asked.roles, asked.blocked)
 
 
@@ -122,5 +122,5 @@ def change_user(services: Services, caller: Caller, asked: ChangeUser) -> Json:
     refusals=("unknown-user",),
 )  # fmt: skip
 def revoke_tokens(services: Services, caller: Caller, asked: OneUser) -> Json:
-    """Revoke all tokens of a user."""
+    """Revoke all access tokens of a user."""
     return services.access.revoke_all(caller, asked.user)

@@ -80,7 +80,7 @@ def _cells(one: Point, chosen: int) -> tuple[str, ...]:
 
 
 def _rows(points: list[Point], chosen: int) -> list[Json]:
-    """Return one point per position of the plot, labelled with every k that has it."""
+    """Return the points to plot, each labelled with every k that has this risk and loss."""
     places: dict[tuple[float, float], list[int]] = {}
     for one in points:
         places.setdefault((one["highest"], one["loss"]), []).append(one["k"])

@@ -17,7 +17,7 @@ from sfumato.dp.refusal import Refused
 
 @dataclass(frozen=True)
 class Coarsening:
-    """One coarsening: `cut` to an interval, `round` to a step, or `average` over k near rows.
+    """A coarsening: `cut` (clamp) to an interval, `round` to a step, `average` over k near rows.
 
     If it averages several columns together, two rows are near if they are near in all of these
     columns.
@@ -29,7 +29,7 @@ class Coarsening:
 
 
 def blunted(table: Table, blunt: Sequence[Coarsening]) -> Table:
-    """Return the table after the coarsenings, applied in the given order."""
+    """Return the table after coarsening its numeric columns, in the given order."""
     columns = dict(table.columns)
     for one in blunt:
         named = Table(columns, table.rows).of(one.columns)

@@ -15,7 +15,7 @@ from sfumato.vault.users import Caller
 
 @dataclass(frozen=True)
 class HandingOut:
-    """The service of one vault that records the hand-out of tables without DP in the ledger."""
+    """Records in a vault's ledger that a table without differential privacy is handed out."""
 
     ledger: Ledger
     catalogue: Catalogue

@@ -18,7 +18,7 @@ _WIDEST: Final = 40  # longest text of a cell
 
 
 def worded(lines: Sequence[str]) -> str:
-    """Join the lines to one text.
+    """Join the lines to one text for the terminal.
 
     Control characters are escaped, so that a file's content cannot control the terminal.
     """
@@ -26,7 +26,7 @@ def worded(lines: Sequence[str]) -> str:
 
 
 def check_lines(found: Shape) -> list[str]:
-    """Format a check: k, risks, measures of the sensitive columns, worst classes."""
+    """Format the result of `anonymity check`: k, risks, sensitive columns, worst classes."""
     if not found["rows"]:
         return [_for(found), "The table has no rows."]
     return [
@@ -59,7 +59,7 @@ def unique_lines(found: Shape) -> list[str]:
 
 
 def preview_lines(found: Shape) -> list[str]:
-    """Format the preview of proposed hierarchies: some values at each level."""
+    """Format some values at each level of the proposed generalisation hierarchies."""
     lines = [_for(found)]
     for name, rows in found["preview"].items():
         levels = [f"level {i}" for i in range(len(rows[0]) if rows else 0)]
@@ -68,7 +68,7 @@ def preview_lines(found: Shape) -> list[str]:
 
 
 def reach_lines(found: Shape) -> list[str]:
-    """Format the result of a recoding: the goal, information loss, risk and hierarchies."""
+    """Format the result of `anonymity reach`: the goal, information loss, risk, hierarchies."""
     utility, risks = found["utility"], found["risks"]
     levels, blunt = found["levels"], ", ".join(found["blunted"])
     besides = f"; columns coarsened before, {blunt}, are not included" if blunt else ""

@@ -18,7 +18,7 @@ from sfumato.dp.json_values import Json
 
 
 def check_json(found: Check) -> Json:
-    """Return the result of a check as JSON."""
+    """Return the measures of a table's anonymity as JSON: k, sensitive columns, worst classes."""
     return {
         "rows": found.rows,
         "quasi": list(found.quasi),
@@ -38,12 +38,12 @@ def check_json(found: Check) -> Json:
 
 
 def risks_json(found: Risks) -> Json:
-    """Return risks as JSON."""
+    """Return the re-identification risks of a table as JSON."""
     return asdict(found)
 
 
 def recoded_json(found: Recoded, utility: Utility, quasi: Sequence[str]) -> Json:
-    """Return the result of a recoding as JSON."""
+    """Return what a recoding did and lost as JSON: goal, method, levels, utility."""
     levels = None if found.levels is None else dict(zip(quasi, found.levels, strict=True))
     return {
         "guarantee": found.guarantee,
@@ -57,12 +57,12 @@ def recoded_json(found: Recoded, utility: Utility, quasi: Sequence[str]) -> Json
 
 
 def leaks_json(found: Leaks) -> Json:
-    """Return, as JSON, how much of its original a synthetic table kept."""
+    """Return, as JSON, how much of its original a synthetic table reveals."""
     return asdict(found)
 
 
 def rows_in_order(table: Table, names: Sequence[str]) -> list[list[str]]:
-    """Return the rows of these columns as texts, sorted by content."""
+    """Return the rows of these columns as texts, sorted by content to hide their order."""
     columns = table.of(names)
     texts = [np.array([*c.written] or [""], dtype=object)[c.codes] for c in columns]
     ranks = [_rank(c.written)[c.codes] if table.rows else c.codes for c in columns]
@@ -71,7 +71,7 @@ def rows_in_order(table: Table, names: Sequence[str]) -> list[list[str]]:
 
 
 def formulas_in(table: Table, names: Sequence[str]) -> list[str]:
-    """Return the names of columns whose name or cells a spreadsheet would run as a formula."""
+    """Return the columns whose name or cells a spreadsheet would run as a formula."""
     return [
         column.name
         for column in table.of(names)
@@ -80,7 +80,10 @@ def formulas_in(table: Table, names: Sequence[str]) -> list[str]:
 
 
 def _is_formula(text: str) -> bool:
-    """Return True if a text, stripped of blanks, starts like a formula and isn't a number."""
+    """Return True if a text begins like a spreadsheet formula and isn't a number.
+
+    Blanks around the text are ignored.
+    """
     begun = text.strip()
     return begun[:1] in {"=", "+", "-", "@"} and not NUMERAL.fullmatch(begun)
 

@@ -53,20 +53,20 @@ SPECIAL: Final = 3  # the most columns that the search for special uniques combi
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file of the owner, and the name of the table in it if it has several."""
+    """A file of the owner, and the name of the table inside, if there are several."""
 
     path: str
     inner_table: str | None = None
 
     def order(self, columns: Sequence[str] | None = None, *, is_grouped: bool = False) -> ReadOrder:
-        """Return the order for the reader to read these columns, or all columns."""
+        """Return the order to read these columns of the file, or all columns."""
         names = None if columns is None else tuple(dict.fromkeys(columns))
         return ReadOrder(self.path, names, is_grouped, self.inner_table)
 
 
 @dataclass(frozen=True)
 class Recoding:
-    """The settings of a recoding: columns, goal, method, hierarchies and pseudonyms."""
+    """The settings of a recoding for k-anonymity: columns, goal, method and hierarchies."""
 
     quasi: tuple[str, ...]
     goal: Goal
@@ -332,9 +332,9 @@ def _hierarchies(table: Table, how: Recoding) -> dict[str, Hierarchy]:
 
 
 def _check_rules(how: Recoding) -> None:
-    """Refuse a hierarchy whose name is a quasi-identifier except for case or outer blanks.
+    """Refuse a hierarchy for a column name that differs only in case or outer blanks.
 
-    It is accepted if that quasi-identifier has a hierarchy of its own.
+    It is accepted if the quasi-identifier of the right name has a hierarchy of its own.
     """
     of_small = {name.casefold(): name for name in how.quasi}
     for name in how.rules:
@@ -349,7 +349,10 @@ def _check_rules(how: Recoding) -> None:
 
 
 def _rules_said(how: Recoding) -> Json:
-    """Return the quasi-identifiers with given and with proposed hierarchies, and unused names."""
+    """Return which columns have given, and which have proposed, generalisation hierarchies.
+
+    The result also names the given hierarchies that no quasi-identifier uses.
+    """
     return {
         "given": [name for name in how.quasi if name in how.rules],
         "proposed": [name for name in how.quasi if name not in how.rules],

@@ -33,7 +33,7 @@ REVIEWER: Final = "none: the mechanism is what protects; no person chose what wa
 
 
 def sheet(ledger: Ledger, charge: Entry) -> Json:
-    """Return the signed answer sheet of one charge, in the ledger's current state."""
+    """Return the signed record (answer sheet) of one charged query, as the ledger is now."""
     said: dict[str, Any] = json.loads(charge.body)  # Any: JSON of the ledger
     body = said["body"]
     past = ledger.store.past_of(said["user"], said["op"])
@@ -71,14 +71,17 @@ def sheet(ledger: Ledger, charge: Entry) -> Json:
 
 
 def _window(debits: Json, people: str) -> Json:
-    """Return the budget window that the charge belongs to, or {} if the budget has no windows."""
+    """Return the budget window of the charge, as a field of the sheet; {} without windows."""
     found = (parts_of(name) for name in debits)
     own = [parts for parts in found if parts is not None and parts[2] == people_account(people)]
     return {"window": {"per": own[0][0], "in": own[0][1]}} if own else {}
 
 
 def reviewed_sheet(ledger: Ledger, released: Entry) -> Json:
-    """Return the signed sheet of files that left the airlock: their reviewers and hashes."""
+    """Return the signed record (sheet) of files that left the airlock (output checking).
+
+    The sheet names the reviewers, and has the hashes of the files.
+    """
     body: dict[str, Any] = json.loads(released.body)  # Any: JSON of the ledger
     head = ledger.store.head()
     made: Json = {
@@ -100,7 +103,7 @@ def reviewed_sheet(ledger: Ledger, released: Entry) -> Json:
 
 
 def _words(ledger: Ledger, released: Entry, body: dict[str, Any]) -> list[Entry]:
-    """Return the entries of the program's run, and of the reviewers' votes on these files."""
+    """Return the ledger entries of the program's run, and of the votes on the released files."""
     found = []
     for kind in ("airlock-run", "airlock-vote"):
         for entry in ledger.store.notes(kind, 0, released.seq):
@@ -119,9 +122,10 @@ def _signed(ledger: Ledger, made: Json) -> Json:
 
 
 def _earlier(ledger: Ledger, charge: Entry, people: str) -> Json:
-    """Return the releases about these people before the charge, and their number of non-DP ones.
+    """Return the earlier releases about these people, and how many had no differential privacy.
 
-    The list has at most EARLIER charges. The number of non-DP releases is that of now.
+    The list has at most `EARLIER` charges. The number of releases without differential privacy
+    counts later ones, too.
     """
     found = ledger.store.charges(charge.seq, EARLIER + 1, people=people)
     return {
@@ -147,6 +151,6 @@ def _spent(ledger: Ledger, people: str) -> Json | None:
 
 
 def entry_json(entry: Entry) -> Json:
-    """Return all fields of an entry, from which its hash can be recomputed."""
+    """Return all fields of a ledger entry as JSON, so that its hash can be recomputed."""
     keys = ("seq", "epoch", "at", "kind", "body", "prev", "hash")
     return {key: getattr(entry, key) for key in keys}

@@ -77,9 +77,9 @@ def _of_receipt(receipt: Any) -> list[str]:  # Any: as above
 
 
 def _receipt_in(given: Any) -> Any | None:  # Any: JSON from outside
-    """Return the receipt in a file: the file's whole JSON, or the receipt of the answer in it.
+    """Return the receipt in a file: the whole JSON, or the receipt of the answer in it.
 
-    Returns None if the file has no receipt.
+    Return None if the file has no receipt.
     """
     inner = given.get("receipt", given)
     is_receipt = isinstance(inner, dict) and "proof" not in inner and "signed" in inner
@@ -87,7 +87,7 @@ def _receipt_in(given: Any) -> Any | None:  # Any: JSON from outside
 
 
 def _saved(folder: Path) -> dict[str, bytes]:
-    """Return the contents of the files in the folder by path, without the receipt among them."""
+    """Return the contents of the folder's files by path, without the receipt file."""
     there = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     return {name: p.read_bytes() for name, p in there.items() if p.is_file() and name != RECEIPT}
 

@@ -91,7 +91,7 @@ def verify(shell: Shell, receipt: str | None) -> None:
 
 
 def _verify_there(shell: Shell, receipt: dict[str, Any]) -> None:
-    """Ask a service whether its ledger has the receipt's entry."""
+    """Ask a service whether its ledger has the receipt's entry, and print the result."""
     with shell.open() as vault:
         stands = vault.has_receipt(receipt)
     shape: dict[str, Any] = {"receipt": stands}
@@ -135,7 +135,7 @@ _UNMEASURED = (
 
 
 def _measured_text(debited: dict[str, float]) -> str:
-    """Return a text that says which charges for lost ledger entries were made."""
+    """Return the text that lists what was charged for lost ledger entries."""
     if not debited:
         return (
             "The ledger works again. The anchor shows that nothing was lost, so nothing was "

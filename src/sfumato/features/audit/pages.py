@@ -1,4 +1,4 @@
-"""The pages of the user's own history, and of the auditor: ledger, releases and policies."""
+"""The console's pages of the user's own history, and of the auditor: ledger, releases, policies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def sheet(visit: Visit) -> Response:
 
 
 async def sheet_file(visit: Visit) -> Response:
-    """Return the signed answer sheet as a JSON file, to be verified offline."""
+    """Return a release's signed answer sheet as a JSON file, to be verified offline."""
     entry = visit.at("entry")
     found = await visit.call("sheet", {"entry": entry})
     name = "".join(letter for letter in entry if letter.isdigit())
@@ -51,7 +51,7 @@ async def sheet_file(visit: Visit) -> Response:
 
 
 async def chain(visit: Visit) -> Response:
-    """Show the ledger's entries, in order, and the result of a verification if asked for."""
+    """Show the ledger's entries in order, and verify the hash chain if the URL asks for it."""
     found = await visit.call("entries", _from(visit, "after", 100))
     verdict = None
     if "verify" in visit.request.query_params:
@@ -60,7 +60,7 @@ async def chain(visit: Visit) -> Response:
 
 
 async def policies(visit: Visit) -> Response:
-    """Show cards, grants, caps, and the users' roles."""
+    """Show the data cards, grants, caps, and the users' roles."""
     return visit.page("policies.html", **await visit.call("policies"))
 
 

@@ -1,4 +1,4 @@
-"""Requests and replies of the ledger's auditor."""
+"""Requests and replies of the verbs with which an auditor reads the ledger."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ Limit = Annotated[int, Meta(ge=1, le=1000)]
 
 
 class PageOfEntries(Request, frozen=True, kw_only=True):
-    """A page of ledger entries."""
+    """A request for a page of ledger entries, in order."""
 
     after: Position = 0
     limit: Limit = 200
 
 
 class PresentReceipt(Request, frozen=True, kw_only=True):
-    """A receipt to look up in the ledger."""
+    """A request to look up a receipt in the ledger."""
 
     receipt: Annotated[dict[str, Any], Meta(description="The receipt of an answer.")]
 
 
 class PageOfReleases(Request, frozen=True, kw_only=True):
-    """A page of releases, newest first."""
+    """A request for a page of releases, newest first."""
 
     before: Position = 10**17
     limit: Limit = 50
@@ -33,7 +33,7 @@ class PageOfReleases(Request, frozen=True, kw_only=True):
 
 
 class OneRelease(Request, frozen=True, kw_only=True):
-    """A release, by the number of its ledger entry."""
+    """A request about one release, by the number of its ledger entry."""
 
     entry: Name
 
@@ -51,7 +51,7 @@ class LedgerEntry(Reply):
 
 
 class LedgerHead(Reply):
-    """The last entry of the ledger."""
+    """The ledger's head: the number and hash of its last entry."""
 
     ledger: Name
     epoch: int
@@ -68,19 +68,19 @@ class LedgerEntries(Reply):
 
 
 class LedgerVerdict(Reply):
-    """Whether the ledger's hash chain, its sums and its anchor hold."""
+    """Whether the ledger's hash chain and sums are valid, and agree with the anchor."""
 
     ok: bool
 
 
 class ReceiptVerdict(Reply):
-    """Whether the ledger has the receipt's entry."""
+    """Whether the ledger contains the entry that the receipt names."""
 
     stands: bool
 
 
 class Release(Reply):
-    """A release: what was charged, or let out."""
+    """A release: a charged query, or files that left after output checking."""
 
     entry: int
     at: Name
@@ -94,7 +94,7 @@ class Releases(Reply):
 
 
 class AnswerSheet(Reply):
-    """The signed answer sheet of one release."""
+    """The signed record (answer sheet) of one release."""
 
     format: Name
     entries: list[dict[str, Any]]

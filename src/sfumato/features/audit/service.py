@@ -28,7 +28,7 @@ PAGE: Final = 200
 
 @dataclass(frozen=True)
 class Audit:
-    """The audit service of one vault."""
+    """Lets an auditor read one vault's ledger, answer sheets and access rights."""
 
     ledger: Ledger
     catalogue: Catalogue
@@ -55,14 +55,14 @@ class Audit:
         return self.ledger.verified()
 
     def present(self, receipt: Json) -> Json:
-        """Return whether the ledger has a receipt's entry.
+        """Return whether the ledger contains the entry that a receipt names.
 
         If the vault signed the receipt and the entry is gone, the ledger freezes.
         """
         return {"stands": self.ledger.has_receipt(receipt)}
 
     def releases(self, before: int, limit: int, data_set: str | None) -> Json:
-        """Return a page of charged releases and airlock releases, newest first.
+        """Return a page of charged queries and airlock (output checking) releases, newest first.
 
         The page contains neither answers nor files.
         """
@@ -81,7 +81,7 @@ class Audit:
         }
 
     def sheet(self, seq: int) -> Json:
-        """Return the signed answer sheet of one release; or refuse."""
+        """Return the signed record (answer sheet) of one release; refuse other ledger entries."""
         entry = self.ledger.store.entry(seq)
         if entry is not None and is_reviewed(entry):
             return reviewed_sheet(self.ledger, entry)
@@ -94,7 +94,7 @@ class Audit:
         return sheet(self.ledger, entry)
 
     def policies(self) -> Json:
-        """Return every signed card, the grants, the caps, and the users' roles.
+        """Return every signed data card, the grants, the caps, and the users' roles.
 
         `history` is None, or the reason why users may have spent more than the accounts say.
         """
@@ -123,7 +123,7 @@ class Audit:
 
 
 def _is_of_a_ballot(entry: Entry) -> bool:
-    """Return True if a charge is for a survey respondent's ballot, which has no answer sheet."""
+    """Return True if a charge is for a survey respondent's report, which has no answer sheet."""
     return str(json.loads(entry.body)["user"]).startswith("survey/")
 
 

@@ -22,7 +22,7 @@ OTHER_KEY: Final = "another key than the vault's signed it"
 
 
 def check_sheet(sheet: Sheet, key: str | None = None) -> tuple[str, ...]:
-    """Verify an answer sheet and return its faults, as sentences. Without faults, return ().
+    """Verify an answer sheet offline; return its faults as sentences, () if there are none.
 
     `key` is the vault's public key, if known.
     """
@@ -33,7 +33,7 @@ def check_sheet(sheet: Sheet, key: str | None = None) -> tuple[str, ...]:
 
 
 def check_receipt(receipt: Sheet, key: str | None = None) -> tuple[str, ...]:
-    """Verify a receipt without the vault, and return its faults.
+    """Verify a receipt without the vault; return its faults as sentences, () if there are none.
 
     The signature covers the charged accounts, the price, the operation and the ledger's head. It
     does not cover the question and the answer.
@@ -45,9 +45,9 @@ def check_receipt(receipt: Sheet, key: str | None = None) -> tuple[str, ...]:
 
 
 def check_files(sheet: Sheet, files: Mapping[str, bytes]) -> tuple[str, ...]:
-    """Compare files with the hashes on a sheet.
+    """Compare files with the hashes on a sheet; return a sentence for each fault.
 
-    Return the names of files that differ or are missing.
+    A fault is a file that differs, is missing, or is not on the sheet.
     """
     sums = {path: hashlib.sha256(file).hexdigest() for path, file in files.items()}
     named: Mapping[str, str] = sheet.get("files") or {}
@@ -96,7 +96,7 @@ def _of_receipt(receipt: Sheet, key: str | None) -> list[str]:
 
 
 def _amount(text: str) -> float:
-    """Convert a signed amount to a float. Raise ValueError for texts such as "inf" or "1e999".
+    """Convert a receipt's signed amount to a float; raise ValueError for "inf" or "1e999".
 
     The text may come from an attacker, who can sign a forged receipt with a key of their own.
     """
@@ -114,9 +114,9 @@ def _of_hashes(entries: Sequence[Sheet]) -> list[str]:
 
 
 def _of_reviewed(sheet: Sheet) -> list[str]:
-    """Return the faults of an airlock release's sheet.
+    """Return the faults of a sheet of files that left the airlock (output checking).
 
-    It compares the sheet with the release entry, and the reviewers with the votes in the entries.
+    The sheet is compared with the release entry, and the reviewers with the votes.
     """
     released, *words = sheet["entries"]
     body, found = json.loads(released["body"]), []

@@ -1,4 +1,4 @@
-"""The verbs of the ledger's auditor."""
+"""The verbs (API operations) with which an auditor reads the ledger."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ AUDIT_VERBS: Final = Verbs()
 
 
 class Services(Protocol):
-    """The service that these verbs use."""
+    """The service that the verbs (API operations) of the auditor use."""
 
     @property
     def audit(self) -> Audit:
-        """Return the audit service."""
+        """Return the service for auditors."""
         ...
 
 
@@ -62,7 +62,7 @@ def present_receipt(services: Services, _caller: Caller, asked: PresentReceipt) 
 
 @AUDIT_VERBS.verb("releases", "GET", "/v1/releases", "audit", PageOfReleases, Releases)
 def releases(services: Services, _caller: Caller, asked: PageOfReleases) -> Json:
-    """Return a page of what was charged or let out, newest first."""
+    """Return a page of charged queries and of files let out after review, newest first."""
     return services.audit.releases(asked.before, asked.limit, asked.data_set)
 
 

@@ -1,1 +1,1 @@
-"""The health of the service: its readiness and its metrics."""
+"""The health of the service: whether it is ready, and its metrics."""

@@ -15,7 +15,7 @@ class Hello(Reply):
 
 
 class Ready(Reply):
-    """Whether the service can charge and read, and what it lacks."""
+    """Whether the service can charge and read; if not, what is missing."""
 
     ready: bool
     missing: list[Name]

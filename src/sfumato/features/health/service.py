@@ -31,9 +31,10 @@ class _Seen:
     looking: threading.Lock = field(default_factory=threading.Lock)
 
     def told(self, for_s: float, look: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
-        """Return the cached result.
+        """Return the cached result of the check `look`, or a new one.
 
-        If it is older than `for_s` seconds and no other thread runs the check, run it first.
+        If the result is older than `for_s` seconds and no other thread runs the check, run it
+        first.
         """
         if time.monotonic() - self.at > for_s and self.looking.acquire(blocking=False):
             try:
@@ -46,7 +47,7 @@ class _Seen:
 
 @dataclass
 class Readiness:
-    """The service's readiness: which of its parts are missing; has state.
+    """Checks whether the service is ready, and which of its parts are missing; caches results.
 
     Attributes:
         ledger: the ledger, which gets the same check as before each charge.
@@ -63,12 +64,15 @@ class Readiness:
     _reads: _Seen = field(default_factory=_Seen)
 
     def missing(self) -> tuple[str, ...]:
-        """Return the codes of all missing parts, from a fixed list; () if the service is ready."""
+        """Return the codes of what keeps the service from being ready; () if it is ready.
+
+        All codes come from a fixed list.
+        """
         found = (*self._charges.told(LEDGER_S, self._look), *self._reads.told(ENGINE_S, self._read))
         return tuple(dict.fromkeys(found))
 
     def measures(self) -> Json:
-        """Return the metrics for operators: ledger, anchor, frozen data sets and disks."""
+        """Return the metrics for operators: ledger, anchor, frozen data sets, free disk space."""
         head, mark = self.ledger.store.head(), self.ledger.anchor.read()
         names = self.catalogue.names()
         return {
@@ -115,8 +119,5 @@ def _free(folder: Path) -> int:
 
 
 def _rounded(size: int) -> int:
-    """Round a size down to a power of two.
-
-    So the metric hardly changes with the bytes that a query writes.
-    """
+    """Round a size down to a power of two, so that a query hardly changes the metric."""
     return 1 << (size.bit_length() - 1) if size else 0

@@ -1,4 +1,4 @@
-"""The verbs that show the state of the service."""
+"""The verbs (API operations) that show the state of the service."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ HEALTH_VERBS: Final = Verbs()
 
 
 class Services(Protocol):
-    """The service that these verbs use."""
+    """The service that the verbs (API operations) of health use."""
 
     @property
     def health(self) -> Readiness:
-        """Return the readiness service."""
+        """Return the service of readiness and metrics."""
         ...
 
 
