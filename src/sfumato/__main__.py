@@ -1,4 +1,4 @@
-"""`python -m sfumato`: the command line, where its name is not on the path."""
+"""Run the command line as `python -m sfumato`, for systems where `sfumato` is not on the path."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Run and print `sfumato audit` for the shipped mechanisms and for the zoo."""
+"""Run and print `sfumato audit` for the shipped mechanisms and for the zoo (broken ones)."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def _loaded(module: str, name: str) -> click.Command | None:
 def cli(context: click.Context, vault: str | None, user: str, as_json: bool) -> None:
     """Learn from sensitive data without seeing a person in it.
 
-    `sfumato COMMAND --help` says more about one.
+    `sfumato COMMAND --help` says more about a command.
     """
     context.obj = Shell(context.obj, vault, user, as_json)
 

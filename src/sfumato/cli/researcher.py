@@ -136,7 +136,7 @@ def answer_shape(answer: Answer) -> dict[str, object]:
 
 
 def _ends(bar: tuple[float, float] | None) -> list[float | None] | None:
-    """Return an interval as JSON. An infinite end becomes null."""
+    """Return the ends of a confidence interval as JSON; an infinite end becomes null."""
     return None if bar is None else [end if math.isfinite(end) else None for end in bar]
 
 

@@ -49,7 +49,7 @@ class App(Protocol):
         ...
 
     def change_key(self, root: Path, old: str | None, new: str) -> None:
-        """Encrypt a vault's key under another key of the owner."""
+        """Encrypt a vault's encryption key under another key of the owner."""
         ...
 
     def connect(self, url: str, *, token: str) -> Any:  # Any: the client's vault
@@ -119,10 +119,7 @@ class Shell:
 
     @property
     def named(self) -> str:
-        """Return the --vault option to append to a printed command.
-
-        It is empty if the command works without it.
-        """
+        """Return the --vault option to append to a printed command; "" if it isn't needed."""
         if self.vault is None or self.vault == os.environ.get("SFUMATO_VAULT"):
             return ""
         return f" --vault {shlex.quote(self.vault)}"
@@ -231,7 +228,7 @@ def number(text: str, name: str) -> Any:
 
 
 def text_of(path: str) -> str:
-    """Read a text file; refuse a file that is not UTF-8."""
+    """Return the text of a file; refuse a file that is not UTF-8."""
     try:
         return Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError):

@@ -104,7 +104,10 @@ class Dispatcher:
     def done(
         self, verb: str, caller: Caller | None, body: Mapping[str, object], address: str = ""
     ) -> Json:
-        """Check the caller's rights, execute the verb and return its result; or refuse."""
+        """Check the caller's rights, execute the verb (API operation) and return its result.
+
+        Refuse a caller without the rights.
+        """
         declared = BY_NAME[verb]
         if declared.action is None:
             return declared.run(self, address, declared.read(body))

@@ -29,7 +29,10 @@ CLOCK: Final = "clock:"  # prefix of an account that records a trusted day; it n
 
 
 def windows_stay() -> Refused:
-    """Return the refusal to set a cap by hand: each budget window opens with the card's caps."""
+    """Return the refusal to set a cap of a budget by hand, where the budget is per window.
+
+    Each budget window opens with the data card's caps.
+    """
     return Refused(
         "not-allowed",
         "This budget is per window: each window opens with the caps on the card.",

@@ -1,4 +1,4 @@
-"""Data types of the catalogue: data sets with their cards, and grants to users; no rows."""
+"""Data types of the catalogue: data sets with their data cards, and grants to users; no rows."""
 
 from __future__ import annotations
 

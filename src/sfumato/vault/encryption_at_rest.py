@@ -46,7 +46,7 @@ class AtRest:
         return FileEncryptor(MAGIC + fresh, _cipher(self.key, fresh, name))
 
     def encrypt(self, name: str, content: bytes) -> bytes:
-        """Encrypt the whole content of a file of that name."""
+        """Encrypt the whole content of a file of that name, and return the encrypted file."""
         encryptor = self.encryptor(name)
         return encryptor.update(content) + encryptor.finalize()
 
@@ -67,13 +67,13 @@ class AtRest:
             number, piece = number + 1, following
 
     def decrypt(self, name: str, content: bytes) -> bytes:
-        """Decrypt the whole file of that name, or raise DecryptionError."""
+        """Decrypt a whole encrypted file of that name, or raise `DecryptionError`."""
         return b"".join(self.decrypt_pieces(name, BytesIO(content).read))
 
 
 @dataclass
 class FileEncryptor:
-    """Encrypts one file as a stream; it buffers no more than one piece between calls."""
+    """Encrypts one file as a stream; at most one piece (1 MB) is buffered between calls."""
 
     header: bytes
     cipher: AESGCM

@@ -138,7 +138,7 @@ class CountPeriodOrder:
 
 
 class StreamEngine(Protocol):
-    """An engine that counts the periods of a stream."""
+    """An engine that counts rows period by period (continual counting)."""
 
     def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
         """Count the rows of the block of periods that ends with this period.
@@ -158,7 +158,7 @@ class PeriodState:
 
 
 class StreamStates(Protocol):
-    """The private state of streams, stored next to the prepared tables.
+    """The store of the private state of streams (counts per period), next to the prepared tables.
 
     Writes are durable and atomic.
     """

@@ -91,7 +91,7 @@ class LedgerStore(Protocol):
         ...
 
     def answer_of(self, user: str, op: str) -> str | None:
-        """Return the stored answer of the user's operation, or None."""
+        """Return the stored answer of the user's operation with that id, or None."""
         ...
 
     def is_paid_by(self, answer_key: str, names: Sequence[str]) -> bool:
@@ -122,7 +122,7 @@ class LedgerStore(Protocol):
         ...
 
     def thaw_shape(self, shape: str, mark: Mark = None) -> None:
-        """Unfreeze a question shape: a question without its constants, which had hit a limit."""
+        """Unblock a question shape (a question without its constants) that had hit a limit."""
         ...
 
     def frozen_shapes(self) -> tuple[str, ...]:
@@ -328,7 +328,7 @@ class Catalogue(Protocol):
         """Return the data set, the user's groups and whether it is frozen, from one snapshot."""
 
     def enrol(self, user: str, group: str) -> None:
-        """Add the user to the group, for every data set."""
+        """Add the user to the group, for all data sets."""
 
     def grant(self, grant: Grant) -> None:
         """Add the user to the group, for one data set."""

@@ -59,7 +59,7 @@ class AccessStore(Protocol):
 
 
 class Passwords(Protocol):
-    """A password hashing scheme."""
+    """A scheme to hash and check passwords."""
 
     def hash(self, password: str) -> str:
         """Return the hash to store for a password."""

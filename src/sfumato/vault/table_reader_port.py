@@ -11,7 +11,7 @@ from sfumato.vault.sealed import Sealed
 
 @dataclass(frozen=True)
 class ReadOrder:
-    """An owner's order to read their own source, for a result that only they see."""
+    """An owner's order to read their own source file; only the owner sees the result."""
 
     source: str
     columns: tuple[str, ...] | None = None  # None: all

@@ -78,7 +78,7 @@ class Token:
 
 
 def check_words(*words: str) -> None:
-    """Refuse an invalid name of a user or group."""
+    """Refuse names of users or groups that are empty, too long, unprintable or contain "/"."""
     for word in words:
         if not 1 <= len(word) <= 100 or not word.isprintable() or "/" in word:
             raise Refused(

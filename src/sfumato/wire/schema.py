@@ -26,7 +26,7 @@ _NUMBER: Final[dict[str, object]] = {
 
 
 def letters(most: int, description: str = "") -> Meta:
-    """Return an annotation that documents a text's greatest length.
+    """Return an annotation that states a text's greatest length in the OpenAPI document.
 
     The services refuse longer texts, with codes of their own.
     """
@@ -34,7 +34,7 @@ def letters(most: int, description: str = "") -> Meta:
 
 
 def items(most: int) -> Meta:
-    """Return an annotation that documents a list's greatest length.
+    """Return an annotation that states a list's greatest length in the OpenAPI document.
 
     The services refuse longer lists, with codes of their own.
     """
@@ -94,7 +94,7 @@ def needed(of: object, description: str = "") -> Meta:
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """A request: the fields of the URL's path and query string, and of the body.
+    """The base of API requests: fields of the URL's path and query string, and of the body.
 
     Unknown fields are ignored, as earlier versions did, unless a request forbids them.
     """
@@ -190,7 +190,7 @@ class PrivacyBudget(Reply):
 
 
 class BudgetLeft(Reply):
-    """What is left of a budget."""
+    """What is left of a privacy budget, and the largest epsilon of the next query."""
 
     epsilon: float
     delta: float
@@ -203,7 +203,7 @@ class BudgetLeft(Reply):
 
 
 class BudgetWindow(Reply):
-    """A budget that renews, and what was spent over all windows."""
+    """A privacy budget that renews each window, and what was spent over all windows."""
 
     per: Name
     now: Name
@@ -212,7 +212,7 @@ class BudgetWindow(Reply):
 
 
 class BudgetAccount(Reply):
-    """The cap of an account, and what is spent and left of it."""
+    """A privacy budget account: its cap, and what is spent and left of it."""
 
     cap: PrivacyBudget
     spent: PrivacyBudget
@@ -220,13 +220,13 @@ class BudgetAccount(Reply):
 
 
 class PeopleAccount(BudgetAccount):
-    """The account of the people whom several data sets can be about."""
+    """The privacy budget account of the people, which all data sets about them share."""
 
     domain: Name
 
 
 class Budget(BudgetAccount):
-    """The budget of a data set, of its people, and of the caller."""
+    """The privacy budget of a data set, of its people, and of the caller."""
 
     next_epsilon: float
     people: PeopleAccount
@@ -321,7 +321,7 @@ class Receipt(Reply):
 
 
 class OpenInterval(Reply):
-    """An interval that has no end on one side; null is the open side."""
+    """A confidence interval without an end on one side; null is the open side."""
 
     row: int
     column: int
@@ -345,7 +345,7 @@ class Answer(Reply):
 
 
 class PriceAt(Reply):
-    """The error at another epsilon, and the most certain belief that it allows, in percent."""
+    """The error of a query at another epsilon, and how sure an attacker can then be, in percent."""
 
     epsilon: float
     error: dict[str, float | None]
@@ -381,7 +381,7 @@ class Price(Reply):
 
 
 class Job(Reply):
-    """A job; only its elapsed time shows how far it is."""
+    """A background job; only its elapsed time shows how far it is."""
 
     job: Name
     kind: Name
@@ -421,6 +421,6 @@ class Refusal(Reply):
 
 
 class RefusalReply(Reply):
-    """A refusal."""
+    """The reply to a refused request."""
 
     refused: Refusal

@@ -61,7 +61,7 @@ class Verb:
 
     @cached_property
     def has_body(self) -> bool:
-        """Return True if a request has a JSON body."""
+        """Return True if a request of this verb has a JSON body."""
         return self.method in ("POST", "PUT") and self.carries != "file"
 
     @cached_property
@@ -177,7 +177,7 @@ _WORDS: Final = {
 
 
 def _problem(error: str) -> str:
-    """Return msgspec's error message in plain words."""
+    """Translate msgspec's error message for a malformed request into plain words."""
     if unknown := _UNKNOWN.fullmatch(error):
         return f"{unknown[1][:40]!r} is not known"
     if missing := _MISSING.fullmatch(error):

@@ -9,7 +9,7 @@ from functools import cached_property
 
 
 class Argon2Passwords:
-    """Password hashing with the argon2 library's default parameters, which follow RFC 9106."""
+    """Hashes passwords by argon2id with the library's default parameters (RFC 9106)."""
 
     @cached_property
     def _unknown(self) -> str:

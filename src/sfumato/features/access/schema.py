@@ -1,4 +1,4 @@
-"""Requests and replies of sign-in, tokens and users."""
+"""Requests and replies of sign-in, access tokens and users."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class SignIn(Request, frozen=True, kw_only=True):
 
 
 class TakeUp(Request, frozen=True, kw_only=True):
-    """An invitation, and the password that its user chooses."""
+    """A request to accept an invitation, with the password that the user chooses."""
 
     invitation: Name
     password: Password
 
 
 class MakeToken(Request, frozen=True, kw_only=True):
-    """A new token: what it is for, and for how long."""
+    """A request for a new access token: label, rights, data sets and lifetime."""
 
     label: Label
     actions: Annotated[list[Name], items(10)] | None = None
@@ -46,14 +46,14 @@ class OneToken(Request, frozen=True, kw_only=True):
 
 
 class Invite(Request, frozen=True, kw_only=True):
-    """A user to add or to invite again, with their roles."""
+    """A request to add a user, or to invite them again, with their roles."""
 
     user: Label
     roles: Roles
 
 
 class ChangeUser(Request, frozen=True, kw_only=True):
-    """A user's roles, and whether they are blocked."""
+    """A request to change a user's roles, and whether they are blocked."""
 
     user: Name
     roles: Roles

@@ -131,7 +131,7 @@ class Access:
         }
 
     def users(self) -> list[Json]:
-        """Return all users and their roles."""
+        """Return all users of the service, with their roles."""
         return [_user_json(user) for user in self.store.users()]
 
     def invite(self, caller: Caller, name: str, roles: Sequence[str]) -> Json:
@@ -211,7 +211,7 @@ class Access:
         return str(self._invitation(OWNER, by="the first start")["invitation"])
 
     def tokens(self, caller: Caller) -> list[Json]:
-        """Return the caller's own valid tokens, without their secrets."""
+        """Return the caller's own valid access tokens, without their secrets."""
         return [
             _token_json(token)
             for token in self.store.tokens(caller.user)

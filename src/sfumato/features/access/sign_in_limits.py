@@ -112,7 +112,7 @@ def device_proof(name: str, hashed: str) -> str:
 
 
 def is_known_device(name: str, hashed: str, proof: str) -> bool:
-    """Return True if the device has signed in with the current password before."""
+    """Return True if the device has signed in with the user's current password before."""
     return bool(hashed) and hmac.compare_digest(
         device_proof(name, hashed).encode(), proof.encode("utf-8", "backslashreplace")
     )
@@ -137,5 +137,5 @@ def _too_many() -> Refused:
 
 
 def _short(account: str) -> str:
-    """Hash a name to a key of fixed length, because tried names can be very long."""
+    """Hash a user name to a key of fixed length, because tried names can be very long."""
     return hashlib.sha256(account.encode("utf-8", "backslashreplace")).hexdigest()

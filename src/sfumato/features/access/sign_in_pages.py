@@ -36,7 +36,7 @@ async def sign_in_form(visit: Visit) -> Response:
 
 
 async def sign_in(visit: Visit) -> Response:
-    """Sign in by password, and redirect to the page that the user wanted."""
+    """Sign a user in by password, and redirect to the page that the user wanted."""
     user, wanted = visit.form.text("user"), safe_path(visit.form.text("next"))
     body = {
         "user": user,

@@ -58,9 +58,9 @@ class Admission:
         return seen.caller
 
     def caller_of_job(self, user: str, token: str) -> Caller:
-        """Return the caller who began a job, with their current rights; or refuse.
+        """Return the user who began a job as a caller with their current rights.
 
-        A job continues if its token has expired, but not if the token was revoked.
+        Refuse if the user is blocked or the token was revoked; an expired token is accepted.
         """
         known = self._store.user(user)
         found = [t for t in self._store.tokens(user) if t.id == token and not t.revoked]

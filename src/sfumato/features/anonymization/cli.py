@@ -1,4 +1,4 @@
-"""The anonymity commands: measure k-anonymity, recode a table, check synthetic data for leaks."""
+"""The `anonymity` commands: measure k-anonymity, recode a table, check synthetic data."""
 
 from __future__ import annotations
 

@@ -21,9 +21,10 @@ class HandingOut:
     catalogue: Catalogue
 
     def record(self, caller: Caller, data_set: str, how: Recoding) -> Json:
-        """Record in the ledger that a table of this data set's people is handed out.
+        """Record in the ledger that a table of this data set's people is handed out, without DP.
 
-        Returns the entry. Every later receipt about these people states it (soundness rule 9).
+        Returns the entry. Every later receipt about these people states the hand-out (soundness
+        rule 9).
         """
         listing = own_listing(self.catalogue, caller, data_set)
         columns = ", ".join([*how.quasi, *how.sensitive, *how.keep, *how.names])

@@ -41,7 +41,7 @@ def check_lines(found: Shape) -> list[str]:
 
 
 def unique_lines(found: Shape) -> list[str]:
-    """Format the combinations of columns that make people unique."""
+    """Format which combinations of columns make people unique."""
     rows = found["rows"]
     cells = [
         (" + ".join(one["columns"]), f"{one['unique']:,}", _share(one["unique"], rows))
@@ -99,7 +99,7 @@ def reach_lines(found: Shape) -> list[str]:
 
 
 def leak_lines(found: Shape) -> list[str]:
-    """Format how much of its original a synthetic table kept, such as equal rows and distances."""
+    """Format how much of its original a synthetic table reveals, such as equal rows."""
     rows = found["rows"]
     lines = [
         _for(found),
@@ -172,7 +172,7 @@ def _worst_lines(found: Shape) -> list[str]:
 
 
 def _rule_lines(rules: Shape) -> list[str]:
-    """Format which columns got a proposed hierarchy, and which given hierarchies were not used."""
+    """Format which generalisation hierarchies were proposed, and which given ones were unused."""
     lines = []
     if rules["proposed"]:
         lines.append(f"Hierarchies proposed, not given, for: {', '.join(rules['proposed'])}.")

@@ -102,7 +102,7 @@ class AnswerSheet(Reply):
 
 
 class Policies(Reply):
-    """Data cards, grants and caps, and who has which role."""
+    """All data cards, grants and caps, and the roles of the users."""
 
     cards: list[dict[str, Any]]
     grants: list[dict[str, Any]]

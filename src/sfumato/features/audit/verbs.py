@@ -39,7 +39,7 @@ class Services(Protocol):
 
 @AUDIT_VERBS.verb("entries", "GET", "/v1/ledger", "audit", PageOfEntries, LedgerEntries)
 def entries(services: Services, _caller: Caller, asked: PageOfEntries) -> Json:
-    """Return ledger entries in order, from the one after `after`."""
+    """Return ledger entries in order, starting after the sequence number `after`."""
     return services.audit.entries(asked.after, asked.limit)
 
 
@@ -71,7 +71,7 @@ def releases(services: Services, _caller: Caller, asked: PageOfReleases) -> Json
     refusals=("answer-unknown",),
 )  # fmt: skip
 def sheet(services: Services, _caller: Caller, asked: OneRelease) -> Json:
-    """Return the signed answer sheet of one release."""
+    """Return the signed record (answer sheet) of one release."""
     entry = asked.entry
     if not (entry.isascii() and entry.isdecimal() and len(entry) <= 17):
         raise Refused(

@@ -1,4 +1,4 @@
-"""Store the owner's add reports, which say how rows were read; they are as secret as the rows."""
+"""Store the owner's reports on how `add` read the rows; they are as secret as the rows."""
 
 from __future__ import annotations
 

@@ -101,8 +101,7 @@ class AddJobs:
     def is_workable(self, job: Job) -> bool:
         """Return True if this machine can run a job now: it has the rows, or they have expired.
 
-        An add that needs a second person waits for their confirmation, as long as an upload is
-        kept.
+        An add job that needs a second person first waits for their confirmation.
         """
         if job.kind != ADD:
             return True

@@ -132,7 +132,10 @@ def next_version(version: str) -> str:
 
 
 def changed(standing: Mapping[str, str], form: Form) -> dict[str, object]:
-    """Return the card keys that the form changes; refuse if nothing but the version changes."""
+    """Return the data card's keys that the form changes; refuse a form that changes no field.
+
+    A new version alone is no change.
+    """
     typed = typed_of(form)
     names = {name for name in LABELS if typed[name] != standing[name]}
     if names <= {"version"}:
@@ -155,7 +158,7 @@ def _caps(form: Form) -> dict[str, object]:
 
 
 def averages_of(form: Form) -> dict[str, object] | None:
-    """Return the form's terms for sums over sites without noise; None if nothing was typed."""
+    """Return the form's terms for sums over sites without noise; None if the fields are empty."""
     pairs = {name: form.count(f"average_{name}") for name in ("releases", "sites")}
     return {name: count for name, count in pairs.items() if count is not None} or None
 

@@ -108,7 +108,7 @@ def check_raise(card: Card, current: Card) -> None:
 
 
 def _lets_more(new: AverageTerms | None, old: AverageTerms | None) -> bool:
-    """Return True if the new terms allow more sums without noise, or sums over fewer sites."""
+    """Return True if new card terms allow more sums without noise, or sums over fewer sites."""
     if new is None or old is None:
         return new is not None
     return new.releases > old.releases or new.sites < old.sites

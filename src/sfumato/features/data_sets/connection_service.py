@@ -49,11 +49,11 @@ class Connections:
             self.reader.check(self._read(name).address)
 
     def names(self, caller: Caller) -> list[str]:
-        """Return the names of the connections that the caller may use."""
+        """Return the names of the database connections that the caller may use."""
         return [name for name in self.files if self._for(caller, name) is not None]
 
     def holds(self, name: str) -> bool:
-        """Return True if this machine has a connection of this name."""
+        """Return True if this machine has a database connection of this name."""
         return name in self.files
 
     def there(self, caller: Caller, name: str, table: str) -> TableThere:
@@ -79,11 +79,11 @@ class Connections:
         return wanted
 
     def columns(self, caller: Caller, name: str, table: str) -> Sequence[tuple[str, str]]:
-        """Return the names and types of a table's columns; no row is read."""
+        """Return the names and types of a database table's columns; no row is read."""
         return self.reader.columns(self.there(caller, name, table))
 
     def fetch(self, caller: Caller, name: str, table: str, target: tuple[Path, int]) -> None:
-        """Write a table's rows into a file.
+        """Write a database table's rows into a file.
 
         `target` is the path of the file and its greatest size in bytes.
         """
@@ -120,7 +120,7 @@ def _whole(table: str) -> str:
 
 
 def _toml(name: str, path: Path) -> Mapping[str, object]:
-    """Parse a connection file.
+    """Parse a connection file, which is TOML.
 
     A refusal never quotes text of the file, because the file contains a password.
     """

@@ -1,4 +1,4 @@
-"""Console pages of data sets: the list, and each data set with its card and privacy budget."""
+"""Console pages of data sets: the list, and each data set with its data card and budget."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Account:
 
     @property
     def share(self) -> float:
-        """Return the spent share of the epsilon cap, in per cent."""
+        """Return how much of the account's epsilon cap is spent, in per cent."""
         cap = self.cap["epsilon"]
         return min(100.0, 100 * self.spent["epsilon"] / cap) if cap else 100.0
 
@@ -51,7 +51,7 @@ async def listed(visit: Visit) -> Response:
 
 
 async def one(visit: Visit) -> Response:
-    """Show one data set with its card and its privacy budget."""
+    """Show one data set with its data card and its privacy budget."""
     name = {"data_set": visit.at("data_set")}
     card, budget, is_own = await asyncio.gather(
         visit.call("card", name), visit.call("budget", name), _is_own(visit)

@@ -79,7 +79,7 @@ class Source:
 
     @property
     def folder(self) -> str | None:
-        """Return the BIDS folder of the rows, or None if the source is a file."""
+        """Return the BIDS folder of the rows; None if the rows come from a file."""
         return self.path if Path(self.path).is_dir() else None
 
     def with_description(self, shape: Mapping[str, object]) -> Mapping[str, object]:

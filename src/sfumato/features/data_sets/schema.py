@@ -65,7 +65,7 @@ class AmendCard(OfDataSet, frozen=True, kw_only=True):
 
 
 class Upload(Reply):
-    """An uploaded file."""
+    """An uploaded file: its id, name and size, and when it is deleted."""
 
     upload: Name
     name: Name
@@ -106,7 +106,7 @@ class Connections(Reply):
 
 
 class AddReport(Reply):
-    """How the rows of a data set were read, in coarse bands."""
+    """How the rows of a data set were read when it was added, in coarse bands."""
 
     data_set: Name
     version: Name

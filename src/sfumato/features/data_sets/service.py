@@ -153,7 +153,7 @@ class DataSets:
             return True
 
     def forget_earlier(self) -> int:
-        """Delete tables of rows that no current version uses; return the number of them."""
+        """Delete prepared tables that no current version uses; return how many were deleted."""
         with add_lock(self.folder / "add.lock"):
             tables = self.folder / "tables"
             return forget_earlier(self.catalogue, self.engine, self.ledger, tables, self.reports)
@@ -299,7 +299,7 @@ class DataSets:
         return {"epoch": head.epoch, "seq": head.seq, "measured": measured, "debited": debited}
 
     def confirm_clock(self, why: str) -> LedgerHead:
-        """Confirm the clock's day as the owner, so that budget windows continue by it."""
+        """Confirm the clock's day as the owner, so that budget windows follow the clock again."""
         return self.ledger.confirm_clock("owner", why)
 
     def frozen_shapes(self) -> tuple[str, ...]:
@@ -323,7 +323,7 @@ class DataSets:
         return list(found.values())
 
     def lost_readings(self) -> list[Json]:
-        """Return how often the host killed a process that read rows, by cause."""
+        """Return how often the machine killed a process that read rows, by cause."""
         return losses(self.ledger.store)
 
     def _check_new(self, card: Card, different_people: str | None, owner: str) -> None:

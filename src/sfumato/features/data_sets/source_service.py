@@ -31,7 +31,7 @@ class Sources:
     connections: Connections
 
     def describe(self, caller: Caller, source: str, inner_table: str | None) -> Described:
-        """Return the names and likely types of a source's columns."""
+        """Return the names and likely types of a source's columns: a file, or a database table."""
         connection = read_connection(source)
         if connection is None:
             return self.data_sets.describe(source, inner_table)

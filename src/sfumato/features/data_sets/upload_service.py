@@ -41,7 +41,7 @@ _ID: Final = re.compile(r"[0-9a-f]{24}")
 
 @dataclass(frozen=True)
 class Upload:
-    """One complete uploaded file."""
+    """A complete uploaded file, with its owner and its expiry."""
 
     id: str
     owner: str
@@ -95,7 +95,7 @@ class Uploads:
         return found
 
     def holds(self, uploads: list[str]) -> bool:
-        """Return True if all of these uploads are on this machine."""
+        """Return True if all uploads with these ids are on this machine."""
         return all(self._find(upload) is not None for upload in uploads)
 
     def remove(self, uploads: list[str]) -> None:
@@ -105,7 +105,7 @@ class Uploads:
                 self._forget(upload)
 
     def sweep(self) -> None:
-        """Delete uploads that are older than a day, and incomplete ones that nobody writes."""
+        """Delete uploads that are older than a day, and incomplete ones that no process writes."""
         if not self.folder.is_dir():
             return
         for stem in {path.name.partition(".")[0] for path in self.folder.iterdir()}:
@@ -275,7 +275,7 @@ class Incoming:
                     self.take(part)
 
     def kept(self) -> Upload:
-        """Complete the upload and return it."""
+        """Complete the upload in progress, and return it."""
         with self.lock:
             if self.sealer is not None and not self._is_written(self.sealer.finalize()):
                 raise _no_space()

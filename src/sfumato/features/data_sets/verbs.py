@@ -1,4 +1,4 @@
-"""The verbs of data sets: upload a file, propose a card, add a data set, amend its card."""
+"""The verbs (API operations) of data sets: upload a file, add a data set, amend its data card."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Services(Protocol):
 
     @property
     def queries(self) -> Queries:
-        """Return the query service."""
+        """Return the service of queries."""
         ...
 
 

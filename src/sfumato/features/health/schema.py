@@ -22,7 +22,7 @@ class Ready(Reply):
 
 
 class Metrics(Reply):
-    """Counts of calls, by verb and result."""
+    """Counts of the calls of each verb (API operation), by result."""
 
     began: float
     calls: list[dict[str, Any]]

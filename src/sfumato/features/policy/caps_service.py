@@ -1,6 +1,6 @@
-"""The caps service: lower a cap at once, raise it with a second person's approval if required.
+"""The service of budget caps: lower a cap at once; raise it, if required after an approval.
 
-A second person is required for the cap of a people domain, and if the card says so.
+A second person must approve for the cap of a people domain, and if the card says so.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ class Caps:
         return [_approval_json(a) for a in self.approvals.all() if _may_see(caller, a)]
 
     def decide(self, caller: Caller, approval: str, is_approved: bool) -> Json:
-        """Approve or decline a raise as a second person; the requester can't approve their own."""
+        """Approve or decline a raise of a cap as second person.
+
+        The requester can decline their own request, but not approve it.
+        """
         check_second(caller)
         found = self.approvals.find(approval) if approval.isalnum() else None
         if found is None or not _may_see(caller, found) or found.state != WAITING:
@@ -178,7 +181,7 @@ class Caps:
         return {"of": of, "name": name, "cap": cap_json(now), "approval": approval.id}
 
     def _check_raise(self, account: str, why: str) -> None:
-        """Refuse a raise without a reason, or of a people's cap after ledger entries were lost."""
+        """Refuse to raise a cap without a reason, or a people's cap after a loss of entries."""
         if not 1 <= len(why.strip()) <= 500 or not why.isprintable():
             raise Refused(
                 "bad-request", "Raising a cap needs a reason.", "Give `why`, up to 500 letters."
@@ -220,7 +223,7 @@ def _wanted(card: Card, asked: ChangeCap) -> tuple[Budget, str]:
 def _delta_of(account: Account) -> Fraction:
     """Return the delta of an account's cap.
 
-    A cap stores half of its delta (dp/accounting/privacy_filter.py).
+    The stored cap has half of this delta (dp/accounting/privacy_filter.py).
     """
     return Fraction(2 * account.cap.delta, DELTA_UNITS)
 

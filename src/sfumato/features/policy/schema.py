@@ -20,14 +20,14 @@ from sfumato.wire.schema import (
 
 
 class GrantAccess(OfDataSet, frozen=True, kw_only=True):
-    """A user who may query a data set, and the group in which they do."""
+    """A request to let a user query a data set, in a group."""
 
     user: Name
     group: Label | None = None
 
 
 class RevokeGrant(OfDataSet, frozen=True, kw_only=True):
-    """A user who may no longer query a data set."""
+    """A request to end a user's right to query a data set."""
 
     user: Name
 
@@ -43,7 +43,7 @@ class ChangeCap(OfDataSet, frozen=True, kw_only=True):
 
 
 class Decide(Request, frozen=True, kw_only=True):
-    """A second person's decision on what somebody else has asked for."""
+    """A second person's decision: approve or decline a request."""
 
     approval: Name
     approve: bool
@@ -85,7 +85,7 @@ class RevokedGrant(Reply):
 
 
 class SpendingAccount(Reply):
-    """An account of a data set: cap, spent and left."""
+    """A privacy budget account of a data set: cap, spent and left."""
 
     of: Name
     name: Name
@@ -113,7 +113,7 @@ class Spending(Reply):
 
 
 class CapState(Reply):
-    """A cap, after a change or while its raise waits for a second person."""
+    """A budget cap, after a change or while its raise waits for a second person."""
 
     of: Name
     name: Name
@@ -128,20 +128,20 @@ class Approval(Reply):
 
 
 class Approvals(Reply):
-    """The approvals that the caller may see."""
+    """The requests for a second person that the caller may see, waiting and decided."""
 
     approvals: list[Approval]
 
 
 class FreezeState(Reply):
-    """Whether a data set is frozen."""
+    """Whether queries on a data set are blocked (frozen)."""
 
     data_set: Name
     frozen: bool
 
 
 class FrozenQuestion(Reply):
-    """A shape of query that was stopped."""
+    """A blocked shape of query (a query without its constants), with its last query."""
 
     shape: Name
     at: Name
@@ -150,7 +150,7 @@ class FrozenQuestion(Reply):
 
 
 class LostReadings(Reply):
-    """How often the host ended the process that reads rows."""
+    """How often the machine ended the process that reads rows, for one cause."""
 
     cause: Name
     says: Name
@@ -159,7 +159,7 @@ class LostReadings(Reply):
 
 
 class FrozenQuestions(Reply):
-    """The stopped shapes of query of a data set."""
+    """The blocked shapes of query of a data set, and reads that the machine ended."""
 
     questions: list[FrozenQuestion]
     lost: list[LostReadings]

@@ -1,4 +1,4 @@
-"""The policy service: grant and revoke access to data sets, freeze and thaw them."""
+"""The policy service: grant and revoke access to data sets; block (freeze) all queries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Policy:
     clock: Clock
 
     def grants(self, caller: Caller, data_set: str) -> list[Json]:
-        """Return the grants on the data set: user, group, and who granted it when."""
+        """Return the grants on the data set: user, group, who granted, and when."""
         name = own_listing(self.catalogue, caller, data_set).card.name
         return [
             {"user": grant.user, "group": grant.group, "by": grant.by, "at": grant.at}
@@ -102,7 +102,7 @@ class Policy:
         return {"data_set": name, "frozen": True}
 
     def thaw(self, caller: Caller, data_set: str) -> Json:
-        """Thaw the data set, so that it can be queried again."""
+        """Allow queries on the data set again, after a freeze."""
         name = own_listing(self.catalogue, caller, data_set).card.name
         if self.catalogue.is_frozen(name):
             self.ledger.note("data-set-thawed", {"data_set": name, "by": caller.user})

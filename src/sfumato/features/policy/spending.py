@@ -1,4 +1,4 @@
-"""Report what was spent on a data set: per account with its cap, and the last charged queries."""
+"""Report what was spent on a data set: per account with its cap, and the last charges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs of policy: an owner's grants, caps and freezes, and a second person's approvals."""
+"""The verbs (API operations) of policy: grants, caps, freezes, and second persons' approvals."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Services(Protocol):
 
     @property
     def confirmations(self) -> Confirmations:
-        """Return the service of second persons' confirmations."""
+        """Return the service by which a second person confirms that people are new."""
         ...
 
 
@@ -99,7 +99,7 @@ def set_cap(services: Services, caller: Caller, asked: ChangeCap) -> Json:
 
 @POLICY_VERBS.verb("approvals", "GET", "/v1/approvals", "any", Empty, Approvals)
 def approvals(services: Services, caller: Caller, _asked: Empty) -> Json:
-    """List what waits for a second person, and what was decided."""
+    """List the requests that wait for a second person, and those that were decided."""
     found = [*services.caps.waiting(caller), *services.confirmations.waiting(caller)]
     return {"approvals": sorted(found, key=lambda one: str(one["asked_at"]), reverse=True)}
 
@@ -109,7 +109,7 @@ def approvals(services: Services, caller: Caller, _asked: Empty) -> Json:
     refusals=("approval-unknown", "ledger-frozen", "anchor-missing"),
 )  # fmt: skip
 def decide(services: Services, caller: Caller, asked: Decide) -> Json:
-    """Approve what somebody else has asked for, or decline it."""
+    """Approve or decline another user's request, as its second person."""
     if services.confirmations.holds(asked.approval):
         return services.confirmations.decide(caller, asked.approval, asked.approve)
     return services.caps.decide(caller, asked.approval, asked.approve)
@@ -138,7 +138,7 @@ def thaw(services: Services, caller: Caller, asked: OfDataSet) -> Json:
     refusals=_OWN,
 )  # fmt: skip
 def frozen_questions(services: Services, caller: Caller, asked: OfDataSet) -> Json:
-    """List the stopped shapes of query on your data set, and readings that the host ended."""
+    """List the blocked shapes of query on your data set, and reads that the machine ended."""
     questions = services.policy.frozen_questions(caller, asked.data_set)
     return {"questions": questions, "lost": services.policy.lost_readings(caller, asked.data_set)}
 
@@ -148,5 +148,5 @@ def frozen_questions(services: Services, caller: Caller, asked: OfDataSet) -> Js
     refusals=(*_OWN, "answer-unknown", "ledger-frozen"),
 )  # fmt: skip
 def thaw_question(services: Services, caller: Caller, asked: ThawQuestion) -> Json:
-    """Allow a stopped shape of query again."""
+    """Allow a blocked shape of query again."""
     return services.policy.thaw_question(caller, asked.data_set, asked.shape)

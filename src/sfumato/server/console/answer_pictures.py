@@ -40,7 +40,7 @@ SVG: Final = "{http://www.w3.org/2000/svg}"
 
 @dataclass(frozen=True)
 class Look:
-    """The colours of a plot, for a light or a dark page."""
+    """The colours of a plot on a light or a dark page."""
 
     ink: str
     quiet: str
@@ -75,7 +75,7 @@ class Picture:
 
 
 def pictured(answer: Answer, column: str) -> Picture | None:
-    """Return the plot of a column of the answer, or None if the column cannot be drawn."""
+    """Return the plot of an answer's column; None if the column cannot be drawn."""
     try:
         spec = spec_of(view_of(answer, None, column, None), "", answer.notes)
         words = answer.plot(y=column).summary
@@ -116,7 +116,7 @@ def narrowed(spec: Mapping[str, Any]) -> Spec:
 
 
 def harmless(svg: str) -> bytes:
-    """Remove every element and attribute that is not on the allow-lists from an SVG."""
+    """Return the SVG without elements and attributes that are not on the allow-lists."""
     root = ElementTree.fromstring(svg)  # noqa: S314  # our own converter wrote it, without entities
     if root.tag != f"{SVG}svg":
         raise Bug("the converter gave no SVG")
@@ -255,7 +255,7 @@ def _faded(layer: Spec, look: Look) -> list[Spec]:
 
 
 def _gradient(axis: str, colour: str, opacities: tuple[float, float]) -> Spec:
-    """Return a colour gradient between two opacities along the axis."""
+    """Return a gradient of one colour from one opacity to another, along the axis."""
     ends = {"x1": 0, "x2": int(axis == "x"), "y1": int(axis == "y"), "y2": 0}
     red, green, blue = (int(colour[n : n + 2], 16) for n in (1, 3, 5))
     stops = [

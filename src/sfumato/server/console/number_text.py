@@ -26,7 +26,7 @@ def _digits(value: float) -> str:
 
 
 def bound(value: float | str) -> str:
-    """Format a column's bound: a number, or a date unchanged."""
+    """Format the bound of a column: a number, or a date, which stays unchanged."""
     return value if isinstance(value, str) else plain_number(value)
 
 
@@ -38,7 +38,7 @@ def key_text(value: object) -> str:
 
 
 def moment(value: str | None) -> str:
-    """Format a ledger time to the minute, in UTC."""
+    """Format the time of a ledger entry to the minute, in UTC."""
     if not value:
         return "–"
     return datetime.fromisoformat(value).strftime("%Y-%m-%d %H:%M")

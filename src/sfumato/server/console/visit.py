@@ -42,7 +42,7 @@ class Visit:
 
     @cached_property
     def place(self) -> str:
-        """Return the client's address as text, or "?" if it is unknown."""
+        """Return the IP address of the client, or "?" if it is unknown."""
         return self.request.client.host if self.request.client is not None else "?"
 
     def may(self, action: str) -> bool:
@@ -100,7 +100,7 @@ class Visit:
         )
 
     def go(self, path: str) -> Response:
-        """Redirect the browser to another page."""
+        """Return a redirect of the browser to another page of the console."""
         return RedirectResponse(path, 303)
 
 
@@ -121,5 +121,5 @@ def whole_number(text: str) -> int | None:
 
 
 def unknown_page() -> Refused:
-    """Return the refusal of an unknown URL."""
+    """Return the refusal of a URL that the console does not have."""
     return Refused("unknown-page", "There is nothing at that address.", "Begin at the first page.")

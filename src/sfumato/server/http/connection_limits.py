@@ -50,7 +50,7 @@ class Place:
         return _PLACES.total() > limits.connections or _PLACES[self._network] > limits.of_one_place
 
     def let_go(self) -> None:
-        """Count this connection as closed. A second call does nothing."""
+        """Count this connection as closed. A second call has no effect."""
         if not self._is_counted:
             return
         self._is_counted = False

@@ -25,7 +25,7 @@ def refusal_reply(refused: Refused, status: int | None = None) -> Response:
 
 
 def not_there() -> Refused:
-    """Return the refusal of an unknown URL."""
+    """Return the refusal of a URL that the server does not have."""
     return Refused(
         "unknown-page", "There is nothing at that address.", "See /openapi.json, or begin at /."
     )

@@ -46,7 +46,7 @@ class CallMetrics:
         self._lock = threading.Lock()
 
     def note(self, verb: str, user: str, code: object, took_s: float = 0.0) -> None:
-        """Count a finished call, and write its log line.
+        """Count a finished call of a verb, and write its log line.
 
         The duration `took_s` is recorded for the timed verbs only, and never logged.
         """

@@ -1,4 +1,4 @@
-"""Fair semaphores: limit concurrent work, in all and for each user, and alternate users."""
+"""Fair semaphores: limit concurrent work, in total and per user, and let users alternate."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class FairSemaphore:
     """A semaphore that is fair to users: the user with the least running work goes first.
 
     Of several such users, the one whose last start is longest ago goes first. Each user's queue is
-    first in, first out. So the length of one user's queue does not delay others. A finished item
-    passes its slot to the next item, and wakes no other item.
+    first in, first out. So the length of one user's queue does not delay others. Work that ends
+    lets the next waiting item start, and wakes no other item.
     """
 
     def __init__(self, most: Limit) -> None:

@@ -34,7 +34,7 @@ class Frame:
 
 
 async def read_frame(reader: StreamReader, most: int = MAX_BODY) -> Frame | None:
-    """Read the next message; None at the end of the stream or after an invalid message."""
+    """Read the next message; return None at the end of the stream or after an invalid message."""
     try:
         header_bytes, body_bytes = _LENGTHS.unpack(await reader.readexactly(_LENGTHS.size))
         if header_bytes > MAX_HEADER or body_bytes > most:

@@ -34,7 +34,7 @@ class Folders:
 
 
 def read_description(value: object) -> str:
-    """Return the fields of a dataset_description.json as JSON text, or refuse.
+    """Return the fields of a dataset_description.json as JSON text; refuse other content.
 
     Args:
         value: The text of such a file, or its fields as a table of the card.

@@ -64,7 +64,7 @@ class Column:
 
     @property
     def is_bounded(self) -> bool:
-        """Say whether the owner declared both bounds."""
+        """Say whether the data card declares both bounds of the column."""
         return self.lower is not None and self.upper is not None
 
     @property
@@ -73,7 +73,10 @@ class Column:
         return self.type in NUMERIC
 
     def bounds(self) -> tuple[int, int]:
-        """Return the bounds in steps; refuse if there are none, because clamping needs them."""
+        """Return the column's bounds in steps; refuse a column without bounds.
+
+        Clamping needs both bounds.
+        """
         if self.lower is None or self.upper is None:
             raise Refused(
                 "no-bounds",
@@ -143,7 +146,7 @@ def _with_formats(column: Column, body: Mapping[str, object], numbers: NumberFor
 
 
 def _read_missing(name: str, body: Mapping[str, object]) -> Fraction:
-    """Read the owner's estimate of the share of missing values; it is never computed from rows."""
+    """Read the owner's estimate of the share of missing values; the rows are not read for it."""
     if "missing" not in body:
         return Fraction(0)
     share = read_number(body["missing"], f"columns.{name}.missing")

@@ -65,7 +65,7 @@ class Table:
 
     @property
     def is_public(self) -> bool:
-        """Say whether the table's rows are public."""
+        """Say whether the table's rows are public, so that they belong to no person."""
         return self.key is not None
 
 
