@@ -21,30 +21,30 @@ from sfumato.vault.ledger_entries import Account, Debtor
 
 
 def people_account(people: str) -> str:
-    """Return the name of a people domain's account, which all data about the same people share."""
+    """Return the name of the budget account that all data about one group of people share."""
     return f"people:{people}"
 
 
 def data_set_account(name: str) -> str:
-    """Return the name of a data set's account, which all versions of the data set share."""
+    """Return the name of the budget account that all versions of a data set share."""
     return f"data-set:{name}"
 
 
 def group_account(name: str, group: str) -> str:
-    """Return the name of the account of a group of users on a data set."""
+    """Return the name of the budget account of a group of users on a data set."""
     return f"group:{name}/{group}"
 
 
 def user_account(name: str, user: str) -> str:
-    """Return the name of one user's account on a data set."""
+    """Return the name of one user's budget account on a data set."""
     return f"user:{name}/{user}"
 
 
 def debtors(card: Card, user: str, groups: tuple[str, ...]) -> tuple[Debtor, ...]:
-    """Return the accounts that pay for a user's question, each with its cap.
+    """Return the budget accounts that pay for a user's question, each with its cap.
 
-    They are the people domain, the data set, the user's groups if the card has a group cap, and
-    the user.
+    They are the account of the people in the data, that of the data set, and the user's own. If the
+    data card has a group cap, the accounts of the user's groups pay too.
     """
     shared = [people_account(card.people), data_set_account(card.name)]
     whole = cap_from_budget(card.budget)
@@ -60,10 +60,10 @@ def debtors(card: Card, user: str, groups: tuple[str, ...]) -> tuple[Debtor, ...
 
 
 def budget_of(account: Account) -> Budget:
-    """Return the account's cap as epsilon and delta.
+    """Return an account's cap (the most that it may spend) as epsilon and delta.
 
-    The stored delta is the half that the first test of the privacy filter has. The other half is
-    for the second test, so this function doubles the stored delta.
+    The privacy filter has two tests, and each may use half of the card's delta. The account stores
+    that half, so this function doubles the stored delta.
     """
     return Budget(
         Fraction(account.cap.epsilon, EPSILON_UNITS), Fraction(2 * account.cap.delta, DELTA_UNITS)
@@ -71,27 +71,28 @@ def budget_of(account: Account) -> Budget:
 
 
 def cap_in_all(card: Card, budget: Budget) -> Cap:
-    """Return an account's cap over all time.
+    """Return the most that an account may spend over all time.
 
-    It is unbounded if each budget window has its own cap.
+    The cap is unbounded if each budget window (a day, say) has a cap of its own.
     """
     return cap_from_budget(budget) if card.window is None else UNBOUNDED
 
 
 def cap_json(account: Account) -> Json:
-    """Return the account's cap as decimal numbers, for display."""
+    """Return an account's cap (epsilon, delta and rho) as decimal numbers, for display."""
     return {**budget_of(account).as_json(), "rho": max(account.cap.rho, 0) / RHO_UNITS}
 
 
 def spent_json(account: Account) -> Json:
-    """Return what the account has spent as decimal numbers, for display."""
+    """Return what an account has spent (epsilon, delta and rho) as decimal numbers, for display."""
     return _debt_json(account.spent)
 
 
 def left_json(account: Account) -> Json:
-    """Return what is left under both tests of the privacy filter, and the next epsilon that fits.
+    """Return the budget that an account has left, and the largest epsilon that it can still pay.
 
-    See soundness rule 3.
+    The privacy filter has two tests, over sums of epsilon and over rho; the result states what each
+    of them has left (soundness rule 3).
     """
     rest = remaining_budget(account.cap, account.spent)
     delta = max(2 * account.cap.delta - account.spent.delta, 0)  # the whole cap: see `budget_of`
@@ -110,13 +111,13 @@ def left_json(account: Account) -> Json:
 
 
 def smallest_next(accounts: Iterable[Account]) -> float:
-    """Return the largest pure epsilon that fits under the caps of all the accounts."""
+    """Return the largest pure epsilon (delta 0) that every one of the accounts can pay."""
     units = min(largest_next_units(account.cap, account.spent) for account in accounts)
     return units / EPSILON_UNITS  # one division of two integers, so the result is rounded once
 
 
 def window_json(account: Account) -> Json:
-    """Return the account's budget window as JSON, and its spending over all windows.
+    """Return an account's current budget window as JSON, with its spending over all windows.
 
     Return {} for an account without windows. The guarantee holds per window; over several windows
     the sums add up (decision 0012).
@@ -140,7 +141,7 @@ def window_json(account: Account) -> Json:
 
 
 def left_to_pay(data_set: Account, paying: Iterable[Account]) -> Json:
-    """Return what is left of the data set's budget, and the next epsilon that fits all accounts."""
+    """Return the data set's remaining budget, and the largest epsilon that all accounts can pay."""
     return {**left_json(data_set), "next_epsilon": smallest_next(paying)}
 
 
@@ -153,7 +154,7 @@ def _debt_json(debt: PrivacyCost) -> Json:
 
 
 def exceeded(account: Account, debt: PrivacyCost) -> Refused:
-    """Return the refusal of a charge that exceeds the budget: what is spent, needed and left."""
+    """Return the refusal of a charge beyond an account's cap; it states what is spent and left."""
     spent, rest = spent_json(account), left_json(account)
     needed = _debt_json(debt)
     window = parts_of(account.name)
@@ -173,9 +174,10 @@ def exceeded(account: Account, debt: PrivacyCost) -> Refused:
 
 
 def _next_step(account: Account, debt: PrivacyCost) -> str:
-    """Return the next step of the budget refusal.
+    """Return the advice of the refusal of a charge that exceeds an account's cap.
 
-    A Gaussian query at the card's whole delta fits neither test (decision 0001).
+    Each of the two tests of the privacy filter has half of the card's delta. So a Gaussian query
+    that asks for the whole delta fits neither (decision 0001).
     """
     if debt.delta > account.cap.delta:
         half = account.cap.delta / DELTA_UNITS

@@ -33,10 +33,10 @@ MEMORY_DEATHS: Final = 3
 
 @dataclass
 class RowReader:
-    """Reads rows for one charge, and retries a read that the host ended; it has state.
+    """Reader of rows for one charge; it repeats a read whose engine process the host ended.
 
-    A retry repeats only the read. It finds the same numbers, and keeps the noise that was drawn
-    before it.
+    A retry repeats only the read. It reads the same rows, and uses the noise that was drawn before
+    the first read.
     """
 
     ledger: Ledger
@@ -46,7 +46,7 @@ class RowReader:
 
     @staticmethod
     def of(ledger: Ledger, charge: Charge) -> RowReader:
-        """Return the reader for a charge."""
+        """Return the reader of rows for a charge: for its data set and its question shape."""
         return RowReader(ledger, str(charge.body["data_set"]), charge.shape)
 
     def read(self, once: Callable[[], T]) -> T:
@@ -72,12 +72,15 @@ class RowReader:
         raise EngineLost(START) if set(self._deaths) == {START} else EngineStopped
 
     def _is_its_own(self, cause: str) -> bool:
-        """Say whether the shape ran out of memory too often since the owner last thawed it."""
+        """Say whether this question shape counts as the cause of a read that ran out of memory.
+
+        It does after more than MEMORY_DEATHS such reads since the owner last unfroze the shape.
+        """
         return cause == MEMORY and _memory_deaths(self.ledger.store, self.shape) > MEMORY_DEATHS
 
 
 def note_lost(ledger: Ledger, data_set: str, shape: str | None, cause: str) -> None:
-    """Record in the ledger, for the owner, that the host ended a read.
+    """Record in the ledger, for the owner, that the host ended a process that read rows.
 
     `shape` is the question shape that was read; it is None for a batch.
     """
@@ -87,10 +90,10 @@ def note_lost(ledger: Ledger, data_set: str, shape: str | None, cause: str) -> N
 def note_lost_pass(
     ledger: Ledger, data_set: str, shapes: Sequence[str], cause: str
 ) -> frozenset[str]:
-    """Record in the ledger that the host ended a batch; return the shapes that count as its cause.
+    """Record that the host ended a batched read; return the question shapes that are the cause.
 
-    Running out of memory counts against every shape in the batch: together they may need memory
-    that none of them needs alone.
+    Running out of memory counts against every question shape in the batch: together they may need
+    memory that none of them needs alone.
     """
     if cause != MEMORY:
         note_lost(ledger, data_set, None, cause)
@@ -101,7 +104,7 @@ def note_lost_pass(
 
 
 def losses(store: LedgerStore, data_set: str | None = None, since: str = "") -> list[Json]:
-    """Count how often the host ended a read of the data set, by cause; only owners may see it.
+    """Count the reads that the host ended, by cause; the caller may show them only to owners.
 
     Args:
         store: The ledger's entries.
@@ -132,7 +135,7 @@ def _of(body: str, name: str) -> object:
 
 
 def attempt_read(look: Callable[[], T]) -> tuple[T | None, bool]:
-    """Return the result of the read or None, and whether a limit of the engine stopped the read.
+    """Return the result of a read (None if it failed), and whether an engine limit stopped it.
 
     The except blocks end before the caller raises. So an error that has touched a row never becomes
     the `__context__` of our own error.
@@ -149,9 +152,10 @@ def attempt_read(look: Callable[[], T]) -> tuple[T | None, bool]:
 
 
 def read_for_charge(ledger: Ledger, charge: Charge, look: Callable[[RowReader], T]) -> T:
-    """Return the result of a paid read; if it fails, record the failure in the ledger and refuse.
+    """Return the result of a paid read; if the read fails, record that in the ledger and refuse.
 
-    If a limit stopped the read, its question shape is frozen (soundness rule 13).
+    If a limit of the engine stopped the read, its question shape is frozen: it is refused until the
+    owner unfreezes it (soundness rule 13).
     """
     reader = RowReader.of(ledger, charge)
     found, is_stopped = attempt_read(lambda: look(reader))

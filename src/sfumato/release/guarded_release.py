@@ -43,13 +43,13 @@ MAX_BATCHED_NUMBERS: Final = (
 
 
 def accounts_paying(ledger: Ledger, card: Card, asker: Asker) -> list[Account]:
-    """Return the accounts that pay: the people domain, the data set, groups, the user."""
+    """Return the accounts that pay for a question: of the people, data set, groups and user."""
     paying = debtors(card, asker.user, asker.groups)
     return list(ledger.paying(paying).values())
 
 
 def release(door: ReleaseContext, order: Order) -> Release:
-    """Release the answer to one order: charge it durably, then read rows and add noise.
+    """Answer one question: charge its price durably, then read the rows and add noise.
 
     A repeated operation returns its stored answer and pays nothing.
     """
@@ -73,10 +73,10 @@ def release(door: ReleaseContext, order: Order) -> Release:
 def begin_all(
     door: ReleaseContext, orders: Sequence[Order]
 ) -> list[PaidOrder | Release | Exception | None]:
-    """Charge several orders in one ledger transaction, before any row is read.
+    """Charge several questions in one ledger transaction, before any row is read.
 
-    Return for each order the paid question, its stored answer, its error, or None. None means that
-    nothing was charged. The caller then runs `release`, which refuses the order or waits.
+    Return for each question the paid order, its stored answer, its error, or None. None means that
+    nothing was charged. The caller then runs `release`, which refuses the question or waits.
     """
     ready = [_ready_to_pay(door, order) for order in orders]
     paid = iter(door.ledger.charge_all([one[-1] for one in ready if one is not None]))
@@ -87,7 +87,11 @@ _Ready = tuple[Order, Priced, list[NoiseOrMechanism], Charge]
 
 
 def _ready_to_pay(door: ReleaseContext, order: Order) -> _Ready | None:
-    """Prepare an order for a batch; return None if it is refused, or would delay the others."""
+    """Price one question of a batch and draw its noise; return None if it can't be batched.
+
+    A question isn't batched if it is refused, has private keys, or has so many results that it
+    would delay the others.
+    """
     with contextlib.suppress(Refused):
         priced = _priced(door, order, order.card)
         measure = priced.plan.measure
@@ -106,7 +110,7 @@ def _begun(
 
 
 def answer_all(door: ReleaseContext, several: Sequence[PaidOrder]) -> list[Release | Exception]:
-    """Answer several paid counts with one scan of the rows and one ledger transaction."""
+    """Answer several paid COUNT questions by one scan of the rows and one ledger transaction."""
     read = read_all(door, several)
     pairs = zip(several, read, strict=True)
     ended = iter(end_all(door, [(one, text) for one, text in pairs if isinstance(text, str)]))
@@ -116,9 +120,9 @@ def answer_all(door: ReleaseContext, several: Sequence[PaidOrder]) -> list[Relea
 def end_all(
     door: ReleaseContext, read: Sequence[tuple[PaidOrder, str]]
 ) -> list[Release | Exception]:
-    """Store several answers in one ledger transaction.
+    """Store the answers of several paid questions in one ledger transaction.
 
-    Return for each its release or its own error.
+    Return for each question its release or its own error.
     """
     ended = door.ledger.settle_all([_settling(begun, text) for begun, text in read])
     return [_ended(door, begun, settled) for (begun, _), settled in zip(read, ended, strict=True)]
@@ -137,7 +141,10 @@ def _ended(
 def _by_itself(
     door: ReleaseContext, begun: PaidOrder, standing: OperationState
 ) -> Release | Exception:
-    """Return the release, or its error as a value, so that one error does not stop the batch."""
+    """Return the release of one question of a batch; an error is returned, not raised.
+
+    So the error of one question doesn't stop the batch.
+    """
     try:
         return _as_it_stands(door, begun, standing)
     except Exception as error:  # noqa: BLE001  # raised to whoever asked for it
@@ -145,7 +152,7 @@ def _by_itself(
 
 
 def _as_it_stands(door: ReleaseContext, begun: PaidOrder, standing: OperationState) -> Release:
-    """Return the stored answer with the asker's own column names, and its receipt."""
+    """Return the stored answer, with the asker's own column names and a receipt."""
     priced = _as_answered(door, begun.order, begun.priced, standing.answer)
     return _released(door, begun.charge, priced, standing)
 
@@ -163,9 +170,9 @@ def _priced(door: ReleaseContext, order: Order, card: Card) -> Priced:
 
 
 def _prepared(door: ReleaseContext, order: Order) -> tuple[Order, Priced, list[NoiseOrMechanism]]:
-    """Price the order and draw its noise, before anything is charged.
+    """Price the question and draw its noise, before anything is charged.
 
-    If the current card refuses the order, a retry uses the card version of its stored answer. If
+    If the current card refuses the question, a retry uses the card version of its stored answer. If
     the current card accepts it, a retry still pays nothing, because the ledger knows the operation.
     `_as_answered` then shows the answer with the card version for which it was computed.
     """
@@ -186,7 +193,10 @@ def _ready(door: ReleaseContext, order: Order) -> tuple[Priced, list[NoiseOrMech
 
 
 def _on_the_card_it_was_answered_on(door: ReleaseContext, order: Order) -> Order:
-    """Return the order; for a retry, with the card version of its stored answer."""
+    """Return the order with the card version of its stored answer, if an answer is stored.
+
+    Without a stored answer, return the order unchanged.
+    """
     answer = door.ledger.answer_of(order.asker.user, order.op)
     if answer is None:
         return order
@@ -196,10 +206,10 @@ def _on_the_card_it_was_answered_on(door: ReleaseContext, order: Order) -> Order
 
 
 def _drawn(pool: NoisePool, priced: Priced) -> list[NoiseOrMechanism]:
-    """Draw the noise before the charge, so that nobody pays for noise that can't be drawn.
+    """Draw the noise of a question before its charge: nobody pays for noise that can't be drawn.
 
-    The number of private keys in the answer isn't known yet. So one draw per mechanism shows that
-    its noise can be drawn.
+    With private keys, the number of groups isn't known yet. So the function draws once per
+    mechanism, which shows that the noise can be drawn.
     """
     cells = priced.plan.measure.cells if priced.selection is None else 1
     if priced.earlier is not None and priced.earlier.keys is not None:
@@ -229,7 +239,7 @@ def _charge(door: ReleaseContext, order: Order, priced: Priced) -> Charge:
 
 
 def is_free(door: ReleaseContext, priced: Priced, card: Card, asker: Asker) -> bool:
-    """Say whether all accounts that would pay have already paid for this answer.
+    """Say whether a question is free, because all its paying accounts have paid for this answer.
 
     They include the asker's own account. So this doesn't reveal another user's questions: for
     those, the asker's own account hasn't paid.
@@ -240,9 +250,9 @@ def is_free(door: ReleaseContext, priced: Priced, card: Card, asker: Asker) -> b
 
 
 def _answer_key(said: PlanDescription, more: Json) -> str:
-    """Return the key under which the ledger stores the answer.
+    """Return the key under which the ledger stores the answer of a question.
 
-    Top-ups and answers with fresh noise have keys of their own.
+    The key identifies plan and price. Top-ups and answers with fresh noise have keys of their own.
     """
     return digest({**said.identity, **more}) if more else said.answer_key
 
@@ -252,7 +262,7 @@ def _raised(priced: Priced) -> Json:
 
 
 def _paper(door: ReleaseContext, order: Order, priced: Priced) -> PlanPaper:
-    """Return the body of the request's ledger entry, without the asker."""
+    """Return the body of the ledger entry that records a question and price, without the asker."""
     request: Json = {**order.request.as_json(), "fresh": order.fresh}
     body = {
         **door.plans.said(priced).body,
@@ -271,9 +281,9 @@ def _standing(charged: Charged, settled: Settled) -> OperationState:
 
 
 def _as_answered(door: ReleaseContext, order: Order, priced: Priced, answer: str) -> Priced:
-    """Return the plan for the card version of the stored answer.
+    """Return the priced plan on the card version for which the stored answer was computed.
 
-    The owner may have a newer card.
+    The owner may have signed a newer card since.
     """
     version = door.plans.version(answer, answer_version)
     if version == order.card.version:

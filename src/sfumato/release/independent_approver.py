@@ -27,7 +27,7 @@ _ID_OF: Final = {"airlock-submitted": "request", "cap-asked": "approval", "peopl
 
 @dataclass(frozen=True)
 class SecondPerson:
-    """Checks whether approvers in a vault are independent, by the access events in its ledger."""
+    """Test of an approver's independence of the asker, by access events in the ledger."""
 
     store: LedgerStore
 
@@ -57,7 +57,7 @@ class SecondPerson:
             raise _not_independent(f"{approver!r} got access after the request")
 
     def _access(self) -> tuple[dict[str, set[str]], dict[str, int]]:
-        """Return who gave access to each user, and the sequence number of the newest such entry."""
+        """Return who gave each user access, and the number of the newest ledger entry about it."""
         let_in_by: dict[str, set[str]] = defaultdict(set)
         newest: dict[str, int] = {}
         for kind in _GRANTS_OF_ACCESS:
@@ -68,13 +68,13 @@ class SecondPerson:
         return let_in_by, newest
 
     def _position(self, kind: str, request: str) -> int:
-        """Return the sequence number of the request's ledger entry; 0 if there is none."""
+        """Return the sequence number of the ledger entry of a request; 0 if there is none."""
         bodies = ((entry.seq, json.loads(entry.body)) for entry in self.store.notes(kind))
         return max((seq for seq, body in bodies if body[_ID_OF[kind]] == request), default=0)
 
 
 def _sources(user: str, let_in_by: dict[str, set[str]]) -> set[str]:
-    """Return all users who gave the user access, directly or through others."""
+    """Return all users who gave this user access, directly or through other users."""
     found: set[str] = set()
     left = [user]
     while left:

@@ -70,15 +70,16 @@ UNKNOWN_RECEIPT = "receipt-unknown"  # kind of entry: a valid receipt names an e
 
 
 def measured_loss(store: LedgerStore, anchor: Anchor) -> Loss | None:
-    """Measure the debits that a restored ledger has lost, by account; None if the loss is unknown.
+    """Compute the debits that a restored ledger has lost, by account; None if they are unknown.
 
-    The anchor holds what each account had spent at its newest mark. Ledger and anchor agree up to
-    the last mark that both have. Every debit that the anchor saw after that mark is added to what
-    the ledger has now. So no debit is missed, even if both grew after that mark.
+    The anchor is a file outside the ledger. It holds what each account had spent at the newest
+    ledger position that it saw. Ledger and anchor agree up to the last position that both have.
+    Every debit that the anchor saw after that position is added to what the ledger has now. So no
+    debit is missed, even if both grew after that position.
 
-    The loss is unknown in these cases: the anchor's records are damaged or have no sums; the
-    ledger's hash chain is broken or has another epoch; a receipt names an entry that the anchor
-    never saw; or the ledger is frozen for another reason.
+    The loss is unknown if the anchor's records are damaged or have no sums, or if the ledger's hash
+    chain is broken or has another epoch. It is also unknown if a receipt names an entry that the
+    anchor never saw, or if the ledger is frozen for another reason.
     """
     mark, sums, verdict = anchor.read(), anchor.sums(), store.verify()
     if mark is None or sums is None or verdict.fault is not None:
@@ -92,7 +93,7 @@ def measured_loss(store: LedgerStore, anchor: Anchor) -> Loss | None:
 
 
 def _is_explained(store: LedgerStore, verdict: Verdict, sums: AnchorSums, *, is_lost: bool) -> bool:
-    """Say whether the ledger's only fault is that entries are missing which the anchor saw."""
+    """Say whether the ledger's only fault is a loss of entries which the anchor file has seen."""
     if verdict.frozen is not None and verdict.frozen not in MEASURABLE:
         return False
     if not is_lost:  # no entry that the anchor saw is missing, which explains only a move
@@ -101,7 +102,7 @@ def _is_explained(store: LedgerStore, verdict: Verdict, sums: AnchorSums, *, is_
 
 
 def _unknown(store: LedgerStore, verdict: Verdict) -> set[ChainPosition]:
-    """Return the positions that receipts of this epoch named and that the ledger lacked."""
+    """Return the ledger positions that signed receipts of this epoch name and the ledger lacks."""
     found = (
         json.loads(e.body) for e in store.notes(UNKNOWN_RECEIPT) if e.epoch == verdict.head.epoch
     )
@@ -145,7 +146,7 @@ DAY_S: Final = 86_400.0
 
 
 class EntryQuota:
-    """The quota of ledger entries per user and day: counts entries and refuses more; has state.
+    """Daily quota of ledger entries per user: it counts entries and refuses more.
 
     The quota bounds how fast the ledger grows and changes no price, so a restart may reset it. A
     monotonic clock measures the day.
@@ -154,7 +155,7 @@ class EntryQuota:
     def __init__(
         self, max_entries: int = MAX_ENTRIES_A_DAY, now: Callable[[], float] = time.monotonic
     ) -> None:
-        """Create a quota of which nothing is used.
+        """Create a daily quota of ledger entries; no user has used any of it yet.
 
         Args:
             max_entries: The entries that a user may add in a day.
@@ -166,13 +167,16 @@ class EntryQuota:
         self._added: Counter[str] = Counter()
 
     def is_used_up(self, charge: Charge) -> bool:
-        """Say whether the user has used up today's quota; ballots have separate limits."""
+        """Say whether the charge's user has no ledger entries left today.
+
+        Survey ballots are exempt: they have limits of their own.
+        """
         with self._lock:
             self._turn_day()
             return not charge.by_day and self._added[charge.user] >= self._most
 
     def add(self, charge: Charge, outcome: Paid | Outcome) -> None:
-        """Count the entries that a charge's outcome adds: two for a debit, one for a repeat."""
+        """Count the ledger entries that a charge adds: two for a debit, one for a repeat."""
         entries = 0
         if isinstance(outcome, Charged) and not outcome.paid_before:
             entries = 2
@@ -184,7 +188,7 @@ class EntryQuota:
                 self._added[charge.user] += entries
 
     def refusal(self) -> Refused:
-        """Return the refusal for a user whose quota is used up."""
+        """Return the refusal for a user who may add no more ledger entries today."""
         return Refused(
             "too-many",
             f"The ledger takes {self._most:,} entries of one user in a day, and you have used "
@@ -208,7 +212,10 @@ _WHOLE = 2**62  # more than any cap; the store debits at most what is left
 
 @dataclass(frozen=True)
 class Ledger:
-    """The guarded ledger; a method that charges returns when ledger and anchor are durable."""
+    """The guarded ledger: it charges accounts, and refuses if it was rolled back.
+
+    A method that charges returns when ledger and anchor (a file outside the ledger) are durable.
+    """
 
     store: LedgerStore
     anchor: Anchor
@@ -219,7 +226,7 @@ class Ledger:
     )
 
     def check_history(self) -> None:
-        """Refuse if the ledger is frozen, was rolled back, or has no anchor."""
+        """Refuse if the ledger is frozen or was rolled back, or if its anchor file is missing."""
         refusal = self.history_fault()
         if refusal is not None:
             raise refusal
@@ -228,7 +235,8 @@ class Ledger:
         """Return why the ledger accepts no charge, or None; freeze a ledger that was rolled back.
 
         Opening, verify, budget, health and acknowledge all use this one check. A missing anchor
-        doesn't freeze the ledger, because the file may come back. Until then nothing is charged.
+        file doesn't freeze the ledger, because the file may come back. Until then nothing is
+        charged.
         """
         mark = self.anchor.read()  # read before the ledger, which may grow in between
         head, frozen, marked = self.store.standing_with(0 if mark is None else mark.seq)
@@ -245,14 +253,17 @@ class Ledger:
         return ledger_frozen(frozen)
 
     def has(self, mark: AnchorMark) -> bool:
-        """Say whether this ledger contains the mark, or was acknowledged after it."""
+        """Say whether this ledger contains the entry that an anchor names, or replaced it.
+
+        An owner's acknowledgement of a loss replaces it.
+        """
         head, _, marked = self.store.standing_with(mark.seq)
         return disagreement(mark, head, marked) is None
 
     def _move(self, mark: AnchorMark) -> Refused | None:
-        """Accept that the complete ledger moved to another database.
+        """Accept that the complete ledger was moved to another database, and update the anchor.
 
-        Return the reason if the move is not accepted, or None.
+        Return the refusal if the move is not accepted, else None.
         """
         refusal: Refused
         try:
@@ -263,9 +274,10 @@ class Ledger:
         return refusal
 
     def keep_sums(self) -> None:
-        """Store in the anchor what all accounts have spent, if it has no sums or damaged ones.
+        """Store in the anchor file what all accounts have spent, if it lacks intact sums.
 
-        It runs when a vault is opened, because anchors of older versions hold only a mark.
+        This runs when a vault is opened, because anchors of older versions hold only a ledger
+        position.
         """
         mark = self.anchor.read()
         if mark is not None and self.history_fault() is None and self.anchor.sums() is None:
@@ -273,9 +285,9 @@ class Ledger:
             self.anchor.keep_sums(accounts, head, mark)
 
     def _mark(self) -> AnchorMark:
-        """Return the anchor's mark, which must be read before the ledger.
+        """Return the newest ledger position that the anchor file holds; refuse if it is missing.
 
-        Refuse if it is missing.
+        The caller must read it before the ledger, which may grow in between.
         """
         mark = self.anchor.read()
         if mark is not None:
@@ -284,11 +296,11 @@ class Ledger:
         raise _anchor_missing() if frozen is None else ledger_frozen(frozen)
 
     def charge(self, charge: Charge) -> Charged | OperationState | Pending:
-        """Debit every paying account durably, or return the stored answer, or refuse.
+        """Debit every account that pays for a question; or return its stored answer, or refuse.
 
-        If another user's query is computing the same answer, this method waits for it. It checks
-        the asker's rights again at each poll. `Pending` means that the asker's own earlier
-        operation has paid for this answer and has not ended.
+        The debit is durable. If another user's query is computing the same answer, this method
+        waits for it. It checks the asker's rights again at each poll. `Pending` means that the
+        asker's own earlier operation has paid for this answer and has not ended.
         """
         if self.quota.is_used_up(charge) and self.answer_of(charge.user, charge.op) is None:
             raise self.quota.refusal()
@@ -322,7 +334,7 @@ class Ledger:
                 raise question_frozen()
 
     def charge_all(self, charges: Sequence[Charge]) -> list[Paid]:
-        """Debit several charges in one durable transaction; return the outcome of each.
+        """Debit the accounts of several questions in one transaction; return the outcome of each.
 
         None means that nothing was paid, and that the caller should use `charge`. A charge with an
         error may have been paid.
@@ -349,16 +361,16 @@ class Ledger:
         return self.store.is_paid_by(answer_key, names)
 
     def settle(self, user: str, op: str, answer: str, names: Sequence[str] = ()) -> Settled:
-        """Store the operation's answer durably.
+        """Store the answer of a charged operation durably.
 
-        Return it with the named accounts at the same head.
+        Return the stored answer, with the named accounts at the same ledger head.
         """
         settled = self.store.settle(user, op, answer, names, self._mark())
         self.anchor.advance(settled.head)
         return replace(settled, accounts=viewed(settled.accounts))
 
     def settle_all(self, answers: Sequence[AnswerToStore]) -> list[Settled | Exception]:
-        """Store several answers in one durable transaction; return each answer, or its error."""
+        """Store several answers in one transaction; return each stored answer, or its error."""
         ended = self.store.settle_all(answers, self._mark()) if answers else []
         for one in ended:
             if isinstance(one, Settled):
@@ -369,20 +381,20 @@ class Ledger:
         ]
 
     def fail(self, user: str, op: str, shape: str | None) -> None:
-        """Mark the operation as failed; it stays charged."""
+        """Mark an operation as failed; what it paid isn't refunded."""
         head = self.store.fail(user, op, "question-failed", shape).head
         self._check_mark()
         self.anchor.advance(head)
 
     def open_account(self, account: str, cap: Cap) -> Account:
-        """Return the account; open it with this cap if it doesn't exist.
+        """Return a budget account; create it with this cap if it doesn't exist.
 
         `open_account`, `set_cap` and `thaw_shape` refuse if the ledger was rolled back.
         """
         return self.store.open_account(account, cap, self._mark())
 
     def set_cap(self, account: str, cap: Cap, before: Cap | None = None) -> Account:
-        """Change a cap, unless it is no longer `before`; return the changed account."""
+        """Change an account's cap, unless its cap differs from `before`; return the account."""
         made = self.store.set_cap(account, cap, before, self._mark())
         head = self.store.head()
         # Read the accounts after the head, so that no debit up to the head is missing.
@@ -390,18 +402,18 @@ class Ledger:
         return made
 
     def thaw_shape(self, shape: str) -> None:
-        """Unfreeze a question shape: a question without its constants, which had hit a limit."""
+        """Unfreeze a question shape (a question without its constants), which had hit a limit."""
         self.store.thaw_shape(shape, self._mark())
 
     def begin(self, kind: str, body: Json) -> LedgerHead:
-        """Write the first entry of a new ledger, and create its anchor."""
+        """Write the first entry of a new ledger, and create its anchor file."""
         head = self.store.note(kind, body)
         self.anchor.advance(head)
         self.keep_sums()
         return head
 
     def note(self, kind: str, body: Json) -> LedgerHead:
-        """Append an owner's act to the ledger; then refuse if the ledger was rolled back.
+        """Append an entry about an owner's act to the ledger; then refuse if it was rolled back.
 
         The entry is written even then, because it may protect people. But then the anchor isn't
         advanced. Otherwise acts without a charge would make the anchor agree with the older ledger.
@@ -412,7 +424,7 @@ class Ledger:
         return head
 
     def _check_mark(self) -> None:
-        """Freeze and refuse if the ledger lacks the anchor's mark, so that it was rolled back.
+        """Freeze the ledger and refuse if it was rolled back: if it lacks the entry in the anchor.
 
         A ledger that is frozen for another reason still accepts an owner's act.
         """
@@ -424,7 +436,7 @@ class Ledger:
             raise ledger_frozen(frozen or why)
 
     def not_dp(self, people: str, head: LedgerHead | None = None) -> int:
-        """Count the releases without DP about these people, up to that head or the newest.
+        """Count the releases without DP about these people, at least up to the given ledger head.
 
         Within an epoch the ledger only grows, so the method caches the entries that it has counted.
         Otherwise every receipt would read the whole ledger.
@@ -440,7 +452,7 @@ class Ledger:
         return counts[people]
 
     def accounts(self, names: tuple[str, ...]) -> dict[str, Account]:
-        """Return the named accounts that exist, with the spending of their open budget window."""
+        """Return the named accounts that exist, with their spending in the open budget window."""
         found = self.store.accounts_of(list(dict.fromkeys(names)))
         endless = [account.name for account in found if account.cap == UNBOUNDED]
         if endless:
@@ -450,15 +462,15 @@ class Ledger:
         return {account.name: account for account in viewed(found)}
 
     def every_account(self) -> tuple[Account, ...]:
-        """Return every account, sorted by name, with the spending of its open budget window."""
+        """Return all accounts, sorted by name, with their spending in the current budget window."""
         names = (account.name for account in self.store.accounts())
         known = self.accounts(tuple(name for name in names if not is_internal(name)))
         return tuple(known[name] for name in sorted(known))
 
     def paying(self, debtors: Sequence[Debtor]) -> dict[str, Account]:
-        """Return the debtors' accounts in order.
+        """Return the accounts that pay for a question, by name, in the order of `debtors`.
 
-        An account that doesn't exist has spent nothing.
+        An account that doesn't exist yet has spent nothing.
         """
         known = self.accounts(tuple(debtor.account for debtor in debtors))
         return {debtor.account: self._standing(debtor, known) for debtor in debtors}
@@ -466,7 +478,7 @@ class Ledger:
     def _viewed(
         self, outcome: Charged | OperationState, debtors: Sequence[Debtor]
     ) -> Charged | OperationState:
-        """Return the outcome with each account's cap and spending in its open window."""
+        """Return the outcome of a charge, with each account's spending in its budget window."""
         known = {account.name: account for account in viewed(outcome.accounts)}
         if any(debtor.window for debtor in debtors):
             known |= {one.account: self._standing(one, known) for one in debtors}
@@ -484,9 +496,9 @@ class Ledger:
         return seen_through(found, Account(name, debtor.window_cap, PrivacyCost()))
 
     def confirm_clock(self, by: str, why: str) -> LedgerHead:
-        """Trust the clock's day because the owner confirms it.
+        """Record the owner's confirmation that the clock is right, and trust its day.
 
-        Then budget windows follow the clock.
+        Budget windows then follow the clock. Refuse if the ledger has trusted a later day already.
         """
         self.check_history()
         if self.store.trust_day(self._mark()) is None:
@@ -500,14 +512,14 @@ class Ledger:
         return self.note("clock-confirmed", {"by": by, "why": why})
 
     def check_broken(self) -> None:
-        """Refuse if the ledger isn't broken, so that there is nothing to acknowledge."""
+        """Refuse if the ledger has no fault, because then there is nothing to acknowledge."""
         if self.history_fault() is None:
             raise Refused(
                 "not-allowed", "The ledger is not frozen.", "There is nothing to acknowledge."
             )
 
     def acknowledge(self, why: str) -> LedgerHead:
-        """Reopen a broken ledger by the owner's decision; lost debits count as spent.
+        """Reopen a broken ledger by the owner's decision; count lost debits as spent.
 
         If the loss can't be measured, every account's whole cap counts as spent.
         """
@@ -523,19 +535,18 @@ class Ledger:
         return head
 
     def has_lost(self) -> bool:
-        """Say whether the ledger has lost entries whose debits could not be measured."""
+        """Say whether the ledger ever lost entries whose debits could not be measured."""
         if self.store.head().epoch == 1:
             return False
         ends = (json.loads(entry.body) for entry in self.store.notes("acknowledged"))
         return not all("measured" in said for said in ends)
 
     def has_receipt(self, receipt: Json) -> bool:
-        """Say whether the ledger has a receipt's entry.
+        """Say whether the ledger still has the entry that a signed receipt names.
 
-        Freeze it if a signed receipt's entry is gone.
-
-        If a signed receipt's entry is beyond the head, or has another hash, entries were lost. The
-        ledger records this, because the anchor may not have seen that entry.
+        If the entry is beyond the head, or has another hash, entries were lost. Then the ledger
+        records the receipt's position, because the anchor may not have seen it, and is frozen. A
+        receipt that this vault did not sign is refused.
         """
         signed = receipt.get("signed")
         if not isinstance(signed, dict) or not self._is_ours(signed, receipt.get("signature")):
@@ -551,24 +562,19 @@ class Ledger:
         return stands
 
     def _keep_unknown(self, place: Json) -> None:
-        """Record, once, the position that a signed receipt names and the ledger lacks.
-
-        Then freeze the ledger.
-        """
+        """Record once that a signed receipt names a missing ledger entry; freeze the ledger."""
         known = (json.loads(entry.body) for entry in self.store.notes(UNKNOWN_RECEIPT))
         if place not in known:
             self.store.note(UNKNOWN_RECEIPT, place)
         self.store.freeze(NOT_STANDING)
 
     def sign(self, charged: Json) -> Json:
-        """Sign this part of a receipt; return it with its signature and the public key."""
+        """Return these fields of a receipt with their signature and the vault's public key."""
         signature = self.signer.sign(canonical_json(charged).encode())
         return {"signed": charged, "signature": signature, "key": self.signer.public_key()}
 
     def verified(self) -> Json:
-        """Verify the whole hash chain, the sums of every account, and the anchor.
-
-        Return the result.
+        """Verify the hash chain, the sums of every account and the anchor; return the verdict.
 
         A fault freezes the ledger, because its sums may differ from what was really spent.
         """
@@ -594,7 +600,7 @@ class Ledger:
 
 
 def question_failed() -> Refused:
-    """Return the one refusal for every error after the charge."""
+    """Return the one refusal for every error after a charge, so that none tells of rows."""
     return Refused(
         "question-failed",
         "The question could not be computed, but it was charged.",
@@ -611,7 +617,7 @@ def _being_answered() -> Refused:
 
 
 def question_frozen() -> Refused:
-    """Return the refusal of a question whose shape is frozen, because a similar one hit a limit."""
+    """Return the refusal of a question whose shape is frozen, because one like it hit a limit."""
     return Refused(
         "question-frozen",
         "A question of this shape was stopped once, and the owner has to thaw it.",

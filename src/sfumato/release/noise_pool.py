@@ -25,7 +25,7 @@ KINDS: Final = 256  # most noise distributions for which a block is kept
 
 
 class NoisePool:
-    """Blocks of unused draws per noise distribution; each draw is used once, in one process."""
+    """Unused noise draws, drawn in blocks per distribution; each draw is used at most once."""
 
     def __init__(self, dice: RandomSource) -> None:
         self.dice = dice
@@ -33,7 +33,7 @@ class NoisePool:
         _POOLS.add(self)
 
     def take(self, noise: Noise, count: int) -> NDArray[np.int64]:
-        """Return `count` draws that no other release uses."""
+        """Return `count` draws of a noise distribution, which no other release uses."""
         if count > BLOCK:
             return noise.sample(count, self.dice)
         with self._changed:
@@ -61,7 +61,7 @@ class NoisePool:
             self._changed.notify_all()
 
     def _fill(self) -> None:
-        """Refill low blocks in an endless loop.
+        """Refill the blocks of draws that run low, in an endless loop of the background thread.
 
         The thread draws without the lock, so nobody waits.
         """
@@ -83,7 +83,7 @@ _POOLS: Final[weakref.WeakSet[NoisePool]] = weakref.WeakSet()
 
 
 def _begin_anew() -> None:
-    """Drop the parent's draws in a forked child, so that no two processes use the same noise."""
+    """Drop the parent's noise in a forked child, so that no two processes use the same noise."""
     for pool in list(_POOLS):
         pool._begin()
 

@@ -49,28 +49,31 @@ MAX_PLAN_LENGTH: Final = 4_000
 
 
 def draw_noise(pool: NoisePool, mechanism: Mechanism, cells: int) -> NoiseOrMechanism:
-    """Draw noise for this many cells, or return the mechanism if it chooses a value instead."""
+    """Draw noise for this many groups, or return the mechanism if it chooses a value instead."""
     if isinstance(mechanism, TreeMechanism):  # as many blocks as cells
         return BlockDraws(mechanism, pool.take(mechanism.noise, cells))
     return mechanism if isinstance(mechanism, PrivateChoice) else pool.take(mechanism, cells)
 
 
 def can_batch(engine: Engine, plan: Plan) -> bool:
-    """Say whether the plan is a short count, and the engine can batch counts into one scan."""
+    """Say whether a plan is a COUNT that the engine can answer in one scan with other counts.
+
+    The text of the plan must be short.
+    """
     is_short = is_batchable(plan.measure) and plan.canonical_length() <= MAX_PLAN_LENGTH
     return is_short and isinstance(engine, BatchingEngine)
 
 
 def read_rows(door: ReleaseContext, begun: PaidOrder) -> str:
-    """Read the rows of one paid question; return its noisy answer as text, or refuse.
+    """Read the rows of one paid question; return the noisy answer as text, or refuse.
 
-    Before it refuses, it records the failure in the ledger.
+    A failure is recorded in the ledger before the refusal.
     """
     return _text(door, begun, partial(_measured, door, begun))
 
 
 def read_all(door: ReleaseContext, several: Sequence[PaidOrder]) -> list[str | Exception]:
-    """Read the rows of several paid counts in one scan; return each answer's text or its error.
+    """Read the rows of several paid counts in one scan; return each noisy answer or its error.
 
     If the host ends the scan, each count is read alone.
     """
@@ -87,9 +90,9 @@ def _noted(
     several: Sequence[PaidOrder],
     found: Sequence[Sealed[Cells] | EngineStopped],
 ) -> frozenset[str]:
-    """Record in the ledger which reads the host ended.
+    """Record in the ledger which reads of a batch the host ended.
 
-    Return the shapes that count as the cause.
+    Return the question shapes that count as the cause.
     """
     lost: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for one, end in zip(several, found, strict=True):
@@ -105,10 +108,10 @@ def _noted(
 def _read_alone(
     found: Sealed[Cells] | EngineStopped, is_own: bool
 ) -> Sealed[Cells] | EngineStopped | None:
-    """Return a count's result from the batch; None means that it must be read alone.
+    """Return a count's result from the batch; None if the count must be read alone.
 
-    It must be read alone if the host ended the batch. If the count's own shape is the cause, the
-    result is EngineStopped.
+    A count is read alone if the host ended the batch. If the count's own question shape is the
+    cause, the result is EngineStopped.
     """
     if not isinstance(found, EngineLost):
         return found
@@ -118,7 +121,7 @@ def _read_alone(
 def _batch_result(
     engine: Engine, several: Sequence[PaidOrder]
 ) -> Sequence[Sealed[Cells] | EngineStopped] | None:
-    """Return the engine's result of the batch, one per count; None if it has none."""
+    """Return the engine's results of a batch, one per count; None if the whole batch failed."""
     if not isinstance(engine, BatchingEngine):
         return None
     try:
@@ -130,7 +133,10 @@ def _batch_result(
 def _each(
     door: ReleaseContext, begun: PaidOrder, found: Sealed[Cells] | EngineStopped | None
 ) -> str | Exception:
-    """Return the answer's text, or its error as a value: one error must not stop the batch."""
+    """Return the noisy answer of one question of a batch; an error is returned, not raised.
+
+    So the error of one question doesn't stop the batch.
+    """
     make = partial(_measured, door, begun)
     if found is not None:
         make = partial(_made_of, door, begun, found)
@@ -149,7 +155,7 @@ def _made_of(
 
 
 def _text(door: ReleaseContext, begun: PaidOrder, make: Callable[[RowReader], NoisyCells]) -> str:
-    """Read rows, add noise and write the answer's text; every error becomes the same code."""
+    """Read rows, add noise and return the answer as text; every error becomes one refusal code."""
 
     def look(reader: RowReader) -> str:
         return answer_text(begun.priced, make(reader))
@@ -184,10 +190,11 @@ def _noisy(door: ReleaseContext, begun: PaidOrder, sealed: Sealed[Cells]) -> Noi
 def _selected(
     door: ReleaseContext, begun: PaidOrder, selection: PricedPartitionSelection, reader: RowReader
 ) -> NoisyCells:
-    """Select partitions, and return the kept keys with their noisy parts.
+    """Select which private keys may be shown; return these keys with their noisy aggregates.
 
-    Histograms are read for kept keys alone, `KEYS_AT_ONCE` at a time. So the number of reads
-    depends only on how many keys are released. Selection runs once, even if a read is retried.
+    Histograms are read for the selected keys alone, `KEYS_AT_ONCE` at a time. So the number of
+    reads depends only on how many keys are released. Selection runs once, even if a read is
+    retried.
     """
     plan = begun.priced.plan
     counted = plan.measure.without_histograms
@@ -208,7 +215,7 @@ def _selected(
 
 
 def _tally_indexes(plan: Plan) -> list[TallyIndex]:
-    """Return the index of each part's tally: among the sums, or among the histograms."""
+    """Return where each aggregate's tally is: its index among the sums or among the histograms."""
     counted, lists = plan.measure.without_histograms.tallies, plan.measure.histograms_of(()).tallies
     tallies = [bounded.part.tally for bounded in plan.parts]
     return [

@@ -14,7 +14,7 @@ from sfumato.vault.ledger_entries import Account, Entry, LedgerHead
 
 @dataclass(frozen=True)
 class Payment:
-    """The price of one operation, and the accounts that it debited: none if it was free."""
+    """The price of one operation, and the accounts that paid it: none if the answer was free."""
 
     op: str
     epsilon: Fraction
@@ -23,20 +23,17 @@ class Payment:
 
 
 def relation(card: Card) -> str:
-    """Return the neighbouring relation in words: add or remove one person, or one row.
-
-    The card's privacy unit decides which.
-    """
+    """Return the neighbouring relation of a data card in words: add or remove one person or row."""
     return "add or remove one " + ("person" if card.by_person else "row")
 
 
 def unit_of(card: Card) -> str:
-    """Return the privacy unit in words."""
+    """Return the privacy unit of a data card in words: a person, with the id column, or a row."""
     return f"person ({card.unit})" if card.by_person else "row"
 
 
 def on_card(card: Card) -> Json:
-    """Return the card's fields in every ledger charge: data set, version, people, privacy unit."""
+    """Return the data card's fields that every ledger charge states, such as the privacy unit."""
     return {
         "data_set": card.name,
         "version": card.version,
@@ -47,12 +44,12 @@ def on_card(card: Card) -> Json:
 
 
 def stands_at(ledger: str, place: LedgerHead | Entry) -> Json:
-    """Return a place in a ledger as JSON: ledger, epoch, sequence number and hash."""
+    """Return a position in a ledger as JSON: ledger id, epoch, sequence number and hash."""
     return {"ledger": ledger, "epoch": place.epoch, "seq": place.seq, "head": place.hash}
 
 
 def signed_payment(paid: Payment, head: LedgerHead, entry: int) -> Json:
-    """Return the signed part of a receipt: charged accounts, price and ledger head."""
+    """Return the part of a receipt that is signed: charged accounts, price and ledger head."""
     return {
         **stands_at(head.ledger, head),
         "op": paid.op,
@@ -64,7 +61,7 @@ def signed_payment(paid: Payment, head: LedgerHead, entry: int) -> Json:
 
 
 def payment_json(paid: Payment, seq: int, data_set: str, accounts: Mapping[str, Account]) -> Json:
-    """Return the first fields of a receipt: price, payers, budget left, and ledger entry.
+    """Return a receipt's fields about the payment: price, payers, budget left, ledger entry.
 
     `accounts` holds every account that pays for questions to that data set.
     """

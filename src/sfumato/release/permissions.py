@@ -15,7 +15,7 @@ from sfumato.vault.users import Caller
 def listing_to_query(
     catalogue: Catalogue, caller: Caller, data_set: str
 ) -> tuple[Listing, tuple[str, ...]]:
-    """Return a data set that the caller may query, and their groups that allow it; or refuse."""
+    """Return a data set that the caller may query, with the groups that permit it; or refuse."""
     found = catalogue.find(data_set) if caller.reaches(data_set) else None
     if found is not None and caller.user.isprintable():
         groups = catalogue.groups_of(caller.user, found.card.name)
@@ -26,7 +26,7 @@ def listing_to_query(
 
 
 def own_listing(catalogue: Catalogue, caller: Caller, data_set: str) -> Listing:
-    """Return the caller's own data set, or refuse.
+    """Return a data set that the caller owns; or refuse.
 
     The refusal is the same for another owner's data set and for a missing one.
     """
@@ -41,15 +41,15 @@ def own_listing(catalogue: Catalogue, caller: Caller, data_set: str) -> Listing:
 
 
 def groups_that_ask(listing: Listing, user: str, groups: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the user's groups that the card allows to query; None if the user may not query."""
+    """Return the user's groups that the card permits to query; None if the user may not query."""
     shared = tuple(group for group in groups if group in listing.card.who)
     return shared if user == listing.owner or listing.card.lets_ask(shared) else None
 
 
 def no_data_set(data_set: str, user: str) -> Refused:
-    """Return the refusal of a data set that is missing or that the user may not query.
+    """Return the refusal of a data set that the user may not query, or that doesn't exist.
 
-    It is the same in both cases.
+    The text is the same in both cases, so it doesn't reveal which data sets exist.
     """
     return Refused(
         "unknown-data-set",
@@ -59,13 +59,13 @@ def no_data_set(data_set: str, user: str) -> Refused:
 
 
 def check_not_frozen(catalogue: Catalogue, listing: Listing, user: str) -> None:
-    """Refuse while the owner has frozen the data set."""
+    """Refuse a query while the owner has frozen (blocked) the data set."""
     if catalogue.is_frozen(listing.card.name):
         raise data_set_frozen(listing, user)
 
 
 def data_set_frozen(listing: Listing, user: str) -> Refused:
-    """Return the refusal of a data set that its owner has frozen; it also applies to the owner."""
+    """Return the refusal of a query to a frozen (blocked) data set; it applies to the owner too."""
     name, whose, then = (
         listing.card.name,
         "The owner has",
@@ -94,6 +94,6 @@ def question_of(card: Card, shape: object) -> Query:
 
 
 def card_of_version(catalogue: Catalogue, name: str, version: str) -> Card | None:
-    """Return the card of that version of a data set, or None if it doesn't exist."""
+    """Return the data card of one version of a data set, or None if that version doesn't exist."""
     found = (one for one in catalogue.cards_of(name) if (one.name, one.version) == (name, version))
     return next(found, None)

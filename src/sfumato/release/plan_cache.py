@@ -35,9 +35,10 @@ _OF_A_CELL: Final = 500  # estimated bytes of a plan per cell; measured: 140
 
 @dataclass(frozen=True)
 class _Offer:
-    """A priced plan and its card.
+    """Cache entry: a priced plan and its data card.
 
-    Keeping the card alive reserves its `id`, which is the cache key.
+    The cache key is the card's `id`. The entry keeps the card alive, so that no other card gets the
+    same `id`.
     """
 
     card: Card
@@ -46,7 +47,7 @@ class _Offer:
 
 @dataclass(frozen=True)
 class _Told:
-    """A plan's description and the plan; keeping the plan alive reserves its `id`."""
+    """Cache entry: a plan's description and the plan, kept alive so that its `id` stays unique."""
 
     priced: Priced
     said: PlanDescription
@@ -54,9 +55,9 @@ class _Told:
 
 @dataclass(frozen=True)
 class _Filed:
-    """The ledger body of a plan's request, and the plan.
+    """Cache entry: the body of a question's ledger entry, and its plan.
 
-    Keeping the plan alive reserves its `id`.
+    The entry keeps the plan alive, so that the plan's `id`, which is the cache key, stays unique.
     """
 
     priced: Priced
@@ -65,7 +66,7 @@ class _Filed:
 
 @dataclass(frozen=True)
 class _Shown:
-    """A stored answer as shown to the asker, and its plan; the plan's `id` stays reserved."""
+    """Cache entry: a stored answer as the asker sees it, and the plan, whose `id` stays unique."""
 
     priced: Priced
     answer: Json
@@ -73,7 +74,7 @@ class _Shown:
 
 @dataclass(frozen=True)
 class PlanCache:
-    """The LRU caches of one process that writes the ledger (a door)."""
+    """LRU caches of a process that answers queries: parsed questions, priced plans and answers."""
 
     texts: LruCache[Query] = field(default_factory=lambda: LruCache(TEXTS))
     offers: LruCache[_Offer] = field(default_factory=lambda: LruCache(OFFERS))
@@ -85,7 +86,7 @@ class PlanCache:
     def question(
         self, text: str, data_set: str, max_groups: int | None, max_rows: int | None
     ) -> Query:
-        """Parse a question's SQL text, or return it from the cache."""
+        """Return the parsed question of an SQL text, from the cache if it was parsed before."""
         return self.texts.made(
             (text, data_set, max_groups, max_rows),
             lambda: read_sql(text, data_set, max_groups=max_groups, max_rows=max_rows),
@@ -93,14 +94,17 @@ class PlanCache:
         )
 
     def priced(self, card: Card, request: Request) -> Priced:
-        """Plan and price a request that isn't a top-up, or return it from the cache; or refuse."""
+        """Return the priced plan of a request, from the cache if possible; or refuse the request.
+
+        The request must not be a top-up.
+        """
         made = self.offers.made(
             (id(card), *_key(request)), lambda: _Offer(card, priced_request(card, request)), _size
         )
         return made.priced if made.card is card else priced_request(card, request)
 
     def said(self, priced: Priced) -> PlanDescription:
-        """Return the description of the priced plan."""
+        """Return the description of a priced plan, for the ledger and receipts, from the cache."""
         made = self.told.made(
             id(priced),
             lambda: _Told(priced, describe_plan(priced)),
@@ -109,7 +113,7 @@ class PlanCache:
         return made.said if made.priced is priced else describe_plan(priced)
 
     def paper(self, priced: Priced, write: Callable[[], PlanPaper]) -> PlanPaper:
-        """Return the ledger body of the request for which `PlanCache.priced` made this plan.
+        """Return the body of the ledger entry of the request for which `priced` made this plan.
 
         Each plan has one request: another price, question or card makes another plan.
         """
@@ -119,7 +123,7 @@ class PlanCache:
         return made.paper if made.priced is priced else write()
 
     def shown(self, priced: Priced, text: str, show: Callable[[Priced, str], Json]) -> Json:
-        """Return a copy of the stored answer in the form in which this plan shows it."""
+        """Return a copy of a stored answer with the asker's columns and order, from the cache."""
         made = self.answers.made(
             (id(priced), text),
             lambda: _Shown(priced, show(priced, text)),
@@ -131,7 +135,7 @@ class PlanCache:
         return answer
 
     def version(self, text: str, read: Callable[[str], str]) -> str:
-        """Return the data set version of a stored answer."""
+        """Return the data set version that a stored answer is about, from the cache."""
         return self.versions.made(text, lambda: read(text), lambda _: 4 * len(text))
 
 

@@ -23,7 +23,7 @@ from sfumato.release.guarantees.central_dp import GUARANTEE
 
 @dataclass(frozen=True)
 class PlanDescription:
-    """A priced plan in words and digests."""
+    """Description of a priced plan for ledger and receipts: texts, digests, price and bounds."""
 
     identity: Json  # plan and price, which identify an answer
     answer_key: str  # the key under which the answer is stored, unless it is fresh or a top-up
@@ -38,7 +38,7 @@ class PlanDescription:
     parts: tuple[Json, ...]
 
     def split(self) -> list[Json]:
-        """Return a copy of the budget split: the price of each part."""
+        """Return a copy of the budget split: the price of each aggregate."""
         return [copy_description(part) for part in self.parts]
 
     def question(self) -> Json:
@@ -49,14 +49,14 @@ class PlanDescription:
 
 @dataclass(frozen=True)
 class PlanPaper:
-    """The ledger entry's body for one request at its price, and the request's digest."""
+    """The body of the ledger entry of one request at its price, and the digest of the request."""
 
     request: str
     body: Json
 
 
 def describe_plan(priced: Priced) -> PlanDescription:
-    """Describe a priced plan for the ledger and for receipts."""
+    """Return the description of a priced plan, for the ledger and for receipts."""
     plan = priced.plan
     identity: Json = {
         "plan": plan.canonical(),
@@ -96,7 +96,7 @@ def describe_plan(priced: Priced) -> PlanDescription:
 
 
 def copy_description(value: Any) -> Any:  # Any: JSON of any kind
-    """Return a deep copy of the JSON value."""
+    """Return a deep copy of a JSON value."""
     if isinstance(value, dict):  # most values are not containers, so they need no recursive call
         return {k: copy_description(v) if isinstance(v, _HOLDING) else v for k, v in value.items()}
     if isinstance(value, list):
@@ -108,5 +108,5 @@ _HOLDING = (dict, list)
 
 
 def digest(value: Json) -> str:
-    """Return the SHA-256 of the value's canonical JSON."""
+    """Return the SHA-256 of a JSON value in canonical form, as hex."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()

@@ -46,7 +46,7 @@ FORMATS: Final = ("answer/2", RAISED)  # formats that this version reads; it wri
 
 
 def answer_text(priced: Priced, released: NoisyCells) -> str:
-    """Return the answer as the ledger stores it: noisy integers, and the aggregates from them.
+    """Return the text of an answer for the ledger: noisy integers, and the aggregates from them.
 
     Private keys are sorted by value, so that their order reveals nothing about the rows.
     """
@@ -72,7 +72,7 @@ def answer_text(priced: Priced, released: NoisyCells) -> str:
 
 
 def _with_all_draws(priced: Priced, parts: Sequence[Integers]) -> list[NoisyPart]:
-    """Return each noisy part; for a top-up, each is the weighted mean of all draws."""
+    """Return the noisy integers of each aggregate; for a top-up, the weighted mean of all draws."""
     if priced.earlier is None:
         return [NoisyPart(c, n) for c, n in zip(parts, priced.noises, strict=True)]
     made = []
@@ -95,15 +95,15 @@ def _ordered_keys(
 
 
 def key_text(plan: Plan, cell: Sequence[object]) -> str:
-    """Return the text with which stored answers represent a private key that the engine found."""
+    """Return the text of a private key from the engine, as stored answers write it."""
     pairs = zip(plan.keys, cell, strict=True)
     return canonical_json([constant_json(_key(key, value)) for key, value in pairs])
 
 
 def _key(key: PlanKey, value: object) -> Constant:
-    """Return the value of a key.
+    """Return the constant that is the value of a grouping key.
 
-    For public keys the engine gives an index, for private the value.
+    For public keys the engine returns an index into the declared keys, for private keys the value.
     """
     return key.read(value) if key.keys is None else key.keys[int(str(value))]
 
@@ -132,7 +132,7 @@ def _estimate_json(estimate: Estimate) -> Json:
 
 
 def shown_answer(priced: Priced, text: str) -> Json:
-    """Return the stored answer with the columns, names and order that the asker chose."""
+    """Return a stored answer as a table, with the columns, names and order that the asker chose."""
     stored = json.loads(text)
     if stored.get("format") not in FORMATS:
         raise Bug("a stored answer has a format that nobody reads")
@@ -149,7 +149,7 @@ def shown_answer(priced: Priced, text: str) -> Json:
 
 
 def intervals_json(rows: Sequence[Sequence[Any]]) -> Json:
-    """Return closed intervals in one field and open-ended intervals in another.
+    """Return finite confidence intervals in one field and open-ended ones in another.
 
     Older clients read two numbers or null in `interval`, so `interval` holds nothing else.
     """
@@ -172,7 +172,7 @@ def _end(end: float) -> float | None:
 
 
 def _table(priced: Priced, stored: Mapping[str, Any]) -> list[Row]:
-    """Return one row per cell, in the order of the asker's own GROUP BY."""
+    """Return the rows of the answer, one per group, in the order of the asker's own GROUP BY."""
     plan = priced.plan
     keys = _cell_keys(plan, stored)
     found = {
@@ -200,7 +200,7 @@ def _table(priced: Priced, stored: Mapping[str, Any]) -> list[Row]:
 def _reckoned(
     priced: Priced, formula: Formula, stored: Mapping[str, Any], columns: Mapping[str, _Column]
 ) -> _Column:
-    """Compute a formula's column from released values: post-processing, with intervals."""
+    """Compute the column of a formula from released values (post-processing), with intervals."""
     if not _cells(priced.plan, stored):
         return [], [], []
     parts = [np.array(part, dtype=np.int64) for part in stored["parts"]]
@@ -216,7 +216,10 @@ def _cells(plan: Plan, stored: Mapping[str, Any]) -> int:
 
 
 def _asked_order(plan: Plan, stored: Mapping[str, Any]) -> list[int]:
-    """Return the canonical cells in the order of the asker's own GROUP BY."""
+    """Return the stored groups' indexes in the order of the asker's own GROUP BY.
+
+    Stored answers have the canonical order of the plan.
+    """
     places = [[key.of for key in plan.keys].index(of) for of in plan.question.group_by]
     if stored["keys"] is None:
         grid = np.arange(plan.measure.cells).reshape([key.key.size or 1 for key in plan.keys])
@@ -226,7 +229,7 @@ def _asked_order(plan: Plan, stored: Mapping[str, Any]) -> list[int]:
 
 
 def _cell_keys(plan: Plan, stored: Mapping[str, Any]) -> list[list[object]]:
-    """Return, for each grouping, the key of every canonical cell as it is shown."""
+    """Return the displayed key of every stored group, one list per GROUP BY expression."""
     if stored["keys"] is not None:
         return [
             [key.shown(Constant(c[i]["kind"], c[i]["text"])) for c in stored["keys"]]
@@ -267,8 +270,8 @@ def receipt(
 ) -> Json:
     """Return the signed receipt of a release.
 
-    It states the question, the price, the mechanism, what is left of the budget, and the place
-    in the ledger.
+    The receipt states the question, the price, the mechanism, the budget left, and the place in the
+    ledger.
     """
     card = priced.plan.card
     people = people_account(card.people)
@@ -302,9 +305,9 @@ def receipt(
 def _accounts(
     ledger: Ledger, standing: OperationState, debtors: tuple[Debtor, ...]
 ) -> dict[str, Account]:
-    """Return the paying accounts as of the ledger head that the receipt names.
+    """Return the paying accounts at the ledger head that the receipt names.
 
-    If the operation's state lacks one of them, the function reads all accounts as they are now.
+    If the stored state lacks one of the accounts, the function reads all of them as they are now.
     """
     known = {account.name: account for account in standing.accounts}
     is_whole = known.keys() >= {debtor.account for debtor in debtors}
@@ -340,9 +343,9 @@ INTERVAL = (
 
 
 def odds_of(account: Account, unit: str) -> str:
-    """Return the sentence about an attacker's odds, over all releases about these people.
+    """Return the sentence that bounds an attacker's odds, given all releases about these people.
 
-    See soundness rule 22.
+    It uses what their account has spent over all time (soundness rule 22).
     """
     spent = spent_in_all(account)
     return odds_text(spent.epsilon / EPSILON_UNITS, spent.delta / DELTA_UNITS, unit)

@@ -31,7 +31,7 @@ class Asker:
 
 @dataclass(frozen=True)
 class ReleaseContext:
-    """What a release needs: the ledger to charge, the engine that reads rows, the noise pool."""
+    """What every release needs: a ledger to charge, an engine that reads rows, and a noise pool."""
 
     ledger: Ledger
     engine: Engine

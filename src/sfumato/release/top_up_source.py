@@ -29,14 +29,14 @@ RAISED: Final = "answer/3"  # the format that states the price of each draw
 
 
 def priced_for(ledger: Ledger, plans: PlanCache, user: str, card: Card, request: Request) -> Priced:
-    """Price the user's request; if it names an earlier answer, price it as a top-up."""
+    """Price a user's request; if the request names an earlier answer, price it as a top-up."""
     if request.top_up is None:
         return plans.priced(card, request)
     return priced_request(card, request, answer_to_raise(ledger, user, request.top_up))
 
 
 def answer_to_raise(ledger: Ledger, user: str, op: str) -> Earlier:
-    """Return the stored answer of the user's operation, which a top-up will improve; or refuse."""
+    """Return the user's own stored answer that a top-up will make more precise; or refuse."""
     text = ledger.answer_of(user, op)
     if text is None:
         raise Refused(
@@ -65,7 +65,7 @@ def answer_to_raise(ledger: Ledger, user: str, op: str) -> Earlier:
 
 
 def paid_json(priced: Priced) -> Json:
-    """Return the price fields of a stored answer, which a later top-up needs."""
+    """Return the fields about the price in a stored answer, which a later top-up needs."""
     earlier, selection = priced.earlier, priced.selection
     chosen = None if selection is None else (selection.epsilon, selection.delta)
     if earlier is not None:
@@ -85,7 +85,10 @@ def paid_json(priced: Priced) -> Json:
 
 
 def top_up_json(priced: Priced) -> Json | None:
-    """Return a receipt's fields about a top-up: earlier answer, price of each draw, and total."""
+    """Return a receipt's fields about a top-up: earlier answer, price of each draw, and total.
+
+    Return None if the answer is not a top-up.
+    """
     earlier = priced.earlier
     if earlier is None:
         return None

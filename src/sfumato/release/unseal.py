@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def unseal(sealed: Sealed[T]) -> T:
-    """Return the private value; the caller must protect it before doing anything else.
+    """Return the private value of a Sealed object; the caller must protect it before any other use.
 
     `central_dp` adds noise, and `secure_aggregation` adds masks. The other two guarantees label the
     value as not DP.

@@ -20,7 +20,7 @@ SHOWN_PROBABILITY: Final = Fraction(1, 1000)
 
 
 def wait_limit(priced: Priced) -> int:
-    """Return the largest age, in seconds, of a read for which another asker still waits.
+    """Return how old (in seconds) a read may be for others to wait for its answer.
 
     Histograms of private keys are read `KEYS_AT_ONCE` at a time, so the limit grows with the number
     of keys. The limit uses an upper estimate, not the real keys. A key with fewer people than

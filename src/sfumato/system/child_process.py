@@ -28,10 +28,10 @@ _READ: Final = 1 << 20
 
 
 class ChildProcess:
-    """One child process with its two pipes; has state."""
+    """One child process that runs a module, with a pipe to it and a pipe from it."""
 
     def __init__(self, module: str) -> None:
-        """Start `main` of the module in a new session, so that Ctrl-C reaches only the parent."""
+        """Start `main` of a module in a new session, so that Ctrl-C reaches only the parent."""
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", _START.format(module=module), _HOME],
             bufsize=0,
@@ -49,20 +49,24 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Return the process id."""
+        """Return the process id of the child."""
         return self._process.pid
 
     def write(self, message: bytes, until: float) -> None:
-        """Send the message before `until` (monotonic clock, in seconds), or raise TimeoutError."""
+        """Send a message to the child; raise TimeoutError if it isn't sent by the time `until`.
+
+        `until` is a time of the monotonic clock, in seconds.
+        """
         view = memoryview(message)
         while view:
             _wait(self._inward, select.POLLOUT, until)
             view = view[os.write(self._inward, view[:_WRITTEN]) :]
 
     def read(self, count: int, until: float) -> bytes:
-        """Read exactly `count` bytes.
+        """Read exactly `count` bytes from the child.
 
-        Raise EOFError if the child has ended, and TimeoutError after `until`.
+        Raise EOFError if the child has ended, and TimeoutError after `until`, a time of the
+        monotonic clock.
         """
         parts: list[bytes] = []
         while count > 0:
@@ -75,7 +79,7 @@ class ChildProcess:
         return b"".join(parts)
 
     def let_go(self) -> None:
-        """Close our ends of the pipes; the child then ends by itself."""
+        """Close our ends of the pipes to the child, which then ends by itself."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 
 class SystemClock:
-    """The time of day of this machine."""
+    """Clock that returns the time of day of this machine."""
 
     def now(self) -> str:
-        """Return the time as ISO 8601 in UTC."""
+        """Return the current time in UTC, as ISO 8601 text with milliseconds."""
         return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -14,10 +14,10 @@ NO_VALUE: Final = "\ue000 no text is null here \ue000"
 
 
 def of_values(refused: Refused) -> Refused:
-    """Reword the refusal of unreadable cells for a data frame or a database table.
+    """Reword a refusal of unreadable cells for a data frame or a database table.
 
-    A card's formats are for text files, so a frame or a database table must have values of the
-    column's type.
+    A data card's formats apply to text files only. A frame or a database table must have values of
+    the column's type. Other refusals are returned unchanged.
     """
     if refused.code != "cells-unreadable":
         return refused
@@ -45,10 +45,10 @@ def write_rows(file: TextIO, lines: Iterable[Sequence[str]], separator: str = ",
 
 @dataclass(frozen=True)
 class _Lines:
-    """A text file that writes each line with a line feed in place of CR LF."""
+    """Text file for the CSV writer; it writes a line feed where the CSV writer writes CR LF."""
 
     file: TextIO
 
     def write(self, line: str) -> None:
-        """Write one line."""
+        """Write one line, with a line feed in place of its final CR LF."""
         self.file.write(f"{line[:-2]}\n")

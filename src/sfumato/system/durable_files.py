@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Create a file of mode 0600 and write its content durably; fail if the file exists.
+    """Create a file of mode 0600 and write its content durably (fsync); fail if the file exists.
 
     The file's name becomes durable only after `sync` of its folder.
     """
@@ -19,7 +19,7 @@ def write_new(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Make the content of a file, or the list of names of a folder, durable (fsync)."""
+    """Make the content of a file, or the list of file names of a folder, durable (fsync)."""
     opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(opened)
@@ -28,7 +28,7 @@ def sync(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder of mode 0700 durably, and its missing parents; do nothing if it exists."""
+    """Create a folder of mode 0700 and its missing parents, durably; do nothing if it exists."""
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     for one in reversed(missing):
         one.mkdir(mode=0o700, exist_ok=True)

@@ -15,7 +15,7 @@ SELDOM: Final = 100  # collections of the middle generation before a full one; P
 
 
 def collect_seldom() -> None:
-    """Exclude all current objects from garbage collection, and make full collections rarer."""
+    """Exclude all current objects from garbage collection, and run full collections less often."""
     gc.collect()
     gc.freeze()
     young, middle, _ = gc.get_threshold()
@@ -23,7 +23,7 @@ def collect_seldom() -> None:
 
 
 def collect_normally() -> None:
-    """Include all objects in garbage collection again, before exit.
+    """Undo the exclusion of objects from garbage collection, before the process exits.
 
     A C library reports objects that are left at exit as leaks.
     """

@@ -23,7 +23,7 @@ MAX_BATCH: Final = 64  # most acts in one batch, so that transactions have a bou
 
 @dataclass(frozen=True)
 class Outcome(Generic[Gives]):
-    """The outcome of one act: its result, or its own error."""
+    """Outcome of one act in a batch (a group commit): its result, or its own error."""
 
     gives: Gives | None = None
     error: Exception | None = None
@@ -31,7 +31,7 @@ class Outcome(Generic[Gives]):
 
 @dataclass(eq=False)
 class _Waiting(Generic[Act, Gives]):
-    """One queued act; its thread sleeps until the act is done or the thread has to lead."""
+    """One queued act; its thread sleeps until the act is done, or until it has to run a batch."""
 
     act: Act
     bell: SimpleQueue[None] = field(default_factory=SimpleQueue)  # ten times faster than an Event
@@ -40,7 +40,7 @@ class _Waiting(Generic[Act, Gives]):
     ended: Outcome[Gives] | None = None
 
     def wake(self) -> None:
-        """Wake the thread.
+        """Wake the thread that waits for this act.
 
         If the act is still queued, the caller must hold the lock, because `_leave` needs it.
         """
@@ -49,7 +49,7 @@ class _Waiting(Generic[Act, Gives]):
 
 
 class GroupCommit(Generic[Act, Gives]):
-    """The queue of acts for one file or database; safe under threads and forks."""
+    """Queue of acts for one file or database, run in batches; safe under threads and forks."""
 
     def __init__(
         self,
@@ -59,8 +59,9 @@ class GroupCommit(Generic[Act, Gives]):
     ) -> None:
         """Set the functions that run one act, and several acts in one batch.
 
-        If `run_batch` returns None, `run_one` runs each act. `before_wake` runs once per batch,
-        before its threads wake. The next batch may already run at that time.
+        If `run_batch` returns None, `run_one` runs each act. `before_wake` runs once per batch of
+        several acts, before the threads of the batch wake. The next batch may already run at that
+        time. `before_wake` doesn't run after an act that was alone.
         """
         self._run_one = run_one
         self._run_batch = run_batch
@@ -71,7 +72,7 @@ class GroupCommit(Generic[Act, Gives]):
         _QUEUES.add(self)
 
     def run(self, act: Act) -> Gives:
-        """Run the act, in a batch if other acts wait; return its result, or raise its own error."""
+        """Run an act, in a batch with acts that wait; return its result, or raise its own error."""
         mine: _Waiting[Act, Gives] = _Waiting(act)
         with self._lock:
             self._queue.append(mine)
@@ -120,7 +121,7 @@ class GroupCommit(Generic[Act, Gives]):
         return self._result_of(mine)
 
     def _led(self, work: Callable[[], T]) -> T:
-        """Run the leader's work; then let the next thread lead, also after an error."""
+        """Run this thread's batch; then let the next waiting thread run one, even on an error."""
         try:
             return work()
         finally:
@@ -133,7 +134,7 @@ class GroupCommit(Generic[Act, Gives]):
             one.ended = how
 
     def _pass_on(self) -> None:
-        """Let the next waiting thread lead, if there is one; the caller holds the lock."""
+        """Wake the next waiting thread, if any, to run a batch; the caller holds the lock."""
         self._is_led = bool(self._queue)
         if self._queue:
             self._queue[0].wake()

@@ -11,7 +11,11 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @lru_cache(maxsize=256)  # cached: called per request, and most requests come from few addresses
 def network_of(address_text: str) -> str:
-    """Return the network of one subscriber: the IPv4 address itself, or its IPv6 /64 network."""
+    """Return the network of one subscriber: the IPv4 address itself, or its IPv6 /64 network.
+
+    An IPv4 address that is mapped to IPv6 counts as IPv4. A text that is no address is returned,
+    cut to 100 characters.
+    """
     try:
         address = ipaddress.ip_address(address_text)
     except ValueError:
@@ -23,7 +27,7 @@ def network_of(address_text: str) -> str:
 
 
 def is_within(address_text: str, networks: Sequence[Network]) -> bool:
-    """Say whether an address is a loopback address or in one of these networks."""
+    """Say whether an IP address is a loopback address, or in one of these networks."""
     try:
         address = ipaddress.ip_address(address_text)
     except ValueError:

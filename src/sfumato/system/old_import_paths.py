@@ -46,7 +46,10 @@ MOVED: Final[Mapping[str, str]] = {
 
 
 def new_path(old: str) -> str | None:
-    """Return the current path of a module whose own path, or whose package's path, is old."""
+    """Return the current import path of a module that was moved; None if it wasn't.
+
+    A module counts as moved if its own path or its package's path is an old one.
+    """
     package, _, name = old.rpartition(".")
     below = f"{MOVED[package]}.{name}" if package in MOVED else None
     return MOVED.get(old, below)
@@ -58,21 +61,21 @@ class _OldPaths(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return an import spec for an old path, or None for other paths."""
+        """Return an import spec for a module's old path, or None for all other paths."""
         return ModuleSpec(fullname, self) if new_path(fullname) else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the moved module itself, so that old and new path give the same objects."""
+        """Return the moved module itself, so that its old and new path give the same objects."""
         module = importlib.import_module(new_path(spec.name) or spec.name)
         self._spec = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Restore the module's own spec; don't execute it, because its import has done so."""
+        """Restore the moved module's spec; don't run the module again, since it is imported."""
         module.__spec__ = self._spec
 
 
 def keep_old_paths() -> None:
-    """Install the import hook for old paths; a second call does nothing."""
+    """Install the import hook for old import paths; a second call does nothing."""
     if not any(isinstance(one, _OldPaths) for one in sys.meta_path):
         sys.meta_path.insert(0, _OldPaths())

@@ -28,25 +28,25 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def absent_packages(extra: str) -> tuple[str, ...]:
-    """Return the modules of an extra that aren't installed, without importing any."""
+    """Return the modules of an extra (optional dependency) that aren't installed; import none."""
     return tuple(name for name in EXTRAS[extra] if importlib.util.find_spec(name) is None)
 
 
 def need(*extras: str) -> None:
-    """Refuse if a module of these extras isn't installed."""
+    """Refuse if a module of these extras (optional dependencies) isn't installed."""
     for extra in extras:
         for name in absent_packages(extra):
             raise missing(name, *extras)
 
 
 def need_package(name: str, extra: str) -> None:
-    """Refuse if this package isn't installed, without importing it."""
+    """Refuse if a package of an extra isn't installed, without importing the package."""
     if importlib.util.find_spec(name) is None:
         raise missing(name, extra)
 
 
 def extra_module(name: str, extra: str) -> Any:  # a module that may be absent
-    """Import a module; if it isn't installed, refuse and name the extra that installs it."""
+    """Import an optional module; if it isn't installed, refuse and name the extra to install."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -55,7 +55,7 @@ def extra_module(name: str, extra: str) -> Any:  # a module that may be absent
 
 
 def missing(name: str, *extras: str) -> Refused:
-    """Return the refusal for a missing package, with the command that installs it."""
+    """Return the refusal for a missing package; it names the command that installs the package."""
     here = f" In this checkout: {make_of(*extras)}." if is_checkout() else ""
     return Refused(
         "not-installed",
@@ -70,12 +70,12 @@ def is_checkout() -> bool:
 
 
 def make_of(*extras: str) -> str:
-    """Return the make command that installs these extras in a checkout."""
+    """Return the `make` command that installs these extras in a clone of the repository."""
     return f"{make()} .venv/{'torch' if 'federated' in extras else 'dev'}.done"
 
 
 def make() -> str:
-    """Return the call of `make` for this checkout: with -C unless it is the current folder."""
+    """Return the text `make`, with -C and the clone's path unless that is the current folder."""
     with contextlib.suppress(OSError):  # the current folder may be gone
         if Path.cwd().samefile(CHECKOUT):
             return "make"
@@ -83,5 +83,5 @@ def make() -> str:
 
 
 def pip_of(*extras: str) -> str:
-    """Return the pip command that installs these extras."""
+    """Return the `pip install` command that installs these extras of sfumato."""
     return f'pip install "sfumato[{",".join(extras)}]"'

@@ -10,17 +10,17 @@ _FEW = 4096
 
 
 class SystemRandomSource:
-    """Random bytes from the operating system; without state, so safe under fork and threads."""
+    """Source of the operating system's random bytes; stateless, so safe under fork and threads."""
 
     __slots__ = ()
 
     def draw(self, count: int) -> bytes:
-        """Return that many fresh random bytes."""
+        """Return `count` fresh random bytes of the operating system."""
         return os.urandom(count)
 
 
 class BulkRandomSource:
-    """Fast random bytes in bulk: AES-256-CTR with a fresh key from the operating system per draw.
+    """Fast source of many random bytes: AES-256-CTR, with a fresh system key per draw.
 
     Each draw has its own key, so this class has no state either. Draws of up to `_FEW` bytes come
     directly from the operating system.
@@ -29,7 +29,7 @@ class BulkRandomSource:
     __slots__ = ()
 
     def draw(self, count: int) -> bytes:
-        """Return that many fresh random bytes."""
+        """Return `count` fresh random bytes."""
         return os.urandom(count) if count <= _FEW else _stretching()(os.urandom(32), count)
 
 
@@ -38,7 +38,7 @@ StretchedDice = BulkRandomSource  # the name of version 0.1
 
 @lru_cache(maxsize=1)
 def _stretching() -> Callable[[bytes, int], bytes]:
-    """Return the function that expands a key to `count` bytes.
+    """Return the AES-CTR function that expands a key to `count` random bytes.
 
     The cipher is imported on first use, so that the command line starts faster. The function is
     cached, because its three imports cost more than a small draw.

@@ -22,16 +22,22 @@ _HOW: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class TemporaryFolder:
-    """A private temporary folder (mode 0700), which exists until `remove`; has state."""
+    """Private temporary folder (mode 0700), which exists until `remove` is called.
+
+    The process locks it while the process lives.
+    """
 
     def __init__(self, prefix: str = PREFIX, above: Path | None = None) -> None:
-        """Create the folder in the temporary directory or in `above`; first remove leftovers."""
+        """Create the folder in the temporary directory or in `above`.
+
+        First remove the folders that killed processes left there.
+        """
         above = above or Path(tempfile.gettempdir())
         sweep(prefix, above)
         self.path, self._lock = _new(prefix, above)
 
     def remove(self) -> None:
-        """Remove the folder with its content; a second call does nothing."""
+        """Remove the temporary folder with its content; a second call does nothing."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
             _remove(self.path, lock)
@@ -40,7 +46,7 @@ class TemporaryFolder:
 
 @contextmanager
 def temporary_folder(prefix: str = PREFIX, above: Path | None = None) -> Iterator[Path]:
-    """Create a private folder that is removed when the block ends."""
+    """Create a private temporary folder that is removed when the `with` block ends."""
     made = TemporaryFolder(prefix, above)
     try:
         yield made.path
@@ -49,7 +55,7 @@ def temporary_folder(prefix: str = PREFIX, above: Path | None = None) -> Iterato
 
 
 def sweep(prefix: str = PREFIX, above: Path | None = None) -> None:
-    """Remove the folders with this prefix whose processes were killed; leave all others."""
+    """Remove temporary folders with this prefix whose processes were killed; leave all others."""
     above = above or Path(tempfile.gettempdir())
     found = []
     with contextlib.suppress(OSError), os.scandir(above) as entries:
@@ -74,7 +80,7 @@ def _sweep_one(path: Path) -> None:
 
 
 def _new(prefix: str, above: Path) -> tuple[Path, int]:
-    """Create a folder and lock it; try again if a sweep locked or removed it first."""
+    """Create a temporary folder and lock it; try again if another process removed it first."""
     while True:
         place = Path(tempfile.mkdtemp(prefix=prefix, dir=above))  # 0700
         lock = -1

@@ -32,7 +32,7 @@ Keys = tuple[tuple[object, ...], ...]
 
 @dataclass(frozen=True)
 class BlockDraws:
-    """Noise for the tree mechanism of running counts: one draw per block."""
+    """Noise of a running count: one draw for each block of the tree mechanism."""
 
     running: TreeMechanism
     draws: NDArray[np.int64]
@@ -45,7 +45,7 @@ NoiseOrMechanism = (
 
 @dataclass(frozen=True)
 class PartitionSelection:
-    """The settings of partition selection: which tally counts people, the price, and the noise."""
+    """Settings of partition selection: the tally that counts people, the price, and the noise."""
 
     people: int  # index of the tally that counts the people of a key
     selection: PricedPartitionSelection
@@ -58,13 +58,13 @@ class PartitionSelection:
 
 @dataclass(frozen=True)
 class HistogramIndex:
-    """The index of a part's histogram among the histograms of the kept keys."""
+    """Where to find an aggregate's histogram among the histograms of the selected keys."""
 
     index: int
 
 
 class Weighted(Protocol):
-    """A candidate of a private choice; its utility is weight * (distance - penalty)."""
+    """Candidate of the exponential mechanism; its utility is weight * (distance - penalty)."""
 
     @property
     def weight(self) -> int: ...
@@ -75,7 +75,7 @@ class Weighted(Protocol):
 
 
 class Distances(Protocol):
-    """Candidates, the expected counts of each, and the rate of the exponential mechanism."""
+    """Input of the exponential mechanism: candidates, the expected counts of each, and the rate."""
 
     @property
     def kind(self) -> Literal["one", "tree"]: ...
@@ -88,14 +88,14 @@ class Distances(Protocol):
 
 
 class Scaled(Protocol):
-    """The factor by which counts are multiplied, so that differences are integers."""
+    """Factor that multiplies exact counts, so that their distances to expected counts are whole."""
 
     @property
     def scale(self) -> int: ...
 
 
 class Misfit(Protocol):
-    """A misfit: the sum of the distances between scaled counts and their expected values."""
+    """Misfit of synthetic data: the sum of the distances between exact and expected counts."""
 
     @property
     def misfit(self) -> Scaled: ...
@@ -104,7 +104,7 @@ class Misfit(Protocol):
 
 
 class Misfits(Protocol):
-    """Several misfits that are released together."""
+    """Several misfits of synthetic data (sums of distances of counts), released together."""
 
     @property
     def numbers(self) -> Sequence[Misfit]: ...
@@ -115,7 +115,7 @@ TallyIndex = int | HistogramIndex  # index of a part's tally among the sums, or 
 
 @dataclass(frozen=True)
 class ReleasedKeys:
-    """The private keys that an earlier answer released, and the function that spells a key."""
+    """The private keys of an earlier answer, and the function that writes a key as text."""
 
     keys: Sequence[str]
     spelled: Callable[[tuple[object, ...]], str]
@@ -124,7 +124,7 @@ class ReleasedKeys:
 
 @dataclass(frozen=True)
 class NoisyCells:
-    """The values that may leave: noisy integers per part, and the selected private keys, if any."""
+    """The released values: noisy integers per aggregate, and the selected private keys, if any."""
 
     parts: tuple[IntegerArray, ...]
     keys: Keys | None = None
@@ -136,9 +136,9 @@ def add_noise(
     drawn: Sequence[NoiseOrMechanism],
     dice: RandomSource,
 ) -> NoisyCells:
-    """Add noise to each part, one fresh draw per cell.
+    """Add fresh noise to each aggregate of the answer, one draw per group.
 
-    A part whose mechanism chooses a value runs that mechanism instead.
+    An aggregate whose mechanism chooses a value, such as a median, runs that mechanism instead.
     """
     exact = unseal(sealed)
     if exact.keys is not None:
@@ -150,10 +150,10 @@ def add_noise(
 def select_partitions(
     sealed: Sealed[Cells], tallies: Sequence[TallyIndex], choosing: PartitionSelection
 ) -> NoisyCells:
-    """Select partitions, and return the noisy parts of the kept keys.
+    """Select which private keys may be shown, and add noise to the aggregates of these keys.
 
-    The result has neither a row nor noise for a key that isn't kept (soundness rule 16). Keys are
-    sorted by value. The code draws noise only for kept keys.
+    A key that isn't selected gets no row and no noise (soundness rule 16). The selected keys are
+    sorted by value.
     """
     exact = unseal(sealed)
     if exact.keys is None:
@@ -176,9 +176,9 @@ def select_partitions(
 def _chosen_of_lists(
     keys: Keys, tallies: Sequence[TallyIndex], choosing: PartitionSelection
 ) -> dict[int, IntegerArray]:
-    """Choose a value from each kept key's histogram, for each part.
+    """Choose a value (such as a median) from the histogram of each selected key, per aggregate.
 
-    One block of keys is in memory.
+    Only one block of keys is in memory at a time.
     """
     listed = {
         part: tally for part, tally in enumerate(tallies) if isinstance(tally, HistogramIndex)
@@ -204,9 +204,9 @@ def add_noise_to_released_keys(
     drawn: Sequence[NoiseOrMechanism],
     kept: ReleasedKeys,
 ) -> NoisyCells:
-    """Return new noisy parts of exactly the keys that an earlier answer released (a top-up).
+    """Add new noise to the aggregates of the keys that an earlier answer released (a top-up).
 
-    Partition selection doesn't run again. A kept key that the engine doesn't find counts as zero.
+    Partition selection doesn't run again. A released key that has no rows now counts as zero.
     """
     exact = unseal(sealed)
     if exact.keys is None:
@@ -221,9 +221,10 @@ def add_noise_to_released_keys(
 def noisy_sums_of_blocks(
     sealed: Sealed[IntegerArray], trim: int, drawn: Sequence[NDArray[np.int64]]
 ) -> tuple[int, ...]:
-    """Sum each output over the blocks, without the `trim` lowest and highest values, and add noise.
+    """Sum each output of a program over the blocks of people, trimmed, and add noise.
 
-    Block values were clamped before, so one block changes a sum by at most the width of the range
+    The `trim` lowest and `trim` highest values of each output are left out. Block values were
+    clamped before, so one block changes a sum by at most the width of the range
     (dp/sampling/sampling_in_blocks.proof.md).
     """
     ordered = np.sort(unseal(sealed), axis=0)
@@ -234,9 +235,9 @@ def noisy_sums_of_blocks(
 def medians_of_blocks(
     sealed: Sealed[IntegerArray], steps: Sequence[int], epsilon: Fraction, dice: RandomSource
 ) -> tuple[int, ...]:
-    """Choose a private median over the blocks for each output; each output costs `epsilon`.
+    """Choose a private median of each output of a program, over its results for all blocks.
 
-    The proof is dp/mechanisms/median_of_blocks.proof.md.
+    Each output costs `epsilon`. The proof is dp/mechanisms/median_of_blocks.proof.md.
     """
     said = unseal(sealed)
     pairs = zip(said.T, steps, strict=True)
@@ -268,9 +269,10 @@ def _sum(part: IntegerArray, drawn: NDArray[np.int64]) -> IntegerArray:
 def choose_farthest(
     sealed: Sequence[Sealed[Cells]], distances: Distances, dice: RandomSource
 ) -> tuple[int, ...]:
-    """Choose candidates by the exponential mechanism over their distances.
+    """Choose the candidates whose exact counts are far from the expected ones, with privacy.
 
-    The distances don't leave.
+    The exponential mechanism chooses, with the distances as utilities; the distances themselves are
+    not released.
     """
     utilities = np.array(
         [
@@ -290,7 +292,10 @@ def choose_farthest(
 def noisy_misfits(
     sealed: Sequence[Sequence[Sealed[Cells]]], misfits: Misfits, drawn: Sequence[NDArray[np.int64]]
 ) -> tuple[int, ...]:
-    """Return each sum of distances between exact counts and expected counts, plus noise."""
+    """Return each sum of distances between exact counts and expected counts, plus noise.
+
+    Such a sum measures how badly synthetic data fit the real rows.
+    """
     sums = [
         sum(
             int(np.abs(one.misfit.scale * unseal(held).parts[0] - expected).sum())

@@ -22,23 +22,23 @@ OWNER_ONLY: Final = "owner-only: computed from your rows without noise; show it 
 
 
 def owners_view(reader: TableReader, order: ReadOrder) -> Table:
-    """Return the owner's table without noise; the service must show it only to the owner."""
+    """Return the owner's table without noise; the caller must show it to the owner only."""
     return unseal(reader.read(order))
 
 
 def owners_report(prepared: Prepared) -> tuple[TableReport, ...]:
-    """Return in bands how preparation read the owner's rows.
+    """Return the report of how the owner's cells were parsed, with counts rounded to bands.
 
-    The service must show it only to them.
+    The caller must show the report to the owner only.
     """
     return unseal(prepared.report)
 
 
 def hand_out(ledger: Ledger, card: Card, *, by: str, says: str) -> Json:
-    """Record in the ledger, durably, that the owner hands out a table without DP; return the entry.
+    """Record in the ledger that the owner gives a table without DP to others; return the entry.
 
-    It costs no epsilon, because it has no DP guarantee. Every later receipt about these people
-    states the number of such releases.
+    This costs no epsilon, because the table has no DP guarantee. Every later receipt about these
+    people states the number of such releases.
     """
     ledger.check_history()
     body: Json = {
@@ -54,8 +54,8 @@ def hand_out(ledger: Ledger, card: Card, *, by: str, says: str) -> Json:
 
 
 def warning_beside_dp(count: int) -> str | None:
-    """Return the note on receipts and cards that non-DP releases exist, or None.
+    """Return the note that this many releases without DP exist; None if there are none.
 
-    See soundness rule 9.
+    Receipts and data cards show the note (soundness rule 9).
     """
     return f"DP releases only; {count} non-DP releases exist" if count else None

@@ -31,12 +31,12 @@ REVIEWERS_ONLY: Final = "reviewers-only: computed from real rows without noise; 
 
 
 def keep(store: AirlockFiles, found: Sealed[DraftFiles]) -> str:
-    """Store a program's output files in the airlock's store; return where they are stored."""
+    """Store a program's output files for output checking (airlock); return their storage place."""
     return store.put(unseal(found))
 
 
 def release_files(ledger: Ledger, request: Request, held: DraftFiles, findings: str) -> Json:
-    """Record a request's files and approvers in the ledger, durably; return the signed receipt.
+    """Record in the ledger which files and approvers a request has; return the signed receipt.
 
     It costs no epsilon, because it has no DP guarantee. A second call for the same request records
     nothing new.
@@ -62,7 +62,7 @@ def release_files(ledger: Ledger, request: Request, held: DraftFiles, findings: 
 
 
 def noted(ledger: Ledger, request: str) -> tuple[Entry, Mapping[str, Any]] | None:
-    """Return the ledger entry that released a request's files, and its body; or None."""
+    """Return the ledger entry that released the files of a request, with its body; or None."""
     for entry in ledger.store.notes(NOT_DP, 0):
         body: Mapping[str, Any] = json.loads(entry.body)  # Any: JSON of our own ledger
         if body.get("request") == request:
@@ -71,7 +71,7 @@ def noted(ledger: Ledger, request: str) -> tuple[Entry, Mapping[str, Any]] | Non
 
 
 def released(ledger: Ledger, request: Request, held: DraftFiles | None) -> Mapping[str, bytes]:
-    """Return the files if their hashes equal those in the ledger's entry; otherwise refuse."""
+    """Return the reviewed files if their hashes equal those in the ledger; otherwise refuse."""
     found = noted(ledger, request.id)
     if found is None or held is None or sums_of(held) != found[1]["files"]:
         raise changed()
@@ -79,7 +79,7 @@ def released(ledger: Ledger, request: Request, held: DraftFiles | None) -> Mappi
 
 
 def receipt(ledger: Ledger, request: Request) -> Json:
-    """Return the signed receipt of released files; or refuse if the ledger has no entry."""
+    """Return the signed receipt of a request's files; refuse if the ledger has no entry of them."""
     found = noted(ledger, request.id)
     if found is None:
         raise changed()
@@ -100,5 +100,5 @@ def receipt(ledger: Ledger, request: Request) -> Json:
 
 
 def sums_of(held: DraftFiles) -> Json:
-    """Return the SHA-256 of each file."""
+    """Return the SHA-256 of each output file, by path."""
     return {path: sum_of(file) for path, file in sorted(held.files.items())}

@@ -27,7 +27,7 @@ GUARANTEE: Final = "central-dp"
 
 
 class Summand(Protocol):
-    """One part of a sum over sites, converted to whole units."""
+    """One term of a sum over federated sites; it converts a site's values to integer units."""
 
     def on_grid(self, values: IntegerArray) -> IntegerArray: ...
 
@@ -36,14 +36,14 @@ S = TypeVar("S", bound=Summand)
 
 
 class Question(Protocol):
-    """A question over sites."""
+    """A question that several federated sites answer together by secure aggregation."""
 
     @property
     def plan(self) -> Plan: ...
 
 
 class NoisyQuestion(Question, Protocol, Generic[S]):
-    """A question over sites whose answer gets noise; each site draws a share of the noise."""
+    """A question over federated sites with a DP answer; each site draws a share of the noise."""
 
     @property
     def summands(self) -> Sequence[S]: ...
@@ -51,13 +51,13 @@ class NoisyQuestion(Question, Protocol, Generic[S]):
 
 
 class Task(Protocol):
-    """A training task with the public weight of each site."""
+    """A federated training task, with the public weight of each site."""
 
     def weight_of(self, site: str) -> Fraction: ...
 
 
 class Lesson(Protocol):
-    """One round of training."""
+    """Settings of one round of federated training: model size, noise, and the training task."""
 
     @property
     def size(self) -> int: ...
@@ -68,7 +68,7 @@ class Lesson(Protocol):
 
 
 def shares_of(sum_: NoisyQuestion[S], dice: RandomSource) -> list[IntegerArray]:
-    """Draw this site's share of the noise of each part, one fresh draw per cell."""
+    """Draw this site's share of the noise, one fresh draw per group of the answer and term."""
     cells = sum_.plan.measure.cells
     return [skellam.sample(sum_.share(summand), cells, dice) for summand in sum_.summands]
 
@@ -79,7 +79,7 @@ def mask_noisy(
     participant: Participant,
     shares: Sequence[IntegerArray],
 ) -> bytes:
-    """Add the site's share of the noise and its masks to its numbers; return the message."""
+    """Add this site's noise share and masks to its exact numbers; return the masked message."""
     exact = unseal(sealed)
     if exact.keys is not None:
         raise Bug("the engine answered private keys that nobody chose from")
@@ -90,9 +90,10 @@ def mask_noisy(
 
 
 def mask_exact(sealed: Sealed[Cells], sum_: Question, participant: Participant) -> bytes:
-    """Mask the site's numbers without noise, for `secure-average (not DP)`.
+    """Add this site's masks, but no noise, to its numbers, for `secure-average (not DP)`.
 
-    Only the masks hide a site's numbers here. The round sums over all sites of the agreement.
+    Only the masks hide a site's numbers here: the round reveals the sum over all sites of the
+    agreement.
     """
     exact = unseal(sealed)
     if exact.keys is not None:
@@ -102,7 +103,7 @@ def mask_exact(sealed: Sealed[Cells], sum_: Question, participant: Participant) 
 
 
 def learning_share(plan: Lesson, dice: RandomSource) -> IntegerArray:
-    """Draw this site's share of a training round's noise."""
+    """Draw this site's share of the noise of one federated training round."""
     return skellam.sample(plan.sum.share, plan.size, dice)
 
 
@@ -113,7 +114,7 @@ def learning_masked(
     share: IntegerArray,
     dice: RandomSource,
 ) -> bytes:
-    """Round a site's gradients or update, then add its share of the noise and its masks.
+    """Round a site's gradient sum or model update, and add its noise share and its masks.
 
     The engine has already clipped each row's gradient. If a whole update is sent, this function
     multiplies it by its public weight and clips it. Rounding checks the norm again in whole steps.
