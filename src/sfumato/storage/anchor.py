@@ -49,7 +49,7 @@ _DOMAIN: Final = b"sfumato-anchor/1\n"
 
 @dataclass(frozen=True)
 class _Slot:
-    """The content of a slot: a mark, and which bytes of the file hold its records."""
+    """One of the two slots of the anchor file: a ledger position, and where its records are."""
 
     mark: AnchorMark
     # start, end, and the end beyond which they are folded into one
@@ -58,15 +58,16 @@ class _Slot:
 
     @property
     def sort_key(self) -> tuple[int, int, int]:
-        """Return the sort key of slots: the largest is the newest."""
+        """Return the sort key that orders slots by age: the largest is the newest."""
         return self.mark.epoch, self.mark.seq, self.turn
 
 
 @dataclass(frozen=True)
 class _Step:
-    """Heads to mark, in order, and the state of accounts at some position of the ledger.
+    """One write to the anchor: ledger heads, in order, and what accounts had spent.
 
-    Each account has its own position, because its sums hold no debit that came after that position.
+    Each account has its own ledger position, because its sums hold no debit that came after that
+    position.
     """
 
     heads: tuple[LedgerHead, ...]
@@ -74,17 +75,17 @@ class _Step:
 
     @property
     def head(self) -> LedgerHead:
-        """Return the newest head."""
+        """Return the newest ledger head of this write."""
         return self.heads[-1]
 
     @property
     def position(self) -> tuple[int, int]:
-        """Return the epoch and sequence number of the newest head."""
+        """Return the epoch and sequence number of the newest ledger head of this write."""
         return self.head.epoch, self.head.seq
 
 
 class FileAnchor:
-    """An Anchor in a file, which several processes may share."""
+    """Anchor file, which shows whether a ledger was rolled back; several processes may share it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -96,28 +97,31 @@ class FileAnchor:
         self._steps: GroupCommit[_Step, None] = GroupCommit(self._advanced, self._all_at_once)
 
     def check_with(self, has: Callable[[AnchorMark], bool]) -> None:
-        """Set the check that the ledger contains a mark which another process wrote.
+        """Set the check that the ledger contains a position which another process wrote here.
 
-        Two copies of a ledger may share one anchor, and both may read the same mark. The first copy
-        to advance succeeds. `advance` refuses the other copy, because its ledger lacks the new
-        mark.
+        Two copies of a ledger may share one anchor, and both may read the same position. The first
+        copy to advance succeeds. `advance` refuses the other copy, because its ledger lacks the new
+        position.
         """
         self._has = has
 
     def read(self) -> AnchorMark | None:
-        """Return the newest mark, or None if no slot holds one (`missing` returns the reason)."""
+        """Return the newest ledger position in the anchor file; None if it holds none.
+
+        `missing` returns the reason for None.
+        """
         newest = _newest(self._slots())
         return None if newest is None else newest.mark
 
     def missing(self) -> str | None:
-        """Return why there is no mark, or None if there is one."""
+        """Return why the anchor file holds no ledger position; None if it holds one."""
         slots = self._slots()
         if not slots:
             return "there is no anchor file"
         return None if _newest(slots) is not None else "both slots of the anchor file are damaged"
 
     def sums(self) -> AnchorSums | None:
-        """Return what each account had spent when the newest mark was written into the anchor.
+        """Return what each account had spent at the newest ledger position in the anchor.
 
         Return None if the anchor's records are missing or damaged.
         """
@@ -134,10 +138,10 @@ class FileAnchor:
         return found
 
     def keep_sums(self, accounts: Sequence[Account], head: LedgerHead, mark: AnchorMark) -> bool:
-        """Write the first record: what all accounts have spent at that head.
+        """Write the anchor's first record: what all accounts have spent at a ledger head.
 
-        Return False and write nothing if the mark is no longer the newest. An older version of the
-        program, which writes no records, may have charged since.
+        Return False and write nothing if `mark` is no longer the newest position. An older version
+        of the program, which writes no records, may have charged since.
         """
         with contextlib.suppress(OSError), _locked(self._path) as file:
             slots = _read_slots(file)
@@ -156,7 +160,7 @@ class FileAnchor:
     def advance(
         self, head: LedgerHead, accounts: Sequence[Account] = (), before: Sequence[LedgerHead] = ()
     ) -> None:
-        """Make a mark of this head durable; a mark never returns to an older head or epoch.
+        """Write a new ledger head to the anchor file, durably; never go back to an older head.
 
         The same write records the accounts at that head, and the heads `before` it that receipts
         name.
@@ -168,7 +172,7 @@ class FileAnchor:
             self._steps.run(step)
 
     def _is_covered(self, step: _Step) -> bool:
-        """Say whether a mark and accounts at least as new as these are durable already."""
+        """Say whether the anchor file already has a head and accounts at least as new as these."""
         mark = AnchorMark(step.head.ledger, *step.position, step.head.hash)
         return _is_covered(mark, self._synced) and all(
             self._synced_accounts.get(one.account.name, (0, 0))
@@ -177,7 +181,7 @@ class FileAnchor:
         )
 
     def _all_at_once(self, steps: Sequence[_Step]) -> None:
-        """Make all steps durable with one write (group commit)."""
+        """Write the steps of several threads to the anchor file by one write (group commit)."""
         ordered = sorted(steps, key=lambda step: step.position)
         last = {one.account.name: one for step in ordered for one in step.accounts}
         heads = tuple(head for step in ordered for head in step.heads)
@@ -212,7 +216,7 @@ class FileAnchor:
             )
 
     def _slots(self) -> list[_Slot | None]:
-        """Read both slots; an empty list if there is no file."""
+        """Read both slots of the anchor file; return an empty list if there is no file."""
         slots: list[_Slot | None] = []
         with contextlib.suppress(OSError):
             file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
@@ -228,7 +232,7 @@ class FileAnchor:
 
 
 def _next_slot(file: int, newest: _Slot | None, step: _Step) -> _Slot:
-    """Append the step's record to the records; return the slot that includes the record."""
+    """Append a step's record to the anchor file; return the slot that includes the record."""
     mark = AnchorMark(step.head.ledger, *step.position, step.head.hash)
     is_news = _is_news(None if newest is None else newest.mark, mark)
     if newest is None:
@@ -254,9 +258,10 @@ def _added(file: int, sums: tuple[int, int, int], step: _Step) -> tuple[int, int
 
 
 def _keep(file: int, sums: AnchorSums, at: int) -> tuple[int, int, int]:
-    """Write all sums as one record; return its bytes (start, end), and when to fold again.
+    """Write what all accounts have spent as one record; return where it is.
 
-    The last number is the end of the records beyond which they are folded again.
+    The result is the record's start and end, and the end of all records beyond which they are
+    folded into one again.
     """
     line = snapshot(sums)
     _put(file, line, at)
@@ -274,7 +279,7 @@ def _put(file: int, content: bytes, at: int) -> None:
 
 
 def _is_covered(mark: AnchorMark, synced: AnchorMark | None) -> bool:
-    """Say whether the synced mark is the given mark, or a newer one of the same ledger."""
+    """Say whether the synced ledger position is this one, or a newer one of the same ledger."""
     if synced is None or synced.ledger != mark.ledger:
         return False
     return mark == synced or (mark.epoch, mark.seq) < (synced.epoch, synced.seq)
@@ -327,7 +332,7 @@ def _newest(slots: list[_Slot | None]) -> _Slot | None:
 
 
 def _older(slots: list[_Slot | None]) -> int:
-    """Return the index of the slot to overwrite: never the one with the newest mark."""
+    """Return the index of the slot to overwrite: never the one with the newest position."""
     newest = _newest(slots)
     return 1 if newest is not None and slots[0] == newest else 0
 
@@ -351,7 +356,7 @@ def _checksum(text: bytes) -> bytes:
 
 @lru_cache(maxsize=8)
 def _slot_in(slot: bytes) -> _Slot | None:
-    """Parse a slot; None if it is empty, torn or altered."""
+    """Parse a slot of the anchor file; return None if the slot is empty, torn or altered."""
     checksum, text = slot[:64], slot[64:].rstrip(b"\n")
     if checksum != _checksum(text):
         return None

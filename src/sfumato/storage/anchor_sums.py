@@ -31,12 +31,15 @@ _CHECK: Final = 16  # hex digits of a record's checksum; it detects torn writes,
 
 
 def record(heads: Sequence[LedgerHead], accounts: Iterable[AnchoredAccount]) -> bytes:
-    """Return one record: past heads, and accounts, each with its sums at its own position."""
+    """Return one record of the anchor file: ledger heads, and what each account had spent.
+
+    Each account has its sums at its own ledger position.
+    """
     return _line([ChainPosition(head.epoch, head.seq, head.hash) for head in heads], accounts)
 
 
 def snapshot(sums: AnchorSums) -> bytes:
-    """Return one record that replaces all other records."""
+    """Return one record of the anchor file that replaces all its other records."""
     return _line(_thinned(sums.marks), sums.accounts)
 
 
@@ -61,7 +64,7 @@ def _numbers(one: AnchoredAccount) -> list[object]:
 
 
 def read(region: bytes) -> AnchorSums | None:
-    """Merge all records of a region of the file; return None if one of them is damaged."""
+    """Merge all records in these bytes of the anchor file; return None if one is damaged."""
     marks: list[ChainPosition] = []
     known: dict[str, AnchoredAccount] = {}
     for line in region.split(b"\n")[:-1]:
@@ -79,7 +82,7 @@ def read(region: bytes) -> AnchorSums | None:
 
 
 def _later(one: AnchoredAccount, other: AnchoredAccount) -> AnchoredAccount:
-    """Return the later of two states of an account, with the larger of each sum."""
+    """Return the later of two states of a budget account, with the larger of each sum spent."""
     last = max(one, other, key=lambda known: known.position)
     pairs = zip(debt_list(one.account.spent), debt_list(other.account.spent), strict=True)
     spent = PrivacyCost(*(max(pair) for pair in pairs))
@@ -87,7 +90,10 @@ def _later(one: AnchoredAccount, other: AnchoredAccount) -> AnchoredAccount:
 
 
 def _thinned(marks: Sequence[ChainPosition]) -> list[ChainPosition]:
-    """Thin the marks to at most MARKS: drop every second one of the older half, repeatedly."""
+    """Reduce the past ledger positions to at most MARKS: keep fewer of the older ones.
+
+    While there are too many, every second one of the older half is dropped.
+    """
     thinned = list(marks)
     while len(thinned) > MARKS:
         half = len(thinned) // 2

@@ -39,9 +39,9 @@ _CURRENT: Final = (
 
 
 class SqlCatalogue:
-    """A Catalogue in the records database.
+    """Catalogue of data sets in the records database: cards, owners, groups and grants.
 
-    It keeps every card version, and the newest is current.
+    It keeps every version of a data card; the newest is current.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class SqlCatalogue:
         return tuple(sorted(str(name) for (name,) in rows))
 
     def find(self, name: str) -> Listing | None:
-        """Return the current version of a data set, or None; names ignore letter case."""
+        """Return the current version of a data set, or None; letter case is ignored."""
         if (
             not name.isascii() or not name.isprintable()
         ):  # card names are printable ASCII; databases treat the case of other letters differently
@@ -74,25 +74,28 @@ class SqlCatalogue:
         return None if rows[0][0] is None else self._listing(name, int(rows[0][0]))
 
     def cards(self) -> tuple[Card, ...]:
-        """Return every signed card, all versions; later calls return the same objects."""
+        """Return the signed data cards of all versions of all data sets.
+
+        Later calls return the same card objects.
+        """
         rows = self._records.rows("SELECT name, card FROM versions ORDER BY id")
         texts, known = [(str(name), str(card)) for name, card in rows], self._cards
         self._cards = found = {o: known[o] if o in known else self._read(*o) for o in texts}
         return tuple(found[one] for one in texts)
 
     def cards_of(self, name: str) -> tuple[Card, ...]:
-        """Return the signed cards of one data set, all versions, without reading any other card."""
+        """Return the signed data cards of all versions of one data set; parse no other card."""
         sql = "SELECT name, card FROM versions WHERE lower(name) = lower(?) ORDER BY id"
         texts = [(str(name), str(card)) for name, card in self._records.rows(sql, (name,))]
         return tuple(self._cards.get(one) or self._read(*one) for one in texts)
 
     def text(self, name: str) -> str:
-        """Return the stored text of a data set's current card, with exact numbers."""
+        """Return the stored text of a data set's current data card, with exact numbers."""
         sql = "SELECT card FROM versions WHERE lower(name) = lower(?) ORDER BY id DESC LIMIT 1"
         return str(self._records.rows(sql, (name,))[0][0])
 
     def put(self, listing: Listing, card_text: str, people: str, sketch: str) -> None:
-        """Make this listing the current version of the data set."""
+        """Store a new version of a data set, which becomes the current one."""
         with self._records.change() as link:
             found = link.rows("SELECT coalesce(max(id), 0) + 1 FROM versions")
             link.change(
@@ -103,7 +106,10 @@ class SqlCatalogue:
             )  # fmt: skip
 
     def groups_of(self, user: str, data_set: str = "") -> tuple[str, ...]:
-        """Return the user's groups: enrolled for every data set, or granted for this one."""
+        """Return the groups of a user that apply to a data set.
+
+        The user is enrolled in them for every data set, or has a grant for this one.
+        """
         rows = self._records.rows(
             "SELECT team FROM members WHERE person = ?"
             " UNION SELECT team FROM grants WHERE person = ? AND lower(data_set) = lower(?)",
@@ -112,7 +118,11 @@ class SqlCatalogue:
         return tuple(sorted(str(team) for (team,) in rows))
 
     def opened(self, name: str, user: str) -> Opened | None:
-        """Return what `find`, `groups_of` and `is_frozen` return, read by one SQL statement."""
+        """Return a data set's version, the user's groups and whether queries are blocked.
+
+        It replaces `find`, `groups_of` and `is_frozen` by one SQL statement. Return None if there
+        is no such data set.
+        """
         if not name.isascii() or not name.isprintable():
             return None
         rows = self._records.rows(_OPENED, (name, name.casefold(), user, user, name))
@@ -125,7 +135,7 @@ class SqlCatalogue:
         return Opened(found, tuple(sorted(groups)), is_frozen)
 
     def enrol(self, user: str, group: str) -> None:
-        """Add the user to the group, for every data set."""
+        """Add a user to a group, for every data set."""
         with self._records.change() as link:
             link.change(
                 "INSERT INTO members (person, team) VALUES (?, ?) ON CONFLICT DO NOTHING",
@@ -133,7 +143,7 @@ class SqlCatalogue:
             )
 
     def grant(self, grant: Grant) -> None:
-        """Add the user to the group, for one data set."""
+        """Add a user to a group, for one data set."""
         with self._records.change() as link:
             link.change(
                 "INSERT INTO grants (data_set, person, team, granter, at) VALUES (?, ?, ?, ?, ?)"
@@ -142,13 +152,13 @@ class SqlCatalogue:
             )
 
     def revoke(self, data_set: str, user: str) -> bool:
-        """Remove the user's grants on the data set; return whether there was one."""
+        """Remove a user's grants on a data set; return whether the user had any."""
         with self._records.change() as link:
             sql = "DELETE FROM grants WHERE lower(data_set) = lower(?) AND person = ?"
             return link.change(sql, (data_set, user)) > 0
 
     def grants(self, data_set: str) -> tuple[Grant, ...]:
-        """Return all grants on the data set, by user and time."""
+        """Return all grants on a data set, sorted by user and time."""
         rows = self._records.rows(
             "SELECT data_set, person, team, granter, at FROM grants"
             " WHERE lower(data_set) = lower(?)",
@@ -157,12 +167,12 @@ class SqlCatalogue:
         return tuple(sorted((Grant(*map(str, row)) for row in rows), key=lambda g: (g.user, g.at)))
 
     def enrolled(self) -> tuple[tuple[str, str], ...]:
-        """Return (user, group) of all users who are enrolled for every data set."""
+        """Return (user, group) of all users who are enrolled in a group for every data set."""
         rows = self._records.rows("SELECT person, team FROM members")
         return tuple(sorted((str(person), str(team)) for person, team in rows))
 
     def freeze(self, data_set: str, by: str, at: str) -> bool:
-        """Block all queries to the data set; return whether it was open before."""
+        """Block all queries to a data set; return False if it was blocked already."""
         sql = (
             "INSERT INTO frozen_data_sets (data_set, freezer, at) VALUES (?, ?, ?)"
             " ON CONFLICT DO NOTHING"
@@ -171,18 +181,22 @@ class SqlCatalogue:
             return link.change(sql, (data_set.casefold(), by, at)) > 0
 
     def thaw(self, data_set: str) -> bool:
-        """Allow queries to the data set again; return whether it was frozen."""
+        """Allow queries to a data set again; return whether it was blocked."""
         with self._records.change() as link:
             sql = "DELETE FROM frozen_data_sets WHERE data_set = ?"
             return link.change(sql, (data_set.casefold(),)) > 0
 
     def is_frozen(self, data_set: str) -> bool:
-        """Say whether the data set is frozen; all nodes that share the database see it."""
+        """Say whether queries to a data set are blocked, on all nodes that share the database."""
         sql = "SELECT 1 FROM frozen_data_sets WHERE data_set = ?"
         return bool(self._records.rows(sql, (data_set.casefold(),)))
 
     def people(self, owner: str | None = None) -> tuple[tuple[str, str], ...]:
-        """Return (people domain, sketch file) of each table, of one owner or of all."""
+        """Return each table's people domain and sketch file, of one owner or of all.
+
+        A people domain names the people in the data. A sketch detects the same people in other
+        data.
+        """
         rows = self._records.rows("SELECT people, sketch, owner FROM versions ORDER BY id")
         return tuple((str(p), self._now(str(s))) for p, s, whose in rows if owner in (None, whose))
 
@@ -191,7 +205,7 @@ class SqlCatalogue:
         self._records.close()
 
     def _listing(self, name: str, version: int) -> Listing | None:
-        """Return this version of the data set; its card is parsed once, then cached."""
+        """Return one version of a data set, with its parsed card; the newest is cached."""
         key = name.casefold()
         made, known, found = self._last.get(key, (0, 0, None))
         if found is not None and (made, known) == (self._records.made, version):
@@ -207,7 +221,7 @@ class SqlCatalogue:
         return listing
 
     def _now(self, stored: str) -> str:
-        """Return the current path of a file of the vault, which may have been moved or copied."""
+        """Return the current path of a stored file; the vault may have been moved or copied."""
         path = Path(stored)
         if self._root is None or path.parent.name not in FOLDERS:
             return stored

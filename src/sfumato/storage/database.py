@@ -28,7 +28,7 @@ class Fault(Exception):
 
 
 def exception_of(code: FaultCode) -> Refused | Bug:
-    """Return the refusal or bug that callers raise for a database fault."""
+    """Return the refusal or bug that callers raise for a database error of this code."""
     if code == "busy":
         return Refused("ledger-busy", "Another process holds the ledger.", "Try again later.")
     if code in ("full", "lost"):
@@ -42,7 +42,7 @@ def exception_of(code: FaultCode) -> Refused | Bug:
 
 @dataclass(frozen=True)
 class Dialect:
-    """The parts of SQL in which SQLite and PostgreSQL differ."""
+    """SQL texts in which SQLite and PostgreSQL differ."""
 
     integer: str
     table_end: str
@@ -54,14 +54,14 @@ class Dialect:
 
 
 class DatabaseLink(Protocol):
-    """One open database connection; statements use `?`, and every error is raised as a Fault."""
+    """One open database connection; SQL parameters are `?`, and every error is a Fault."""
 
     def check_place(self) -> None:
         """Raise a Fault if the database file was moved or replaced since it was opened."""
         ...
 
     def begin(self) -> None:
-        """Start a transaction that may write."""
+        """Start a read-write transaction."""
         ...
 
     def begin_reading(self) -> None:
@@ -73,29 +73,29 @@ class DatabaseLink(Protocol):
         ...
 
     def rollback(self) -> None:
-        """Undo the open transaction; do nothing if there is none."""
+        """Roll back the open transaction; do nothing if there is none."""
         ...
 
     # Any: the type of each column depends on the table
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return all rows of one statement."""
+        """Run one SQL statement; return all rows of its result."""
         ...
 
     def change(self, sql: str, values: Sequence[object] = ()) -> int:
-        """Run one statement; return how many rows it changed."""
+        """Run one SQL statement; return how many rows it changed."""
         ...
 
     def origin(self) -> str:
-        """Return an id that tells this database from others and from a promoted replica."""
+        """Return an id of the database, which differs for others and for a promoted replica."""
         ...
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the database connection."""
         ...
 
 
 class Database(Protocol):
-    """The location of a ledger's database, and its SQL dialect."""
+    """Location of a database for the ledger or the records, and its SQL dialect."""
 
     @property
     def dialect(self) -> Dialect:
@@ -103,5 +103,5 @@ class Database(Protocol):
         ...
 
     def connect(self) -> DatabaseLink:
-        """Open a connection; check that its settings make commits durable."""
+        """Open a connection; raise a Fault if its settings would not make commits durable."""
         ...

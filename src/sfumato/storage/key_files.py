@@ -20,17 +20,20 @@ _PRIVATE: Final = "private"
 
 
 def make_secret(path: Path, dice: RandomSource, rest: AtRest | None = None) -> None:
-    """Write 32 random bytes to a new file that only its owner can read."""
+    """Write 32 random bytes to a new key file that only its owner can read."""
     write_new(path, encrypted_at_rest(rest, path.name, dice.draw(32)))
 
 
 def encrypted_at_rest(rest: AtRest | None, name: str, content: bytes) -> bytes:
-    """Encrypt the content if the vault is encrypted at rest; else return it unchanged."""
+    """Return the content encrypted if the vault is encrypted at rest; else unchanged."""
     return content if rest is None else rest.encrypt(name, content)
 
 
 def decrypted_at_rest(rest: AtRest | None, name: str, content: bytes) -> bytes | None:
-    """Decrypt the content if the vault is encrypted at rest; None if that fails."""
+    """Return the content decrypted if the vault is encrypted at rest; None if that fails.
+
+    If the vault isn't encrypted, return the content unchanged.
+    """
     if rest is None:
         return content
     try:
@@ -40,7 +43,7 @@ def decrypted_at_rest(rest: AtRest | None, name: str, content: bytes) -> bytes |
 
 
 def read_secret(path: Path, rest: AtRest | None = None) -> bytes:
-    """Read a 32-byte secret; refuse if it is missing or damaged."""
+    """Read a 32-byte secret from its key file; refuse if the file is missing or damaged."""
     secret = decrypted_at_rest(rest, path.name, path.read_bytes()) if path.is_file() else b""
     if secret is None or len(secret) != 32:
         raise Refused(
@@ -64,12 +67,12 @@ def site_secret(path: Path, dice: RandomSource, rest: AtRest | None = None) -> b
 
 
 def write_private(path: Path, text: str, rest: AtRest | None = None) -> None:
-    """Write a text to a new file that only its owner can read."""
+    """Write a private text to a new file that only its owner can read."""
     write_new(path, encrypted_at_rest(rest, _PRIVATE, text.encode()))
 
 
 def read_private(path: Path, rest: AtRest | None = None) -> str:
-    """Read a private text; refuse if it is missing, or if other users may read its file."""
+    """Read a private text; refuse if its file is missing, damaged or readable by others."""
     if not path.is_file():
         raise Refused(
             "vault-missing",
@@ -93,7 +96,7 @@ def read_private(path: Path, rest: AtRest | None = None) -> str:
 
 
 class ReceiptKey:
-    """An Ed25519 key pair derived from 32 secret bytes."""
+    """Ed25519 key pair that signs receipts, derived from 32 secret bytes."""
 
     def __init__(self, secret: bytes) -> None:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -102,9 +105,9 @@ class ReceiptKey:
         self._public = self._key.public_key().public_bytes_raw().hex()
 
     def sign(self, message: bytes) -> str:
-        """Return the signature, in hex."""
+        """Return the Ed25519 signature of a message, in hex."""
         return self._key.sign(message).hex()
 
     def public_key(self) -> str:
-        """Return the public key, in hex."""
+        """Return the public key that verifies receipts, in hex."""
         return self._public

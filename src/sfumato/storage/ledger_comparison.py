@@ -31,7 +31,7 @@ _PAYERS: Final = """SELECT p.answer_key, p.account, e.kind, e.body
 
 
 class _Joined(NamedTuple):
-    """An operation, joined with its charge entry, its end entry and its stored answer."""
+    """Database row of an operation, joined with its charge, its end entry and its stored answer."""
 
     user: str
     op: str
@@ -48,9 +48,9 @@ class _Joined(NamedTuple):
 
 
 def compare(link: DatabaseLink) -> Verdict:
-    """Verify the chain, then compare the head and all rows with it.
+    """Verify the hash chain, then compare the ledger's state tables with the chain.
 
-    The verdict names the first fault.
+    The returned verdict names the first fault.
     """
     verdict = verify(_entries(link))
     if verdict.fault is not None:

@@ -14,7 +14,7 @@ from sfumato.vault.ports import Clock
 
 
 def create_ledger(database: Database, clock: Clock, dice: RandomSource) -> SqlLedger:
-    """Create a ledger; refuse if the database has one already."""
+    """Create a ledger in a database; refuse if the database has one already."""
     code: FaultCode | None = None
     link: DatabaseLink | None = None
     try:
@@ -33,7 +33,7 @@ def create_ledger(database: Database, clock: Clock, dice: RandomSource) -> SqlLe
 
 
 def open_ledger(database: Database, clock: Clock) -> SqlLedger:
-    """Open the database's ledger; refuse if it has none."""
+    """Open the ledger in a database; refuse if the database has none."""
     ledger = SqlLedger(database, clock)
     with ledger.own_connection() as link:
         found = link.rows(database.dialect.exists)

@@ -13,13 +13,13 @@ _PAST = "SELECT op, state, seq, ended FROM ledger_operations WHERE asker = ?"
 
 
 def past(link: DatabaseLink, user: str, before: int, limit: int) -> tuple[PastOperation, ...]:
-    """Return the user's operations that were charged before that entry, newest first."""
+    """Return a user's operations that were charged before a ledger entry, newest first."""
     sql = f"{_PAST} AND seq < ? ORDER BY seq DESC LIMIT ?"
     return tuple(_past(link, *found) for found in link.rows(sql, (user, before, limit)))
 
 
 def past_of(link: DatabaseLink, user: str, op: str) -> PastOperation | None:
-    """Return one operation of the user's, or None."""
+    """Return one past operation of a user, or None if the ledger has none of that id."""
     found = link.rows(f"{_PAST} AND op = ?", (user, op))
     return _past(link, *found[0]) if found else None
 
@@ -32,7 +32,7 @@ _BALLOT = (
 def charges(
     link: DatabaseLink, before: int, limit: int, people: str | None, data_set: str | None
 ) -> tuple[Entry, ...]:
-    """Return the charges and repeats before that entry, of these people or data set, newest first.
+    """Return the charges and repeats before a ledger entry, of people or a data set, newest first.
 
     The search is a LIKE over entry bodies. They are canonical JSON, in whose strings every quote is
     escaped. So a pattern such as "people":"x" matches only the real field. Ballots are left out:
@@ -52,7 +52,7 @@ def charges(
 
 
 def _like(text: str) -> str:
-    """Return the LIKE pattern for texts that contain this text."""
+    """Return the SQL LIKE pattern that finds this text inside other texts."""
     for special in "!%_":
         text = text.replace(special, "!" + special)
     return f"%{text}%"

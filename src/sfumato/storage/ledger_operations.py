@@ -38,10 +38,11 @@ Amounts = tuple[int, int, int, int]
 
 
 def charge(work: LedgerTransaction, asked: Charge, mark: Mark = None) -> Outcome:
-    """Debit every account or none, once per operation; or return the stored answer.
+    """Debit every account that pays for an operation, or none; or return the stored answer.
 
-    The anchor's mark was read before this transaction began, and is checked within it. So nobody
-    can replace the ledger between the check and the debit.
+    An operation is debited once. The anchor's ledger position was read before this transaction
+    began, and is checked within it. So nobody can replace the ledger between the check and the
+    debit.
     """
     if work.frozen is not None:
         raise hash_chain.ledger_frozen(work.frozen)
@@ -72,7 +73,10 @@ def charge(work: LedgerTransaction, asked: Charge, mark: Mark = None) -> Outcome
 def with_mark_check(
     mark: Mark, act: Callable[[LedgerTransaction], object]
 ) -> Callable[[LedgerTransaction], object]:
-    """Wrap an act so that it first checks that the ledger contains the mark, as a charge does."""
+    """Return a ledger write that first checks that the ledger wasn't rolled back.
+
+    It was rolled back if it lacks the position (mark) that the anchor file holds.
+    """
 
     def done(work: LedgerTransaction) -> object:
         if mark is not None:
@@ -85,7 +89,8 @@ def with_mark_check(
 def _open_charge(work: LedgerTransaction, asked: Charge) -> Pending | None:
     """Return the operation that is computing the same answer now, or None.
 
-    A killed process never ends its operation, so an operation older than `wait_limit_s` is ignored.
+    A killed process never ends its operation, so an operation that is older than `wait_limit_s` is
+    ignored.
     """
     if asked.wait_limit_s == 0:
         return None
@@ -123,7 +128,7 @@ def _pay_in_full(work: LedgerTransaction, asked: Charge, names: list[str]) -> Ch
 
 
 def _day(now: str) -> str:
-    """Return midnight of the day of this time, as ISO text."""
+    """Return midnight of the day of a time, as ISO text."""
     return (
         datetime.fromisoformat(now)
         .replace(hour=0, minute=0, second=0)
@@ -151,7 +156,10 @@ def _repeat(work: LedgerTransaction, asked: Charge, answer: str) -> OperationSta
 
 
 def _owner_of(account: str) -> str:
-    """Return the account of a window account; what it paid for counts as paid in every window."""
+    """Return the account to which a window account belongs, or the account itself.
+
+    What the owning account paid for counts as paid in every budget window.
+    """
     parts = parts_of(account)
     return account if parts is None else parts[2]
 
@@ -177,7 +185,7 @@ def _operation(asked: Charge, state: str, seq: int) -> Operation:
 
 
 def settle_one(one: AnswerToStore, work: LedgerTransaction) -> Settled:
-    """Store the answer of a charged operation, unless its key already has an answer."""
+    """Store the answer of a charged operation, unless its answer key already has an answer."""
     settled = _settle(work, one.user, one.op, one.answer)
     names = one.names
     return (
@@ -202,7 +210,10 @@ def _settle(work: LedgerTransaction, user: str, op: str, answer: str) -> Settled
 def _release(
     work: LedgerTransaction, known: Operation, debtors: list[str], answer: str, standing: str | None
 ) -> Settled:
-    """Append the release entry and end the operation; an answer that was stored first stays."""
+    """Append the release entry of an answer, and end its operation.
+
+    If another operation stored an answer under the same key, that answer stays.
+    """
     payers = (
         debtors
         if standing is None
@@ -226,7 +237,10 @@ def _release(
 
 
 def fail(work: LedgerTransaction, user: str, op: str, *, code: str, shape: str | None) -> Settled:
-    """Mark a charged operation as failed, without a refund; a stored answer stays valid."""
+    """Mark a charged operation as failed, without a refund; freeze its question shape if given.
+
+    If the operation has an answer already, the answer stays valid.
+    """
     known = _charged_operation(work, user, op)
     if known.state == "charged":
         body: dict[str, object] = {"user": user, "op": op, "charge": known.seq, "code": code}
@@ -248,12 +262,12 @@ def _freeze_shape(work: LedgerTransaction, shape: str | None) -> None:
 
 
 def is_shape_frozen(work: LedgerTransaction, shape: str) -> bool:
-    """Say whether this question shape is frozen until the owner thaws it."""
+    """Say whether a question shape is frozen: refused until the owner unfreezes it."""
     return bool(work.link.rows("SELECT 1 FROM ledger_frozen_shapes WHERE shape = ?", (shape,)))
 
 
 def thaw_shape(work: LedgerTransaction, shape: str) -> None:
-    """Unfreeze a question shape; do nothing if it isn't frozen."""
+    """Unfreeze a question shape, so that it is answered again; do nothing if it isn't frozen."""
     if work.link.change("DELETE FROM ledger_frozen_shapes WHERE shape = ?", (shape,)):
         work.append("shape-thawed", {"shape": shape})
 
@@ -291,13 +305,13 @@ def _sha256(text: str) -> str:
 
 
 def open_account(work: LedgerTransaction, name: str, cap: Cap) -> Account:
-    """Return the account; open it with this cap if it doesn't exist."""
+    """Return a budget account; create it with this cap if it doesn't exist."""
     work.open_missing({name: cap})
     return ledger_rows.accounts_of(work.link, [name])[0]
 
 
 def set_cap(work: LedgerTransaction, name: str, cap: Cap, before: Cap | None = None) -> Account:
-    """Change a cap, unless the cap is no longer `before`; return the account.
+    """Change an account's cap, unless its cap differs from `before`; return the account.
 
     A cap below what is spent is allowed. The account then can't pay.
     """
@@ -313,22 +327,26 @@ def set_cap(work: LedgerTransaction, name: str, cap: Cap, before: Cap | None = N
 
 
 def note(work: LedgerTransaction, kind: str, body: dict[str, object]) -> LedgerHead:
-    """Append an owner's act to the chain; return the new head."""
+    """Append an entry about an owner's act to the hash chain; return the new head."""
     work.append(kind, body)
     return work.head
 
 
 def acknowledge(work: LedgerTransaction, debits: dict[str, Amounts], why: str) -> LedgerHead:
-    """Open a new epoch and unfreeze; debit what may have been lost, at most up to each cap."""
+    """Reopen the ledger after a loss: debit the given amounts, at most up to each cap.
+
+    A new epoch of the ledger starts, and the ledger is no longer frozen.
+    """
     clipped = {name: _clipped(_account(work, name), amounts) for name, amounts in debits.items()}
     return _go_on(work, clipped, {"why": why})
 
 
 def acknowledge_loss(work: LedgerTransaction, loss: Loss, why: str) -> LedgerHead:
-    """Open a new epoch and unfreeze; debit exactly what was lost, even beyond a cap.
+    """Reopen the ledger after a measured loss: debit exactly what was lost, even beyond a cap.
 
-    An account that only the lost entries contained is opened with the cap that the anchor knows. A
-    cap that the lost entries may have lowered is lowered again.
+    A new epoch of the ledger starts, and the ledger is no longer frozen. An account that only the
+    lost entries contained is opened with the cap that the anchor knows. A cap that the lost entries
+    may have lowered is lowered again.
     """
     for account in loss.accounts:
         found = ledger_rows.account(work.link, account.name)

@@ -20,7 +20,7 @@ ACCOUNT: Final = ", ".join(["name", *(f"cap_{n}" for n in SUMS), *(f"spent_{n}" 
 
 @dataclass(frozen=True)
 class Standing:
-    """The ledger's state: its head, why it is frozen, and the id of its database."""
+    """State of the ledger: its head, why it is frozen, and the id of its database."""
 
     head: LedgerHead
     frozen: str | None
@@ -41,7 +41,10 @@ class Operation:
 
 
 def standing(link: DatabaseLink, lock: str = "") -> Standing:
-    """Read the ledger's head and state; with the dialect's lock, other writers have to wait."""
+    """Read the ledger's head, why it is frozen, and the id of its database.
+
+    If `lock` is the dialect's lock, other writers have to wait.
+    """
     sql = "SELECT ledger, epoch, seq, hash, frozen, origin FROM ledger_head"
     found = link.rows(sql + lock)
     if len(found) != 1:
@@ -51,7 +54,7 @@ def standing(link: DatabaseLink, lock: str = "") -> Standing:
 
 
 def standing_with(link: DatabaseLink, seq: int) -> tuple[LedgerHead, str | None, Entry | None]:
-    """Return the head, why the ledger is frozen, and one entry or None, by one SQL statement."""
+    """Return the ledger's head, why it is frozen, and one entry or None, by one SQL statement."""
     named = ", ".join(f"e.{column}" for column in ENTRY.split(", "))
     found = link.rows(
         f"SELECT h.ledger, h.epoch, h.seq, h.hash, h.frozen, {named}"
@@ -66,68 +69,71 @@ def standing_with(link: DatabaseLink, seq: int) -> tuple[LedgerHead, str | None,
 
 
 def add_entry(link: DatabaseLink, entry: Entry) -> None:
-    """Insert one entry of the chain."""
+    """Insert one entry of the ledger's hash chain."""
     values = (entry.seq, entry.epoch, entry.at, entry.kind, entry.body, entry.prev, entry.hash)
     link.change(f"INSERT INTO ledger_entries ({ENTRY}) VALUES ({marks(7)})", values)
 
 
 def entry(link: DatabaseLink, seq: int) -> Entry | None:
-    """Return one entry, or None."""
+    """Return the ledger entry with a sequence number, or None."""
     found = link.rows(f"SELECT {ENTRY} FROM ledger_entries WHERE seq = ?", (seq,))
     return Entry(*found[0]) if found else None
 
 
 def entry_body(link: DatabaseLink, seq: int) -> Body:
-    """Return an entry's body, as parsed JSON."""
+    """Return the body of a ledger entry, as parsed JSON."""
     found = link.rows("SELECT body FROM ledger_entries WHERE seq = ?", (seq,))
     body: Body = json.loads(found[0][0])
     return body
 
 
 def entry_page(link: DatabaseLink, after: int, size: int) -> list[Entry]:
-    """Return the next entries above a sequence number, in order."""
+    """Return the next ledger entries above a sequence number, in order."""
     sql = f"SELECT {ENTRY} FROM ledger_entries WHERE seq > ? ORDER BY seq LIMIT ?"
     return [Entry(*row) for row in link.rows(sql, (after, size))]
 
 
 def entries_of(link: DatabaseLink, kind: str, after: int) -> tuple[Entry, ...]:
-    """Return the entries of a kind above a sequence number, in order."""
+    """Return the ledger entries of one kind above a sequence number, in order."""
     sql = f"SELECT {ENTRY} FROM ledger_entries WHERE seq > ? AND kind = ? ORDER BY seq"
     return tuple(Entry(*row) for row in link.rows(sql, (after, kind)))
 
 
 def account(link: DatabaseLink, name: str) -> Account | None:
-    """Return the account, or None."""
+    """Return the budget account of that name, or None."""
     found = link.rows(f"SELECT {ACCOUNT} FROM ledger_accounts WHERE name = ?", (name,))
     return account_in(found[0]) if found else None
 
 
 def accounts(link: DatabaseLink) -> tuple[Account, ...]:
-    """Return every account; Python sorts them by name, because databases sort by their locale."""
+    """Return every budget account, sorted by name.
+
+    Python sorts the names, because databases sort by their locale.
+    """
     found = (account_in(row) for row in link.rows(f"SELECT {ACCOUNT} FROM ledger_accounts"))
     return tuple(sorted(found, key=lambda one: one.name))
 
 
 def add_account(link: DatabaseLink, name: str, cap: Cap) -> None:
-    """Insert an account that has spent nothing."""
+    """Insert a budget account that has spent nothing."""
     sql = f"INSERT INTO ledger_accounts ({ACCOUNT}, lowered) VALUES ({marks(9)}, 0)"
     link.change(sql, (name, *cap_list(cap), 0, 0, 0, 0))
 
 
 def accounts_of(link: DatabaseLink, names: Sequence[str]) -> tuple[Account, ...]:
-    """Return the named accounts that exist, in the order of the names."""
+    """Return the named budget accounts that exist, in the order of the names."""
     sql = f"SELECT {ACCOUNT} FROM ledger_accounts WHERE name IN ({marks(len(names))})"
     found = {row[0]: account_in(row) for row in link.rows(sql, tuple(names))}
     return tuple(found[name] for name in names if name in found)
 
 
 def account_in(row: tuple[Any, ...]) -> Account:  # Any: one row of ledger_accounts
-    """Build an account from a row's columns."""
+    """Return the budget account in a row of `ledger_accounts`."""
     return Account(row[0], Cap(*row[1:5]), PrivacyCost(*row[5:9]))
 
 
 def last_account(link: DatabaseLink, prefix: str, bytewise: str) -> str | None:
-    """Return the last name, in byte order, of the accounts with this prefix; or None."""
+    """Return the last name, in byte order, of the accounts with this name prefix; or None."""
     name = f"name{bytewise}"
     sql = f"SELECT max({name}) FROM ledger_accounts WHERE {name} >= ? AND {name} < ?"
     found: str | None = link.rows(sql, (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)))[0][0]
@@ -135,20 +141,23 @@ def last_account(link: DatabaseLink, prefix: str, bytewise: str) -> str | None:
 
 
 def frozen_shapes(link: DatabaseLink) -> tuple[str, ...]:
-    """Return the frozen question shapes, sorted."""
+    """Return the frozen question shapes (refused until the owner unfreezes them), sorted."""
     found = link.rows("SELECT shape FROM ledger_frozen_shapes")
     return tuple(sorted(shape for (shape,) in found))
 
 
 def operation(link: DatabaseLink, user: str, op: str) -> Operation | None:
-    """Return the row of a user's operation, or None."""
+    """Return the row of a user's operation in `ledger_operations`, or None."""
     sql = "SELECT asker, op, request, answer_key, state, seq, ended FROM ledger_operations"
     found = link.rows(sql + " WHERE asker = ? AND op = ?", (user, op))
     return Operation(*found[0]) if found else None
 
 
 def open_charges(link: DatabaseLink, answer_key: str) -> list[tuple[int, str, str, str]]:
-    """Return the operations that are computing an answer: sequence number, time, user and id."""
+    """Return the operations that are computing the answer of a key, newest first.
+
+    Each is the sequence number of its charge, its time, its user and its id.
+    """
     sql = (
         "SELECT e.seq, e.at, o.asker, o.op FROM ledger_operations o"
         " JOIN ledger_entries e ON e.seq = o.seq"
@@ -169,7 +178,7 @@ def answer_of(link: DatabaseLink, user: str, op: str) -> str | None:
 def standing_accounts(
     link: DatabaseLink, answer_key: str, names: Sequence[str]
 ) -> dict[str, tuple[Account, bool]]:
-    """Return the named accounts that exist, each with whether it has paid for the answer."""
+    """Return the named accounts that exist, each with whether it has paid for an answer."""
     sql = (
         f"SELECT {ACCOUNT}, (SELECT 1 FROM ledger_payers p"
         " WHERE p.answer_key = ? AND p.account = a.name)"
@@ -182,7 +191,10 @@ def standing_accounts(
 def operation_and_answer(
     link: DatabaseLink, user: str, op: str
 ) -> tuple[Operation, Body, str | None] | None:
-    """Return an operation, its charge's body and its stored answer, by one SQL statement."""
+    """Return an operation, its charge's body and its stored answer, by one SQL statement.
+
+    Return None if the user has no operation of that id.
+    """
     sql = (
         "SELECT o.asker, o.op, o.request, o.answer_key, o.state, o.seq, o.ended, e.body, a.answer"
         " FROM ledger_operations o JOIN ledger_entries e ON e.seq = o.seq"
@@ -212,14 +224,14 @@ def add_operation(link: DatabaseLink, known: Operation) -> None:
 
 
 def end_operation(link: DatabaseLink, known: Operation, state: str, ended: int) -> None:
-    """Set the end state of a charged operation."""
+    """Set the end state of a charged operation; raise Bug if it has ended already."""
     sql = "UPDATE ledger_operations SET state = ?, ended = ? WHERE asker = ? AND op = ?"
     if link.change(sql + " AND state = 'charged'", (state, ended, known.user, known.op)) != 1:
         raise Bug("an operation ended twice")
 
 
 def standing_answer(link: DatabaseLink, answer_key: str) -> str | None:
-    """Return the answer that is stored under this key, or None."""
+    """Return the answer that is stored under an answer key, or None."""
     sql = "SELECT answer FROM ledger_answers WHERE answer_key = ?"
     found: list[tuple[str]] = link.rows(sql, (answer_key,))
     return found[0][0] if found else None
@@ -233,7 +245,7 @@ def add_answer(link: DatabaseLink, answer_key: str, seq: int, answer: str) -> No
 
 @dataclass(frozen=True)
 class StateBeforeCharge:
-    """The ledger's state before a charge: operation, question shape, stored answer and accounts."""
+    """What a charge has to know: operation, question shape, stored answer and accounts."""
 
     known: Operation | None
     is_frozen: bool
@@ -245,7 +257,7 @@ class StateBeforeCharge:
 def state_before_charge(
     link: DatabaseLink, asked: Charge, names: Sequence[str]
 ) -> StateBeforeCharge:
-    """Read the ledger's state before a charge, by one SQL statement."""
+    """Read what a charge has to know of the ledger's state, by one SQL statement."""
     sql = (
         "SELECT (SELECT 1 FROM ledger_frozen_shapes WHERE shape = ?),"
         " (SELECT answer FROM ledger_answers WHERE answer_key = ?),"
@@ -264,7 +276,7 @@ def state_before_charge(
 
 
 def without_payers(link: DatabaseLink, answer_key: str, names: Sequence[str]) -> list[str]:
-    """Return the names of the accounts that have not paid for the answer, in their order."""
+    """Return those of the named accounts that have not paid for an answer."""
     sql = "SELECT account FROM ledger_payers WHERE answer_key = ? AND account IN"
     found = link.rows(f"{sql} ({marks(len(names))})", (answer_key, *names))
     paid = {name for (name,) in found}
@@ -272,7 +284,7 @@ def without_payers(link: DatabaseLink, answer_key: str, names: Sequence[str]) ->
 
 
 def add_payers(link: DatabaseLink, answer_key: str, seq: int, names: Sequence[str]) -> None:
-    """Insert the accounts that have paid for an answer."""
+    """Record which accounts have paid for an answer."""
     if names:
         each = ", ".join("(?, ?, ?)" for _ in names)
         values = [value for name in names for value in (answer_key, name, seq)]

@@ -80,7 +80,7 @@ _SHAPES = """CREATE TABLE ledger_frozen_shapes (
 
 
 def statements(dialect: Dialect) -> tuple[str, ...]:
-    """Return the SQL statements that create an empty ledger, in order."""
+    """Return the SQL statements that create the tables of an empty ledger, in order."""
     words = {
         "integer": dialect.integer,
         "table_end": dialect.table_end,

@@ -30,7 +30,7 @@ from sfumato.vault.ledger_entries import Account, AnchorMark, Cap, Entry, Ledger
 
 
 class CannotPay(Exception):
-    """An account can't pay; the transaction undoes the act."""
+    """Error: an account's budget can't pay a debit; the transaction undoes the act."""
 
     def __init__(self, account: Account) -> None:
         super().__init__(account.name)
@@ -38,7 +38,7 @@ class CannotPay(Exception):
 
 
 class HistoryLost(Exception):
-    """The ledger isn't the one that the anchor saw; the transaction undoes the act."""
+    """Error: the ledger lacks the entry that the anchor file names; the act is undone."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -47,7 +47,7 @@ class HistoryLost(Exception):
 
 @dataclass
 class LedgerTransaction:
-    """A transaction that locks the ledger's head, so that other writers wait until it ends."""
+    """Write transaction on the ledger; it locks the head, so that other writers wait."""
 
     link: DatabaseLink
     dialect: Dialect
@@ -69,7 +69,7 @@ class LedgerTransaction:
     )  # the head after each act; receipts name these heads
 
     def savepoint(self) -> LedgerTransaction:
-        """Create a savepoint; return a copy of this object's state for `rollback_to`."""
+        """Create a database savepoint; return a copy of this object's state for `rollback_to`."""
         self.link.change("SAVEPOINT act")  # a rollback to a name uses its newest savepoint
         return replace(self, debited=dict(self.debited))
 
@@ -88,7 +88,7 @@ class LedgerTransaction:
         epoch: int | None = None,
         at: str | None = None,
     ) -> Entry:
-        """Append an entry to the hash chain and make it the head."""
+        """Append an entry to the hash chain and make it the ledger's head."""
         made = next_entry(
             self.head,
             epoch=epoch or self.head.epoch,
@@ -103,10 +103,10 @@ class LedgerTransaction:
         return made
 
     def check_mark(self, mark: AnchorMark) -> None:
-        """Raise HistoryLost unless this ledger contains the anchor's mark.
+        """Raise HistoryLost unless the ledger has the position (mark) of the anchor file.
 
-        If the ledger was moved to another database, the mark must be the head itself. Then no entry
-        is missing and nobody has continued elsewhere, so the ledger continues here.
+        If the ledger was moved to another database, the position must be the head itself. Then no
+        entry is missing and nobody has continued elsewhere, so the ledger continues here.
         """
         head = self.head
         if (mark.ledger, mark.epoch, mark.seq, mark.hash) == (
@@ -125,7 +125,7 @@ class LedgerTransaction:
 
     @property
     def is_moved(self) -> bool:
-        """Say whether the ledger was moved: the database that it was last in is not this one."""
+        """Say whether the ledger was last used in another database than this one."""
         return self.origin != self.database_id
 
     def _move(self) -> None:
@@ -134,7 +134,10 @@ class LedgerTransaction:
             self.origin = self.database_id
 
     def window_day(self) -> date:
-        """Return the day that budget windows use; store the clock's day if it is trusted now."""
+        """Return the day that decides the current budget windows.
+
+        If the clock's day is trusted now, store that day.
+        """
         now = datetime.fromisoformat(self.now())
         seen = seen_day(self.link, self.dialect)
         day = trusted_day(seen, now.date(), is_vouched=self.vouches(now))
@@ -143,18 +146,18 @@ class LedgerTransaction:
         return day
 
     def trust(self, day: date, now: datetime) -> None:
-        """Store that the clock's day is trusted; do nothing if that day is stored already."""
+        """Record that the clock's day is trusted; do nothing if that day is recorded already."""
         self.open_missing({f"{CLOCK}{day.isoformat()}": Cap(0, 0, 0, 0)})
         self.trusted = now
 
     def freeze(self, reason: str) -> None:
-        """Freeze the ledger, so that it refuses every charge; the first reason is kept."""
+        """Freeze the ledger, so that it refuses every charge; keep the first reason."""
         if self.frozen is None:
             self.append("frozen", {"reason": reason})
             self.frozen = reason
 
     def finish(self) -> None:
-        """Write the row of the head, as the last step before the commit."""
+        """Write the ledger's new head to its row, as the last step before the commit."""
         if not self.is_dirty:
             return
         sql = "UPDATE ledger_head SET epoch = ?, seq = ?, hash = ?, frozen = ?, origin = ?"
@@ -163,7 +166,7 @@ class LedgerTransaction:
             raise Bug("the ledger has no single head")
 
     def debit(self, names: Sequence[str], debt: PrivacyCost) -> tuple[Account, ...]:
-        """Debit every account by one conditional UPDATE; or raise CannotPay, which undoes the act.
+        """Debit every account by one conditional UPDATE; raise CannotPay if one can't pay.
 
         Return the debited accounts, in the order of `names`. The WHERE clause of the UPDATE is the
         privacy filter (`fits_under_cap`), so test and debit are one step. With a SELECT before the
@@ -182,7 +185,7 @@ class LedgerTransaction:
         return tuple(able[name] for name in names)
 
     def open_missing(self, wanted: dict[str, Cap]) -> None:
-        """Open the accounts that don't exist; don't change the caps of those that do."""
+        """Create those of the accounts that don't exist; change no existing cap."""
         sql = f"SELECT name FROM ledger_accounts WHERE name IN ({ledger_rows.marks(len(wanted))})"
         there = {name for (name,) in self.link.rows(sql, tuple(wanted))}
         for name, cap in wanted.items():
@@ -190,13 +193,13 @@ class LedgerTransaction:
                 self.open_account(name, cap)
 
     def open_account(self, name: str, cap: Cap) -> None:
-        """Open an account that has spent nothing."""
+        """Create a budget account that has spent nothing, and record that in the chain."""
         self.append("account-opened", {"account": name, "cap": cap_list(cap)})
         ledger_rows.add_account(self.link, name, cap)
 
 
 def seen_day(link: DatabaseLink, dialect: Dialect) -> date | None:
-    """Return the last trusted day, or None if there is none."""
+    """Return the last day that the ledger recorded as trusted, or None."""
     found = ledger_rows.last_account(link, CLOCK, dialect.bytewise)
     return None if found is None else date.fromisoformat(found.removeprefix(CLOCK))
 

@@ -29,17 +29,17 @@ _ORIGIN: Final = """SELECT system_identifier,
 
 
 def create_ledger(url: str, clock: Clock, dice: RandomSource, *, wait_s: float = 10) -> SqlLedger:
-    """Create a ledger in the connection's first schema; refuse a schema that has one."""
+    """Create a ledger in the connection's first schema; refuse if the schema has one."""
     return ledger_creation.create_ledger(_PostgresSchema(url, wait_s), clock, dice)
 
 
 def open_ledger(url: str, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
-    """Open the ledger in the connection's first schema."""
+    """Open the ledger in the connection's first PostgreSQL schema; refuse if there is none."""
     return ledger_creation.open_ledger(_PostgresSchema(url, wait_s), clock)
 
 
 def open_records(url: str, *, wait_s: float = 10) -> Records:
-    """Open the records in the connection's first schema, next to the ledger's tables."""
+    """Open the records database in the connection's first schema, next to the ledger's tables."""
     return Records(_PostgresSchema(url, wait_s))
 
 
@@ -58,7 +58,7 @@ def _guards() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _PostgresSchema:
-    """The database schema that a URL names."""
+    """The PostgreSQL schema that a URL names, as the place of a ledger or of records."""
 
     url: str
     wait_s: float

@@ -14,17 +14,14 @@ from sfumato.storage.shared_connection import SharedConnection
 
 
 class Records:
-    """The records database on one connection (`shared_connection.py`).
-
-    One thread at a time uses it.
-    """
+    """Records database (catalogue, users and jobs) on one connection, for one thread at a time."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._held = SharedConnection(database.connect)
 
     def make(self, tables: Sequence[str]) -> None:
-        """Create the tables that don't exist."""
+        """Create those of the tables that don't exist."""
         whole = self._database.dialect.table_end
         with self.change() as link:
             for table in tables:
@@ -32,9 +29,9 @@ class Records:
 
     @property
     def made(self) -> int:
-        """Return the number of connections made so far.
+        """Return how many connections were made so far, to detect a reconnect.
 
-        After a reconnect, the database may be a restored one.
+        After a reconnect, the database may be a restored one, so cached rows may be stale.
         """
         return self._held.made
 
@@ -45,7 +42,7 @@ class Records:
 
     # Any: the type of each column depends on the table
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return all rows of one statement; reconnect once if the connection is lost."""
+        """Run one SQL statement and return its rows; reconnect once if the connection is lost."""
         return self._held.seen(lambda link: link.rows(sql, values))
 
     @contextmanager
@@ -68,5 +65,5 @@ class Records:
         raise exception_of(code)
 
     def close(self) -> None:
-        """Close the connection; the next call opens a new one."""
+        """Close the database connection; the next call opens a new one."""
         self._held.drop()

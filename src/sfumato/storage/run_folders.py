@@ -15,9 +15,9 @@ _LOCK: Final = ".lock"
 
 
 class FileDrafts:
-    """Temporary folders (drafts) inside a folder.
+    """Private temporary folders below one folder, removed even if their process is killed.
 
-    A process locks the lock file of each while it runs.
+    A process locks the lock file of each of its folders while it runs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -25,7 +25,7 @@ class FileDrafts:
 
     @contextmanager
     def draft(self) -> Iterator[str]:
-        """Create a private folder that is removed when the block ends."""
+        """Create a private temporary folder that is removed when the `with` block ends."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self.sweep()
         lock, held = self._new_lock()
@@ -37,7 +37,7 @@ class FileDrafts:
             _removed(made, lock, held)
 
     def sweep(self) -> None:
-        """Remove the folders of killed processes, whose lock nobody holds."""
+        """Remove the temporary folders of killed processes: those whose lock nobody holds."""
         for lock in self._folder.glob(f"*{_LOCK}"):
             try:
                 held = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
@@ -52,7 +52,7 @@ class FileDrafts:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _new_lock(self) -> tuple[Path, int]:
-        """Create a lock file and lock it; try again if a sweep locked or removed it first."""
+        """Create a lock file and lock it; try again if another process took or removed it first."""
         while True:
             held, path = tempfile.mkstemp(suffix=_LOCK, dir=self._folder)  # 0600
             if _is_free(held) and os.path.exists(path):
@@ -69,9 +69,9 @@ def _is_free(lock: int) -> bool:
 
 
 def _removed(folder: Path, lock: Path, held: int) -> None:
-    """Remove the folder, then its lock file.
+    """Remove a temporary folder, then its lock file.
 
-    If the folder remains, keep the lock for the next sweep.
+    If the folder can't be removed, keep the lock file for the next sweep.
     """
     shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():

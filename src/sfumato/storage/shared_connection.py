@@ -18,7 +18,10 @@ T = TypeVar("T")
 
 
 class SharedConnection:
-    """A shared connection, which may not be open yet; callers hold `lock` while they use it."""
+    """One database connection for several threads, which hold `lock` while they use it.
+
+    It is opened on first use.
+    """
 
     def __init__(self, connect: Callable[[], DatabaseLink]) -> None:
         self._connect = connect
@@ -28,14 +31,14 @@ class SharedConnection:
         _HELD.add(self)
 
     def connected(self) -> DatabaseLink:
-        """Return the connection; open it if necessary. The caller holds the lock."""
+        """Return the open connection; open it if necessary. The caller holds the lock."""
         if self.link is None:
             self.link = self._connect()
             self.made += 1
         return self.link
 
     def seen(self, look: Callable[[DatabaseLink], T]) -> T:
-        """Run a read on the connection; reconnect once if it is lost."""
+        """Run a read on the shared connection; reconnect once if the connection is lost."""
         with self.lock:
             code: FaultCode
             for is_last in (False, True):
@@ -51,7 +54,7 @@ class SharedConnection:
         raise Bug("unreachable")
 
     def drop(self) -> None:
-        """Close the connection; the next use opens a new one."""
+        """Close the shared connection; the next use opens a new one."""
         with self.lock:
             link, self.link = self.link, None
             if link is not None:

@@ -46,16 +46,16 @@ from sfumato.vault.ports import Clock, MarkAll
 
 @dataclass(frozen=True)
 class OwnEntries:
-    """A run of consecutive entries that this process wrote: the head before it, and its last."""
+    """Consecutive ledger entries that only this process wrote, from a start head to an end head."""
 
     start: LedgerHead | None = None
     end: LedgerHead | None = None
 
     def extended(self, begun: LedgerHead, end: LedgerHead, *, has_notes: bool) -> OwnEntries:
-        """Return the run extended by one transaction, whose entries lie between these heads.
+        """Return these entries, extended by one transaction between two ledger heads.
 
-        A new run starts if another process wrote in between, or if the epoch is new. A note starts
-        an empty run, because `notes` must read entries that may be notes.
+        Start anew if another process wrote in between, or if the epoch is new. A note starts an
+        empty run, because `notes` must read entries that may be notes.
         """
         if has_notes:
             return OwnEntries(end, end)
@@ -63,7 +63,7 @@ class OwnEntries:
         return OwnEntries(self.start if goes_on else begun, end)
 
     def covers(self, after: int, until: int) -> bool:
-        """Say whether the run contains all entries with `after` < seq <= `until`."""
+        """Say whether this process wrote all ledger entries with `after` < seq <= `until`."""
         if self.start is None or self.end is None:
             return False
         return self.start.seq <= after and until <= self.end.seq
@@ -75,7 +75,7 @@ Act = Callable[[LedgerTransaction], object]
 
 
 class SqlLedger:
-    """A LedgerStore with one connection for writes, one for reads, and the last head that it saw.
+    """Ledger in an SQL database, with one connection for writes and one for reads.
 
     It is thread-safe. Concurrent acts share one transaction (group commit,
     `system/group_commit.py`). Each act succeeds or is refused by itself, and no call returns before
@@ -101,13 +101,17 @@ class SqlLedger:
         )
 
     def mark_with(self, mark: MarkAll) -> None:
-        """Set the function that advances the anchor once per batch, before any call returns."""
+        """Set the function that advances the anchor file once per batch of several acts.
+
+        It runs before any call of the batch returns.
+        """
         self._mark = mark
 
     def charge(self, charge: Charge, mark: Mark = None) -> Outcome:
-        """Debit every account or none, once per operation; or return the stored answer.
+        """Debit every account that pays for an operation, or none; or return the stored answer.
 
-        If the ledger lacks the anchor's mark, this freezes the ledger and refuses the charge.
+        An operation is debited once. If the ledger was rolled back (it lacks the anchor's
+        position), this freezes the ledger and refuses the charge.
         """
         try:
             outcome: Outcome = self._run_act(
@@ -118,7 +122,7 @@ class SqlLedger:
         return outcome
 
     def charge_all(self, charges: Sequence[Charge], mark: AnchorMark) -> list[Paid]:
-        """Debit several charges in one transaction; return the outcome of each.
+        """Debit the accounts of several charges in one transaction; return the outcome of each.
 
         None means that nothing was changed. The caller then uses `charge`, which returns the
         reason. A charge with an error may have been paid.
@@ -131,7 +135,7 @@ class SqlLedger:
     def settle(
         self, user: str, op: str, answer: str, names: Sequence[str] = (), mark: Mark = None
     ) -> Settled:
-        """Store a charged operation's answer; never replace the first answer of a key.
+        """Store the answer of a charged operation; never replace the first answer of a key.
 
         The result has the named accounts as they are in the same transaction.
         """
@@ -142,7 +146,7 @@ class SqlLedger:
         return settled
 
     def settle_all(self, answers: Sequence[AnswerToStore], mark: Mark) -> list[Settled | Exception]:
-        """Store several answers in one transaction, each as `settle` does; or return its error."""
+        """Store several answers in one transaction; return each stored answer, or its error."""
         ended = self._run_all(
             [
                 ledger_operations.with_mark_check(mark, partial(ledger_operations.settle_one, one))
@@ -159,7 +163,7 @@ class SqlLedger:
         return ended
 
     def thaw_shape(self, shape: str, mark: Mark = None) -> None:
-        """Unfreeze a question shape: a question without its constants, which had hit a limit."""
+        """Unfreeze a question shape (a question without its constants), which had hit a limit."""
         self._run_act(
             ledger_operations.with_mark_check(
                 mark, partial(ledger_operations.thaw_shape, shape=shape)
@@ -167,61 +171,76 @@ class SqlLedger:
         )
 
     def open_account(self, account: str, cap: Cap, mark: Mark = None) -> Account:
-        """Return the account; open it with this cap if it doesn't exist; never change a cap."""
+        """Return a budget account; create it with this cap if it doesn't exist; change no cap."""
         act = partial(ledger_operations.open_account, name=account, cap=cap)
         opened: Account = self._run_act(ledger_operations.with_mark_check(mark, act))
         return opened
 
     def set_cap(self, name: str, cap: Cap, before: Cap | None = None, mark: Mark = None) -> Account:
-        """Change a cap, unless the cap is no longer `before`; return the account."""
+        """Change an account's cap, unless its cap differs from `before`; return the account."""
         act = partial(ledger_operations.set_cap, name=name, cap=cap, before=before)
         made: Account = self._run_act(ledger_operations.with_mark_check(mark, act))
         return made
 
     def note(self, kind: str, body: dict[str, object]) -> LedgerHead:
-        """Append an owner's act to the ledger, of a kind that isn't one of the ledger's own."""
+        """Append an entry about an owner's act to the ledger; return the new head.
+
+        Raise Bug if the kind is one of the ledger's own.
+        """
         if kind in hash_chain.KINDS:
             raise Bug(f"the kind {kind!r} is the ledger's own")
         head: LedgerHead = self._acts.run(lambda work: ledger_operations.note(work, kind, body))
         return head
 
     def freeze(self, reason: str) -> None:
-        """Refuse every charge until the owner acknowledges; the first reason is kept."""
+        """Freeze the ledger: refuse every charge until the owner acknowledges the reason.
+
+        If the ledger is frozen already, the first reason is kept.
+        """
         self._acts.run(lambda work: work.freeze(reason))
 
     def acknowledge(self, debits: dict[str, ledger_operations.Amounts], why: str) -> LedgerHead:
-        """Open a new epoch, debit what may be lost up to the caps, and unfreeze the ledger."""
+        """Reopen the ledger after a loss: debit the given amounts, at most up to each cap.
+
+        A new epoch of the ledger starts, and the ledger is no longer frozen.
+        """
         head: LedgerHead = self._acts.run(
             lambda work: ledger_operations.acknowledge(work, debits, why)
         )
         return head
 
     def is_moved(self) -> bool:
-        """Say whether the ledger was moved: the database that it was last in is not this one."""
+        """Say whether the ledger was last used in another database than this one."""
         return self._looking.seen(ledger_rows.standing).origin != self._database_id
 
     def go_on_here(self, mark: AnchorMark) -> LedgerHead:
-        """Accept the move to this database; freeze and refuse if the head isn't the mark."""
+        """Accept that the ledger was moved to this database; return its head.
+
+        Freeze the ledger and refuse if its head isn't the position that the anchor holds.
+        """
         head: LedgerHead = self._run_act(
             ledger_operations.with_mark_check(mark, lambda work: work.head)
         )
         return head
 
     def acknowledge_loss(self, loss: Loss, why: str) -> LedgerHead:
-        """Open a new epoch, debit exactly what was lost, and unfreeze the ledger."""
+        """Reopen the ledger after a measured loss: debit exactly what was lost.
+
+        A new epoch of the ledger starts, and the ledger is no longer frozen.
+        """
         head: LedgerHead = self._acts.run(
             lambda work: ledger_operations.acknowledge_loss(work, loss, why)
         )
         return head
 
     def window_day(self) -> date:
-        """Return the day that budget windows use now (`vault/budget_windows.py`)."""
+        """Return the day that decides the current budget windows (`vault/budget_windows.py`)."""
         now = datetime.fromisoformat(self._clock.now())
         seen = self._looking.seen(lambda link: seen_day(link, self._database.dialect))
         return trusted_day(seen, now.date(), is_vouched=self._vouches(now))
 
     def trust_day(self, mark: Mark) -> date | None:
-        """Trust the clock's day because the owner confirms it.
+        """Record the clock's day as trusted, because the owner confirms it; return the day.
 
         Return None if a later day was trusted already.
         """
@@ -238,7 +257,7 @@ class SqlLedger:
         return day
 
     def head(self) -> LedgerHead:
-        """Return the ledger's identity, epoch, last sequence number and hash."""
+        """Return the ledger's head: its id, epoch, last sequence number and hash."""
         return self._looking.seen(ledger_rows.standing).head
 
     def frozen(self) -> str | None:
@@ -246,70 +265,70 @@ class SqlLedger:
         return self._looking.seen(ledger_rows.standing).frozen
 
     def standing_with(self, seq: int) -> tuple[LedgerHead, str | None, Entry | None]:
-        """Return the head, why the ledger is frozen, and the entry with that number.
+        """Return the ledger's head, why it is frozen, and the entry with a sequence number.
 
         All three come from one SQL statement.
         """
         return self._looking.seen(lambda link: ledger_rows.standing_with(link, seq))
 
     def frozen_shapes(self) -> tuple[str, ...]:
-        """Return the frozen question shapes, which the owner has to thaw."""
+        """Return the frozen question shapes: refused until the owner unfreezes them."""
         return self._looking.seen(ledger_rows.frozen_shapes)
 
     def account(self, account: str) -> Account | None:
-        """Return the account, or None."""
+        """Return the budget account of that name, or None."""
         return self._looking.seen(lambda link: ledger_rows.account(link, account))
 
     def accounts_of(self, names: Sequence[str]) -> tuple[Account, ...]:
-        """Return the named accounts that exist, in the order of the names."""
+        """Return the named budget accounts that exist, in the order of the names."""
         return self._looking.seen(lambda link: ledger_rows.accounts_of(link, names))
 
     def head_and_accounts(self) -> tuple[LedgerHead, tuple[Account, ...]]:
-        """Return every account and the head, from one snapshot."""
+        """Return the ledger's head and every budget account, from one snapshot."""
         with self.own_connection() as link:
             link.begin_reading()
             return ledger_rows.standing(link).head, ledger_rows.accounts(link)
 
     def accounts(self) -> tuple[Account, ...]:
-        """Return every account, by name."""
+        """Return every budget account, sorted by name."""
         return self._looking.seen(ledger_rows.accounts)
 
     def answer_of(self, user: str, op: str) -> str | None:
-        """Return the stored answer of the user's operation, or None."""
+        """Return the stored answer of a user's operation, or None."""
         return self._looking.seen(lambda link: ledger_rows.answer_of(link, user, op))
 
     def is_paid_by(self, answer_key: str, names: Sequence[str]) -> bool:
-        """Say whether all of these accounts have paid for the answer stored under the key."""
+        """Say whether all these accounts have paid for the answer stored under a key."""
         return self._looking.seen(
             lambda link: not ledger_rows.without_payers(link, answer_key, names)
         )
 
     def entry(self, seq: int) -> Entry | None:
-        """Return one entry, or None."""
+        """Return the ledger entry with a sequence number, or None."""
         return self._looking.seen(lambda link: ledger_rows.entry(link, seq))
 
     def past(self, user: str, before: int, limit: int) -> tuple[PastOperation, ...]:
-        """Return the user's operations that were charged before that entry, newest first."""
+        """Return a user's operations that were charged before a ledger entry, newest first."""
         return self._looking.seen(lambda link: past.past(link, user, before, limit))
 
     def past_of(self, user: str, op: str) -> PastOperation | None:
-        """Return one operation of the user's, or None."""
+        """Return one past operation of a user, or None if the ledger has none of that id."""
         return self._looking.seen(lambda link: past.past_of(link, user, op))
 
     def charges(
         self, before: int, limit: int, *, people: str | None = None, data_set: str | None = None
     ) -> tuple[Entry, ...]:
-        """Return the charges before that entry, of these people or data set, newest first."""
+        """Return the charges and repeats before an entry, of people or a data set, newest first."""
         return self._looking.seen(lambda link: past.charges(link, before, limit, people, data_set))
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
-        """Yield the entries above that sequence number, in order, a page at a time."""
+        """Yield the ledger entries above a sequence number, in order; read them page by page."""
         while page := self._looking.seen(partial(ledger_rows.entry_page, after=after, size=_PAGE)):
             yield from page
             after = page[-1].seq
 
     def notes(self, kind: str, after: int = 0, until: int | None = None) -> tuple[Entry, ...]:
-        """Return the entries of that kind above sequence number `after`, in order.
+        """Return the ledger entries of one kind above sequence number `after`, in order.
 
         If this process wrote all entries up to `until`, and none of them is a note, it returns no
         entry without a query. Otherwise the result may also contain entries above `until`.
@@ -319,18 +338,18 @@ class SqlLedger:
         return self._looking.seen(lambda link: ledger_rows.entries_of(link, kind, after))
 
     def verify(self) -> hash_chain.Verdict:
-        """Verify the whole hash chain and every state row against it, in one snapshot."""
+        """Verify the whole hash chain, and the state tables against it, in one snapshot."""
         with self.own_connection() as link:
             link.begin_reading()
             return ledger_comparison.compare(link)
 
     def close(self) -> None:
-        """Close the connections; the next call opens new ones."""
+        """Close the database connections; the next call opens new ones."""
         for held in (self._writing, self._looking):
             held.drop()
 
     def _run_act(self, act: Act) -> Any:  # Any: each act has its own type
-        """Return the act's result; freeze the ledger if it lacks the mark that the act checks."""
+        """Run an act and return its result; if the ledger was rolled back, freeze it and refuse."""
         try:
             return self._acts.run(act)
         except HistoryLost as lost:
@@ -347,7 +366,7 @@ class SqlLedger:
         return ended.gives if ended.error is None else ended.error  # type: ignore[return-value]
 
     def _run_one(self, act: Act) -> object:
-        """Run one act in its own transaction."""
+        """Run one act in a transaction of its own."""
         with self._transaction() as work:
             return act(work)
 
@@ -368,10 +387,7 @@ class SqlLedger:
         return [Ended(error=error)] * len(acts)
 
     def _run_all(self, acts: Sequence[Act]) -> list[Ended[Any]]:  # Any: each act has its own type
-        """Run several acts in one transaction, or each alone if that failed.
-
-        Then advance the anchor.
-        """
+        """Run several acts in one transaction, or each alone if that failed; advance the anchor."""
         ended = self._run_in_one_transaction(acts) or [self._run_caught(act) for act in acts]
         self._mark_all()
         return ended
@@ -385,10 +401,11 @@ class SqlLedger:
         return Ended(error=error)
 
     def _mark_all(self) -> None:
-        """Advance the anchor to the last durable batch; ignore a refusal, which callers meet later.
+        """Advance the anchor file to the last batch of acts; ignore its refusal.
 
-        Only a batch that found the anchor's mark may advance the anchor. Other acts would make the
-        anchor agree with a ledger that was rolled back.
+        The callers meet the refusal later. Only a batch that found the anchor's position may
+        advance the anchor. Other acts would make the anchor agree with a ledger that was rolled
+        back.
         """
         last = self._last_with_mark
         if self._mark is not None and last is not None:
@@ -425,7 +442,7 @@ class SqlLedger:
 
     @contextmanager
     def own_connection(self) -> Iterator[DatabaseLink]:
-        """Open a separate connection for a block, and close it at its end."""
+        """Open a separate database connection, and close it when the `with` block ends."""
         link: DatabaseLink | None = None
         code: FaultCode
         try:
@@ -462,9 +479,9 @@ class SqlLedger:
         )
 
     def _vouches(self, now: datetime) -> bool:
-        """Say whether the clock advanced no more than monotonic time since its last trusted day.
+        """Say whether the clock was not set ahead since its day was last trusted.
 
-        `SLACK_S` more seconds are allowed.
+        The clock may have advanced `SLACK_S` seconds more than monotonic time.
         """
         if self._trusted is None:
             return False
@@ -472,7 +489,7 @@ class SqlLedger:
         return (now - then).total_seconds() <= time.monotonic() - counted + SLACK_S
 
     def _lost_history(self, work: LedgerTransaction) -> str | None:
-        """Return a reason if the ledger lacks the last head that this process saw, or None."""
+        """Return a reason if the ledger lacks the last head that this process saw, else None."""
         seen = self._seen
         if seen is None or seen == work.head:
             return None
@@ -498,7 +515,7 @@ class SqlLedger:
 
 
 def _within(work: LedgerTransaction, act: Act) -> Ended[object]:
-    """Run one of several acts in its own savepoint; if the act is refused, roll back to it."""
+    """Run one act of a shared transaction in a savepoint; if it is refused, roll back to it."""
     before = work.savepoint()
     error: Exception
     try:

@@ -34,13 +34,13 @@ Journal = Literal["wal", "truncate"]
 
 
 def create_ledger(path: Path, clock: Clock, dice: RandomSource, *, wait_s: float = 10) -> SqlLedger:
-    """Create a ledger in a file that only its owner may read; refuse a file that has one."""
+    """Create a ledger in a SQLite file that only its owner may read; refuse if it has one."""
     _make_file(path)
     return ledger_creation.create_ledger(_SqliteFile(path, wait_s), clock, dice)
 
 
 def open_ledger(path: Path, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
-    """Open the ledger in this file; refuse if the file is missing, instead of creating it."""
+    """Open the ledger in a SQLite file; refuse if the file is missing, instead of creating it."""
     if not path.is_file():
         raise Refused(
             "vault-missing", "The ledger's file is missing.", "Restore it, or create a vault."
@@ -49,13 +49,13 @@ def open_ledger(path: Path, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
 
 
 def open_records(path: Path, *, wait_s: float = 30) -> Records:
-    """Open the records in a file that only its owner may read; create it if it is missing."""
+    """Open a records database in a private SQLite file; create the file if it is missing."""
     _make_file(path)
     return Records(_SqliteFile(path, wait_s))
 
 
 def open_forgetful_records(path: Path, *, wait_s: float = 30) -> Records:
-    """Open records whose journal doesn't reveal the order of past writes.
+    """Open a records database whose journal doesn't reveal the order of past writes.
 
     A WAL keeps the pages of about a thousand commits in order. This rollback journal holds only
     what the current commit replaces, and is truncated at its end.
@@ -93,7 +93,7 @@ _DIALECT: Final = Dialect(
 
 @dataclass(frozen=True)
 class _SqliteFile:
-    """One SQLite file."""
+    """The SQLite file of a ledger or of records, with its journal mode."""
 
     path: Path
     wait_s: float

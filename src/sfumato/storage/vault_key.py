@@ -28,7 +28,10 @@ _PATIENCE_S: Final = 120.0  # time limit of the command; a keyring may ask its u
 
 
 def outer_key(source: str, root: Path) -> bytes:
-    """Read the key from the file or the command, or refuse; no message contains any of the key."""
+    """Return the key that decrypts the vault, from a file or a command; or refuse.
+
+    No message contains any of the key.
+    """
     if source.startswith(COMMAND):
         text = _said_by(source.removeprefix(COMMAND))
     else:
@@ -43,7 +46,7 @@ def outer_key(source: str, root: Path) -> bytes:
 
 
 def make_outer_key(source: str, root: Path, dice: RandomSource) -> bool:
-    """Write a new key to the file and return True.
+    """Write a new key for the vault to a file; return True.
 
     Return False if the file exists, or if the key comes from a command.
     """
@@ -91,7 +94,7 @@ def _check_outside(path: Path, root: Path) -> None:
 
 
 def _why_not_private(found: os.stat_result) -> str | None:
-    """Return why the key file isn't private, or None if it is.
+    """Return why other users could read or replace the key file; None if they can't.
 
     Read permission for the group root is allowed: systemd sets it as an ACL mask.
     """
@@ -105,7 +108,7 @@ def _why_not_private(found: os.stat_result) -> str | None:
 
 
 def _said_by(command: str) -> bytes:
-    """Return the output of the command; no shell runs it."""
+    """Return the output of the command that prints the key; no shell runs the command."""
     said: bytes | None = None
     try:
         ended = subprocess.run(
