@@ -156,7 +156,7 @@ class SqlLedger:
         return [self._ending(one) for one in ended]
 
     def fail(self, user: str, op: str, code: str, shape: str | None) -> Settled:
-        """Mark a charged operation as failed; if a shape is given, freeze it for all users."""
+        """Mark a charged operation as failed; freeze its question shape for all users, if given."""
         ended: Settled = self._acts.run(
             lambda work: ledger_operations.fail(work, user, op, code=code, shape=shape)
         )

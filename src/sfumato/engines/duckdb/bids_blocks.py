@@ -44,7 +44,7 @@ Body = dict[str, Any]  # Any: a message of the parent process
 
 @dataclass(frozen=True)
 class _Person:
-    """A person in a study: pseudonym, internal id (keyed hash), block, and rows."""
+    """A person in a study: pseudonym, internal id (a keyed hash), block, and rows as text."""
 
     name: str
     who: str
@@ -54,7 +54,12 @@ class _Person:
 
 
 def split_people(room: Room, salt: str, request: Header) -> None:
-    """Write one file per turn: a person's folder, or nothing if their result is already stored."""
+    """Write one input file per turn, for the runs of a program on one person's data each.
+
+    A turn is the slot of one person's run; there are as many as the card allows persons. The file
+    holds the person's BIDS folder. It is empty if nobody has the turn, or if the person's result is
+    stored already.
+    """
     body: Body = request
     _take_room(body)
     for turn in range(body["study"][0]):
@@ -68,7 +73,10 @@ def split_people(room: Room, salt: str, request: Header) -> None:
 
 
 def split_study(room: Room, salt: str, request: Header) -> None:
-    """Write one folder per block, also for empty blocks; store the results of per-person runs."""
+    """Write one BIDS folder per block of persons, also for empty blocks.
+
+    First store the new results of the per-person runs.
+    """
     body: Body = request
     people = _people(room, salt, body)
     said = _said(people, salt, body) if body["study"][1] else {}
@@ -79,7 +87,7 @@ def split_study(room: Room, salt: str, request: Header) -> None:
 
 
 def _tables(body: Body) -> list[Body]:
-    """Return all tables of a folder: path, index on the card, person column and columns."""
+    """Return all tables of a study: path, index on the card, person column and columns."""
     own = {"path": ROWS, "place": 0, "person": body["person"], "columns": body["columns"]}
     return [own] + [
         {
@@ -93,7 +101,7 @@ def _tables(body: Body) -> list[Body]:
 
 
 def _people(room: Room, salt: str, body: Body) -> list[_Person]:
-    """Return all persons with their rows, sorted by block, then by a keyed hash of this run.
+    """Return all persons of the study with their rows, sorted by block, then by a keyed hash.
 
     A person with rows in only one of the tables is included, without rows in the others.
     """
@@ -125,9 +133,9 @@ def _sql(table: Body) -> str:
 
 
 def _name(who: str, salt: str) -> str:
-    """Return a person's pseudonym, the same in every study.
+    """Return a person's pseudonym, which is the same in every study.
 
-    It does not reveal who the person is.
+    It is a keyed hash, so it doesn't reveal who the person is.
     """
     return "sub-" + _hashed(salt, b"name", who.encode()).hexdigest()[:16]
 
@@ -137,7 +145,10 @@ def _hashed(salt: str, what: bytes, text: bytes) -> hashlib.blake2b:
 
 
 def _with_turns(people: list[_Person], body: Body) -> list[tuple[_Person, int]]:
-    """Assign turns to persons by a uniformly random permutation, keyed by the run."""
+    """Assign each person a turn (the slot of the person's own run) at random.
+
+    The uniformly random permutation is keyed by the run.
+    """
     turns, key = range(body["study"][0]), body["key"]
     dealt = sorted(turns, key=lambda turn: _hashed(key, b"turn", b"%d" % turn).digest())
     if len(people) > len(dealt):
@@ -155,7 +166,7 @@ def _alone(person: _Person, body: Body) -> Iterator[bytes]:
 def _folder(
     people: list[_Person], body: Body, said: Mapping[str, bytes] | None = None
 ) -> Iterator[bytes]:
-    """Yield a folder as records: these persons' rows, files, and results of their own runs."""
+    """Yield the records of a BIDS folder: these persons' rows, files and results of own runs."""
     for table in _tables(body):
         path = table["path"]
         lines = chain.from_iterable(person.lines.get(path, ()) for person in people)
@@ -171,9 +182,9 @@ def _folder(
 
 
 def _kept(person: _Person, salt: str, body: Body) -> Path:
-    """Return the path of a person's stored result; the path holds a hash of the person's folder.
+    """Return the path of the stored result of a program's run on one person's data.
 
-    There is one result per program.
+    The path holds a hash of the person's folder. There is one result per program.
     """
     digest = _hashed(salt, b"kept", b"")
     for piece in _alone(person, body):
@@ -205,7 +216,7 @@ def _said(people: list[_Person], salt: str, body: Body) -> dict[str, bytes]:
 
 
 def _take_room(body: Body, about_to_come: int = 0) -> None:
-    """Reserve the maximal disk space of a program's stored results, beyond what they use so far.
+    """Reserve the most disk space that a program's per-person results can take.
 
     So the results always fit on the disk, and the free space reveals nothing about them. Only the
     KEPT_PROGRAMS programs of a data set that ran last keep their reservation and results.
@@ -230,7 +241,7 @@ def _take_room(body: Body, about_to_come: int = 0) -> None:
 
 
 def _sizes(target: str, turns: int) -> int:
-    """Return the disk space, in bytes, that the new results of this run would take."""
+    """Return the disk space, in bytes, that the new results of the per-person runs would take."""
     said = (Path(output_path(path_of_turn(target, turn))) for turn in range(turns))
     return sum(_on_disk(one) for one in said if one.exists())
 
@@ -244,12 +255,15 @@ def _last_run(room: Path) -> int:
 
 
 def _held(body: Body, turn: int) -> Path:
-    """Return the path of a turn's hard link to its stored result; the link survives a clean-up."""
+    """Return the path of a hard link to the stored result of a turn (one person's own run).
+
+    The link keeps the result if the stored results are cleaned up.
+    """
     return Path(path_of_turn(body["target"], turn) + ".held")
 
 
 def _is_held(kept: Path, held: Path) -> bool:
-    """Hard-link a stored result for this run; return whether it exists and is complete."""
+    """Hard-link a person's stored result for this run; return whether it exists and is complete."""
     held.unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):
         os.link(kept, held)
@@ -261,7 +275,10 @@ def _is_whole(kept: Path) -> bool:
 
 
 def _keep(kept: Path, fresh: Path) -> None:
-    """Store a result atomically; a draft of a killed worker is deleted with the run's folder."""
+    """Store the new result of a per-person run atomically.
+
+    The draft of a killed worker is deleted with the run's folder.
+    """
     kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = fresh.with_suffix(".whole")
     with draft.open("wb") as file:

@@ -26,7 +26,7 @@ _AT_ONCE: Final = 20_000
 
 
 def split(room: Room, request: Header) -> None:
-    """Write one file per block, also for empty blocks."""
+    """Write a table's rows to one file per block of persons, also for empty blocks."""
     body: dict[str, Any] = request  # Any: a message of the parent process
     room = replace(room, spill=body["spill"], paths=tuple(paths_of(body["table"])))
     connection = open_locked(body["table"], room, read_only=True)
@@ -37,7 +37,7 @@ def split(room: Room, request: Header) -> None:
 
 
 def split_copy(room: Room, request: Header) -> None:
-    """Write one file per block from a table that was exported for another engine.
+    """Write one file per block of persons, from a table that was exported for Spark.
 
     Such a table identifies persons only by a 64-bit keyed number. Two persons with the same number
     are in the same block under one name. Whether this happens to a person does not depend on third
@@ -74,18 +74,18 @@ Show = Callable[[Any], str]  # Any: a cell as DuckDB returns it
 
 
 def shows(body: dict[str, Any]) -> list[Show]:  # Any: a message of the parent process
-    """Return one function per column, which formats a value of the column as text."""
+    """Return one function per column, which formats the column's values as text."""
     return [_shown(kind, Fraction(step)) for _, _, kind, step in body["columns"]]
 
 
 def header_line(body: dict[str, Any]) -> str:  # Any: a message of the parent process
-    """Return the header line of a block's file."""
+    """Return the header line of a block's file: the person column and the other column names."""
     heads = [body["person"], *(name for name, _, _, _ in body["columns"])]
     return "\t".join(_plain(name) for name in heads) + "\n"
 
 
 def line_of(person: str, shown: Sequence[Show], values: Sequence[object]) -> str:
-    """Format a row as a tab-separated line."""
+    """Return a row as a tab-separated line: the person, then the formatted values."""
     cells = (
         MISSING if value is None else show(value) for show, value in zip(shown, values, strict=True)
     )
@@ -93,7 +93,10 @@ def line_of(person: str, shown: Sequence[Show], values: Sequence[object]) -> str
 
 
 def _sql(places: Sequence[int]) -> str:
-    """Return the SELECT of all rows, sorted by block and keyed hash, with a number per person."""
+    """Return the SELECT of all rows by block, in the order of a keyed hash of the person.
+
+    Within a block, persons are numbered.
+    """
     values = "".join(f", v{place}" for place in places)
     block = f"CAST({secret_number('block', 'hex(who)')} % ? AS INTEGER)"
     order = secret_number("in block", "hex(who)")
@@ -105,7 +108,7 @@ def _sql(places: Sequence[int]) -> str:
 
 
 class _Writer:
-    """Writer of the blocks' files; it buffers lines and writes one block after the other."""
+    """Writer of the files of all blocks; it buffers lines and writes one block after the other."""
 
     def __init__(self, target: str, blocks: int, head: str) -> None:
         for block in range(blocks):
@@ -135,7 +138,10 @@ def _shown(kind: str, step: Fraction) -> Show:
 
 
 def decimal_text(value: Fraction) -> str:
-    """Format a number exactly as a decimal; this ends, because a card's steps are decimals."""
+    """Return a number's exact decimal text.
+
+    The number must have finitely many decimals, as all multiples of a card's steps have.
+    """
     digits, scaled = 0, value
     while scaled.denominator != 1:
         digits, scaled = digits + 1, scaled * 10
@@ -145,5 +151,5 @@ def decimal_text(value: Fraction) -> str:
 
 
 def _plain(text: str) -> str:
-    """Replace tabs and line breaks by spaces, so that the text stays in one cell."""
+    """Replace tabs and line breaks by spaces, so that a text stays in one cell of the TSV file."""
     return "".join(" " if c in "\t\r\n\v\f\x1c\x1d\x1e\x85\u2028\u2029" else c for c in text)

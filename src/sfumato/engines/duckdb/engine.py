@@ -82,7 +82,7 @@ _LONG: Final = LONGEST // 64  # longest condition that is batched: 64 fit in one
 
 @dataclass(frozen=True)
 class CountRequest:
-    """One COUNT query over a prepared table that has at most `most_rows` rows."""
+    """One COUNT query on a prepared table, which has at most `most_rows` rows."""
 
     table: str
     scan: CountScan
@@ -90,7 +90,7 @@ class CountRequest:
 
 
 class CountBatcher:
-    """Batcher: answer all concurrent COUNT queries by one scan of the rows.
+    """Batcher that answers concurrent COUNT queries by one scan of the rows.
 
     It belongs to one engine; `ask` sends a statement to the engine's worker. Each count has the
     same value as if it ran alone. If a scan fails, its counts run one by one, so that no query can
@@ -104,13 +104,13 @@ class CountBatcher:
         )
 
     def count(self, wanted: CountRequest) -> Sealed[Cells]:
-        """Run one count, batched with all counts that wait; raise `EngineStopped` if it fails."""
+        """Run one COUNT query, batched with all that wait; raise `EngineStopped` if it fails."""
         if len(wanted.scan.condition.sql) > _LONG:
             return self._count_one(wanted)
         return self._queue.run(wanted)
 
     def count_all(self, wanted: Sequence[CountRequest]) -> list[Outcome[Sealed[Cells]]]:
-        """Run several counts in as few scans as possible; return a result or error for each."""
+        """Run several COUNT queries in as few scans as possible; return each result or error."""
         ended: list[Outcome[Sealed[Cells]]] = []
         for some in _batches(wanted):
             ended += self._count_batch(some)
@@ -160,7 +160,10 @@ class CountBatcher:
 
 
 def _batches(wanted: Sequence[CountRequest]) -> Iterator[Sequence[CountRequest]]:
-    """Split the counts into batches that fit in one statement; long conditions run alone."""
+    """Split COUNT queries into batches that fit in one SQL statement.
+
+    A query with a long condition runs alone.
+    """
     some: list[CountRequest] = []
     for one in wanted:
         is_long = len(one.scan.condition.sql) > _LONG
@@ -202,7 +205,7 @@ class Limits:
     idle_s: float = 300.0  # idle time after which a worker is stopped
 
     def deadline_of(self, rows: int, row_s: float = _ROW_S) -> float:
-        """Return the deadline, in seconds, of a query over at most `rows` rows.
+        """Return the deadline, in seconds, of a query on a table with at most `rows` rows.
 
         It depends only on the card. A training round has its own, larger `row_s`, which extends the
         deadline up to one day.
@@ -213,7 +216,7 @@ class Limits:
         return max(usual, min(10 * row_s * rows, _DAY_S))
 
     def memory_of(self, rows: int) -> int:
-        """Return the memory limit of a worker in MB.
+        """Return a worker's memory limit, in MB, for tables with at most `rows` rows.
 
         It depends only on the card and the machine.
         """
@@ -232,7 +235,7 @@ class Limits:
 
 
 class IdleTimeout:
-    """Timer that calls `end` after a period without use; has state.
+    """Timer that ends an idle worker: it calls `end` after a period without use.
 
     The user of the worker and `end` must hold the same lock, so that nothing ends in the middle of
     a query. The timer has only a weak reference to the owner of `end`. A forked process has its own
@@ -247,13 +250,13 @@ class IdleTimeout:
         self._owner = os.getpid()
 
     def used(self) -> None:
-        """Record a use: restart the idle period now."""
+        """Restart the idle period, because the worker was used now."""
         self._used = time.monotonic()
         if self._waits is None or self._owner != os.getpid():
             self._wait(self._after_s)
 
     def is_over(self) -> bool:
-        """Return whether the idle period has passed; if not, wait for the rest of it."""
+        """Return whether the idle period has passed; if not, set the timer for the rest of it."""
         left_s = self._used + self._after_s - time.monotonic()
         if left_s > 0:
             self._wait(left_s)
@@ -262,7 +265,7 @@ class IdleTimeout:
         return True
 
     def stop(self) -> None:
-        """Cancel the timer."""
+        """Cancel the idle timer."""
         waits, self._waits = self._waits, None
         if waits is not None and self._owner == os.getpid():
             waits.cancel()
@@ -287,7 +290,7 @@ _START_S: Final = 60.0
 
 
 class DuckDBEngine:
-    """The embedded engine of one vault, with one worker process that starts on first use.
+    """The embedded DuckDB engine of one vault, with one worker process that starts on first use.
 
     A lock serialises the requests of several threads. A forked process starts its own worker. The
     worker ends when this process ends in any way, or after `idle_s` seconds without a request.
@@ -304,7 +307,7 @@ class DuckDBEngine:
         idle_s: float = Limits.idle_s,
         shelter: MemoryScratch | None = None,
     ) -> None:
-        """Store the salt, which orders each person's rows and cells; the worker starts later.
+        """Store the secret salt, which decides which rows of a person count; start no worker.
 
         With a `shelter` (encryption at rest), files on disk are encrypted, and rows are in plain
         text only in memory.
@@ -319,10 +322,11 @@ class DuckDBEngine:
         self._batcher = CountBatcher(self._run_scan)
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
-        """Compute a measure over a prepared table; return its cells, sealed.
+        """Compute the exact counts and sums of a query on a prepared table; return them sealed.
 
-        Empty cells of public keys are zero. Any failure raises `EngineStopped`, or `EngineLost` if
-        the host ended the worker. The exception has no details and no chained exception.
+        Groups of public keys that have no rows are zero. Any failure raises `EngineStopped`, or
+        `EngineLost` if the host ended the worker. The exception has no details and no chained
+        exception.
         """
         count = _count_request(table, measure)
         if count is not None:
@@ -340,7 +344,7 @@ class DuckDBEngine:
     def count_batch(
         self, wanted: Sequence[tuple[str, Measure]]
     ) -> list[Sealed[Cells] | EngineStopped]:
-        """Run several COUNT queries by one scan; return a result or exception for each."""
+        """Run several COUNT queries in as few scans as possible; return each result or error."""
         looks = [_count_request(*one) for one in wanted]
         counted = self._batcher.count_all([one for one in looks if one is not None])
         if len(counted) < len(looks):
@@ -348,9 +352,10 @@ class DuckDBEngine:
         return [_gives(one) for one in counted]
 
     def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
-        """Count one period of a stream; return the exact row count, sealed.
+        """Count the rows of one period of a stream; return the exact count, sealed.
 
-        How many rows each person has used is written to the order's target file.
+        Each person's rows count up to the limit of the whole stream. How many rows each person has
+        used is written to the order's target file.
         """
 
         def ask(asked: Header) -> Sealed[Cells] | None:
@@ -361,23 +366,29 @@ class DuckDBEngine:
         return carried_out(order, local_request(order), ask)
 
     def split(self, order: SplitOrder) -> tuple[str, ...]:
-        """Write one file of rows per block into the private target folder; return the paths."""
+        """Write a table's rows to one file per block of persons; return the files' paths."""
         self._write_blocks(order, "split")
         return tuple(path_of_block(order.target, block) for block in range(order.blocks))
 
     def split_copy(self, order: SplitOrder) -> tuple[str, ...]:
-        """Write one file of rows per block from a table that was exported for another engine."""
+        """Write one file per block of persons, from a table that was exported for Spark.
+
+        Return the files' paths.
+        """
         self._write_blocks(order, "split-copy")
         return tuple(path_of_block(order.target, block) for block in range(order.blocks))
 
     def split_people(self, order: SplitOrder) -> tuple[str, ...]:
-        """Write one file per turn, with a person's folder or nothing; return the paths."""
+        """Write one input file for each run on one person's data; return the files' paths.
+
+        A file is empty if the person's result is stored already, or if it belongs to no person.
+        """
         self._write_blocks(order, "split-people")
         turns = 0 if order.study is None else order.study.turns
         return tuple(path_of_turn(order.target, turn) for turn in range(turns))
 
     def free_disk_bytes(self, table: str) -> int:
-        """Return the free disk space, in bytes, in the folder of a table."""
+        """Return the free disk space, in bytes, in the folder of a prepared table."""
         return shutil.disk_usage(Path(table).parent).free
 
     def _write_blocks(self, order: SplitOrder, do: str) -> None:
@@ -396,7 +407,10 @@ class DuckDBEngine:
             raise EngineStopped
 
     def learn(self, order: LearnOrder) -> Sealed[IntegerArray]:
-        """Run one training round; return the clipped gradient sum or update in units of 2**-30."""
+        """Run one round of DP-SGD or DP-FedAvg training, without noise; return the result sealed.
+
+        The result is the clipped gradient sum or the update, in units of 2**-30.
+        """
         request = learn_header(order, str(Path(order.table).absolute()))
         rows = order.most_rows
         limits = self._limits.deadline_of(rows, order.row_s), self._limits.memory_of(rows)
@@ -406,7 +420,10 @@ class DuckDBEngine:
         return Sealed(read_learnt(answer))
 
     def prepare(self, order: PrepareOrder) -> Prepared:
-        """Prepare a source in a temporary folder, then publish its table and people's sketch."""
+        """Prepare an owner's source: write its table, and a sketch of its people, to the vault.
+
+        The work is done in a temporary folder. The finished files are then published atomically.
+        """
         check_sealable(self._encryption, order.card)
         target, sketch = (Path(path).absolute() for path in (order.target, order.sketch))
         for source in order.sources:
@@ -436,7 +453,7 @@ class DuckDBEngine:
         return Prepared(people, Sealed(read_report(answer["report"])))
 
     def describe(self, source: str, inner_table: str | None) -> Described:
-        """Guess the names and types of a source's columns, for a proposed card; never a value."""
+        """Guess the column names and types of a source, for a proposed data card; show no value."""
         request: Header = {"do": "describe", "source": str(Path(source).absolute())}
         with work_for(self._encryption, Path()) as work:
             request |= {"inner_table": inner_table, "work": str(work)}
@@ -450,9 +467,10 @@ class DuckDBEngine:
         return read_described(answer[0])
 
     def read(self, order: ReadOrder) -> Sealed[Table]:
-        """Return a source's columns as dictionary codes, for its owner; in a separate worker.
+        """Return the columns of an owner's source as dictionary codes, sealed.
 
-        DuckDB spills to a private temporary folder, which is deleted afterwards.
+        A separate worker reads the source. DuckDB spills to a private temporary folder, which is
+        deleted afterwards.
         """
         request: Header = {
             "do": "count",
@@ -470,14 +488,17 @@ class DuckDBEngine:
         return Sealed(read_census(*answer, is_grouped=order.is_grouped))
 
     def forget(self, table: str) -> None:
-        """Delete a prepared table, its metadata, people's folders and stored results."""
+        """Delete a prepared table, its metadata, people's folders and per-person results."""
         for place in (Path(table), path_of(Path(table))):
             place.unlink(missing_ok=True)
         for folder in (folders_of(table), kept_of(table)):
             shutil.rmtree(folder, ignore_errors=True)
 
     def self_test(self) -> tuple[str, ...]:
-        """Return the lockdown probes that succeeded in a worker; there must be none."""
+        """Return the names of the lockdown probes that succeeded in a worker; there must be none.
+
+        A probe is a statement that the locked DuckDB connection must refuse.
+        """
         child = self._start(self._limits.memory_of(0))
         try:
             answer = child.ask({"do": "probe"}, _START_S)
@@ -488,7 +509,7 @@ class DuckDBEngine:
         return tuple(str(name) for name in items(answer[0]["open"]))
 
     def is_ready(self) -> bool:
-        """Say whether the worker is alive or one can be started; no row is read."""
+        """Say whether the worker is alive, or another one can be started; read no row."""
         held = self._child
         if held is not None and held.is_ready():
             return True
@@ -523,7 +544,7 @@ class DuckDBEngine:
     def _once(
         self, request: Header, deadline_s: float, spill: str = ""
     ) -> tuple[Header, bytes] | None:
-        """Send one request to a temporary worker; return its answer."""
+        """Start a worker for one request; return its answer, and end it."""
         child = self._start(self._limits.memory_of(0), spill=spill)
         try:
             return child.ask(request, deadline_s)
@@ -542,7 +563,7 @@ class DuckDBEngine:
         return None if cells is None else Sealed(cells)
 
     def _ask(self, request: Header, deadline_s: float, memory_mb: int) -> bytes | None:
-        """Return the body of the worker's answer; None if it failed, and the worker is killed.
+        """Return the body of the worker's answer; None if the worker failed, which is then killed.
 
         Raise `EngineLost` if the host ended the worker, or if it could not start.
         """
@@ -561,7 +582,7 @@ class DuckDBEngine:
         return None
 
     def _ready(self, memory_mb: int) -> Child | None:
-        """Return a live worker with at least this memory limit; start one if needed."""
+        """Return a live worker with at least this memory limit; start one if none is live."""
         if self._child is not None and not self._child.is_ready():
             self._child.forget()
             self._child = None
@@ -591,7 +612,7 @@ class DuckDBEngine:
         return child
 
     def _prepared(self, order: PrepareOrder, work: Path, out: Path) -> Header | None:
-        """Run a preparation in a separate worker; return its answer, or None if it was stopped."""
+        """Prepare tables in a separate worker; return its answer, or None if it was stopped."""
         names = [Path(order.target).name, Path(order.sketch).name]
         request = {**order_header(order, work), "out": str(out), "names": names}
         spill = work / "spill"
@@ -606,7 +627,10 @@ class DuckDBEngine:
 
 
 def _secret(salt: bytes) -> str:
-    """Return the salt as hex for SQL; all have the same length, so none is a prefix of another."""
+    """Return the salt as hex for SQL; refuse any other length than SALT_BYTES.
+
+    All salts have the same length, so none is a prefix of another.
+    """
     if len(salt) != SALT_BYTES:
         raise Bug(f"a people's secret is {SALT_BYTES} bytes")
     return salt.hex()
@@ -617,9 +641,10 @@ def _measure_header(table: str, layout: Layout, way: Header) -> Header:
 
 
 def _quick_way(measure: Measure, tables: tuple[PreparedTable, ...]) -> Header | None:
-    """Choose a fast query path: stored sums and ranks, else the kernel; None if neither applies.
+    """Choose a fast query path: precomputed sums and ranks, else the kernel, else None.
 
-    The choice depends only on the measure and the card, never on rows.
+    The kernel bounds contributions in numpy. The choice depends only on the measure and the card,
+    never on rows.
     """
     if not tables:
         return None
@@ -638,7 +663,7 @@ def _gives(ended: Outcome[Sealed[Cells]]) -> Sealed[Cells] | EngineStopped:
 
 
 def _count_request(table: str, measure: Measure) -> CountRequest | None:
-    """Return the measure as a batchable COUNT request, or None if it is not one."""
+    """Return a measure as a COUNT query for the batcher, or None if it can't be batched."""
     scan = count_scan(measure, "duckdb")
     return (
         None

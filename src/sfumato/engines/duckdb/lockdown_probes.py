@@ -97,7 +97,7 @@ PROBES: Final[Mapping[str, str]] = {
 
 
 def open_probes(room: Room) -> Iterator[str]:
-    """Run all probes and yield the names of those that succeeded."""
+    """Run all lockdown probes; yield the names of those that succeeded, which must be none."""
     with temporary_folder() as place:
         _plant(place)
         folder, table = str(place), str(place / "empty.duckdb")
@@ -107,7 +107,7 @@ def open_probes(room: Room) -> Iterator[str]:
 
 
 def _plant(folder: Path) -> None:
-    """Create the files that the probes try to access, on a connection without lockdown."""
+    """Create the files that the probes try to access, by a connection without lockdown."""
     for name, text in (("csv", "a\n1\n"), ("txt", "canary"), ("json", '{"a": 1}\n')):
         (folder / f"canary.{name}").write_text(text, encoding="ascii")
     with duckdb.connect(str(folder / "canary.duckdb")) as connection:
@@ -132,7 +132,7 @@ def _gets_through(table: str, room: Room, statement: str, folder: str) -> bool:
 
 
 def _harmless(table: str, folder: str) -> duckdb.DuckDBPyConnection:
-    """Open the table so that a successful probe writes to our folder, not to a home directory."""
+    """Open a table so that a successful probe writes to our folder, not to a home directory."""
     return duckdb.connect(
         table,
         read_only=True,

@@ -26,7 +26,7 @@ USED: Final = "used.duckdb"
 
 
 def rest_of(start: Header) -> AtRest | None:
-    """Read the encryption key from the start message; None if the vault is not encrypted."""
+    """Return the encryption at rest of the start message; None if the vault isn't encrypted."""
     said = start.get("at_rest")
     if not isinstance(said, dict):
         return None
@@ -34,9 +34,10 @@ def rest_of(start: Header) -> AtRest | None:
 
 
 def _drawn_from(seed: bytes) -> Callable[[int], bytes]:
-    """Return a generator function of unique 32-byte values, derived from the seed and a counter.
+    """Return a function that returns a new unique 32-byte value at each call.
 
-    The values must be unique, not secret. They are, because each worker has its own random seed.
+    The values are derived from the seed and a counter. They must be unique, not secret. They are,
+    because each worker has its own random seed.
     """
     given = 0
 
@@ -49,7 +50,7 @@ def _drawn_from(seed: bytes) -> Callable[[int], bytes]:
 
 
 def in_memory(rest: AtRest, path: str) -> int:
-    """Decrypt a file to an anonymous memory file; return its descriptor.
+    """Decrypt a file into an anonymous memory file; return its file descriptor.
 
     The whole content is verified before this returns.
     """
@@ -66,7 +67,7 @@ def in_memory(rest: AtRest, path: str) -> int:
 
 
 def open_in_memory(rest: AtRest, path: str, target: Path) -> None:
-    """Decrypt a file to `target` in the private folder, atomically."""
+    """Decrypt a file to `target`, atomically; `target` must be on a memory file system."""
     made = target.with_name(f"{target.name}.part")
     with made.open("wb") as file:
         _open_into(rest, path, file)
@@ -80,7 +81,7 @@ def _open_into(rest: AtRest, path: str, file: BinaryIO) -> None:
 
 
 def write_sealed(rest: AtRest, made: Path, target: Path, name: str) -> None:
-    """Encrypt a file from memory to `target` on disk; the encryption is bound to `name`."""
+    """Encrypt a finished file to `target` on disk; the encryption is bound to `name`."""
     if not is_whole(made):  # not complete: a write-ahead log would be lost
         raise OSError(errno.ENOSPC, "a part of it waits in a log")
     with made.open("rb") as file, target.open("wb") as sealed:
@@ -93,7 +94,7 @@ def write_sealed(rest: AtRest, made: Path, target: Path, name: str) -> None:
 
 
 def prepared_sealed(rest: AtRest, room: Room, salt: str, request: Header) -> Header:
-    """Prepare tables in memory; encrypt the result and the sketch to disk."""
+    """Prepare tables in memory; then encrypt the result and the sketch of its people to disk."""
     from sfumato.engines.ingest.prepare import prepare
 
     body: dict[str, Any] = request  # Any: a message of the parent process
@@ -114,7 +115,7 @@ def prepared_sealed(rest: AtRest, room: Room, salt: str, request: Header) -> Hea
 
 
 def described_sealed(rest: AtRest, room: Room, request: Header) -> Header:
-    """Describe a source, decrypting it first if it was encrypted at upload."""
+    """Guess a source's column names and types; decrypt the source first if it was encrypted."""
     from sfumato.engines.ingest.column_types import column_types
 
     source = _reachable(rest, str(request["source"]), Path(str(request["work"])), 0)
@@ -122,7 +123,7 @@ def described_sealed(rest: AtRest, room: Room, request: Header) -> Header:
 
 
 def taken_sealed(rest: AtRest, room: Room, request: Header) -> Cells:
-    """Count a period of a stream in memory; encrypt the stream's new state to disk."""
+    """Count one period of a stream in memory; encrypt the stream's new state to disk."""
     from sfumato.engines.duckdb.stream_period import count_period
 
     body: dict[str, Any] = request  # Any: a message of the parent process
@@ -138,7 +139,7 @@ def taken_sealed(rest: AtRest, room: Room, request: Header) -> Cells:
 
 
 def _reachable(rest: AtRest, source: str, work: Path, place: int) -> str:
-    """Return a readable path of a source, decrypting it first if it is encrypted."""
+    """Return a path from which a source can be read, after decrypting the source if needed."""
     if not source.endswith(SEALED):
         return source
     target = work / f"source-{place}{Path(source.removesuffix(SEALED)).suffix}"
@@ -147,7 +148,7 @@ def _reachable(rest: AtRest, source: str, work: Path, place: int) -> str:
 
 
 def _known(rest: AtRest, path: str, target: Path) -> str:
-    """Decrypt a sketch and return its path.
+    """Decrypt a sketch of known people; return the path of the decrypted sketch.
 
     A damaged sketch leaves no file, so that it counts as matching every data set.
     """

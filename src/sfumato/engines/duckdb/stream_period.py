@@ -64,7 +64,10 @@ _Count = Callable[[duckdb.DuckDBPyConnection], None]  # creates the table `here`
 
 
 def count_period(room: Room, request: Header) -> Cells:
-    """Count a period over a local table; return the exact block count, and write the new state."""
+    """Count one period of a stream on a local table, and write the stream's new state.
+
+    Return the exact row count of the block of periods that ends now.
+    """
     body: dict[str, Any] = request  # Any: a message of the parent process
 
     def count(connection: duckdb.DuckDBPyConnection) -> None:
@@ -80,7 +83,7 @@ def count_period(room: Room, request: Header) -> Cells:
 
 
 def count_remote_period(room: Room, request: Header, ask: Ask) -> Cells:
-    """Count a period like `count_period`, where another engine counts the rows per person."""
+    """Count a period as `count_period` does, if another engine counts the rows per person."""
     body: dict[str, Any] = request  # Any: a message of the parent process
     names = f"read_parquet({quoted(body['people'])})"
 
@@ -106,7 +109,11 @@ def _add(connection: duckdb.DuckDBPyConnection, some: Columns) -> None:
 
 
 def _written(room: Room, body: dict[str, Any], paths: tuple[str, ...], count: _Count) -> Cells:
-    """Count the rows per person, write how many rows each person has used, and return the count."""
+    """Count the rows per person by `count`, and write the stream's new state.
+
+    The state is how many rows each person has used. Return the exact row count of the block of
+    periods.
+    """
     before = body["before"]
     kept = () if before is None else paths_of(before)
     room = replace(room, spill=body["spill"], paths=(*paths, *kept))

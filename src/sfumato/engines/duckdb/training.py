@@ -52,7 +52,7 @@ Chosen = NDArray[np.bool_] | None  # flag per person: sampled in this round; Non
 
 
 def learn_header(order: LearnOrder, table: str) -> Header:
-    """Return the training message for the worker."""
+    """Return the message that asks the worker for one training round."""
     return {
         "do": "learn",
         "table": table,
@@ -74,7 +74,7 @@ def learn_header(order: LearnOrder, table: str) -> Header:
 
 
 def read_learn(request: Header) -> LearnOrder:
-    """Parse the order from a message of the parent process."""
+    """Parse the training order in a message of the parent process."""
     body: dict[str, Any] = {k: v for k, v in request.items() if k != "do"}
     body["features"] = tuple(Field(*one) for one in body["features"])
     body["target"] = Field(*body["target"])
@@ -88,12 +88,12 @@ def read_learn(request: Header) -> LearnOrder:
 
 
 def read_learnt(answer: bytes) -> NDArray[np.int64]:
-    """Parse the integers of a worker's answer."""
+    """Parse the integers of a worker's answer: a gradient sum or an update."""
     return np.frombuffer(answer, dtype="<i8").astype(np.int64)
 
 
 def network_of(order: LearnOrder) -> Network:
-    """Return the network that the order trains."""
+    """Return the neural network that a training order describes."""
     outs = order.target.upper - order.target.lower + 1 if order.loss == CLASSES else 1
     ins = len(order.features) if order.front is None else order.front.outs
     return Network((ins, *order.hidden, outs), order.activation, order.loss, order.front)
@@ -102,9 +102,10 @@ def network_of(order: LearnOrder) -> Network:
 def train(
     connection: duckdb.DuckDBPyConnection, order: LearnOrder, kept: Kept, threads: int = 1
 ) -> NDArray[np.int64]:
-    """Run one training round; return the clipped gradient sum or the update, as integers.
+    """Run one round of DP-SGD or DP-FedAvg, without noise, and return integers.
 
-    `kept` is the cache of slices of this table from earlier rounds.
+    They are the clipped gradient sum or the update. `kept` is the cache of slices of this table
+    from earlier rounds.
     """
     network = network_of(order)
     begin = unpacked(order.weights, network.size)
@@ -128,14 +129,18 @@ def train(
 
 
 def _chosen(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Chosen:
-    """Draw the Poisson subsample of this round: a flag per person, or per row without persons."""
+    """Draw the Poisson subsample of a training round; return a flag per person.
+
+    If each row is its own privacy unit, return a flag per row. None means that everybody is
+    sampled.
+    """
     if order.coins is None:
         return None
     return order.coins.tossed(_last(connection, _unit(order)) + 1)
 
 
 def _rows_of(chosen: Chosen, inputs: Inputs, target: Numbers, whose: Whose) -> Slice:
-    """Keep the rows of sampled persons: either all rows of a person or none."""
+    """Return the rows of the sampled persons of a slice: all rows of a person, or none."""
     if chosen is None:
         return inputs, target
     places = np.flatnonzero(chosen[whose])
@@ -148,7 +153,7 @@ def _added(
     size: int,
     threads: int,
 ) -> NDArray[Any]:
-    """Sum over all rows, in parallel threads if there are many rows.
+    """Sum over the rows of a slice, in parallel threads if there are many rows.
 
     Integer sums do not depend on how the rows are divided.
     """
@@ -165,7 +170,10 @@ def _added(
 def _of_people(
     connection: duckdb.DuckDBPyConnection, network: Network, begin: Numbers, order: LearnOrder
 ) -> NDArray[np.int64]:
-    """Sum each person's own update, after local steps and clipping (DP-FedAvg per person)."""
+    """Return the sum of the clipped updates of all sampled persons (DP-FedAvg per person).
+
+    Each person's update is the result of local gradient steps on the person's own rows.
+    """
     walk = Walk(order.local, order.rate, order.proximal, order.clip)
     total = np.zeros(network.size, dtype=np.int64)
     for people in _people(connection, order):
@@ -175,7 +183,7 @@ def _of_people(
 
 
 def _alike(people: People, network: Network) -> Iterator[People]:
-    """Yield batches of persons with the same number of rows, as large as the memory limit allows.
+    """Yield batches of persons with the same number of rows, limited by a fixed size.
 
     So a person with many rows does not lengthen other persons' arrays.
     """
@@ -195,7 +203,7 @@ def _update(
     slices: Callable[[], Iterable[Slice]],
     threads: int,
 ) -> NDArray[np.int64]:
-    """Run the site's local gradient steps, with a FedProx term; return the rounded update."""
+    """Run a site's local gradient steps, with a FedProx term; return the model update, rounded."""
     now = begin
     for _ in range(order.local):
         slope = _mean(network, network.weights(now), slices(), threads)
@@ -207,7 +215,7 @@ def _update(
 def _fetched_once(
     connection: duckdb.DuckDBPyConnection, order: LearnOrder, kept: Kept
 ) -> Iterable[Fetched]:
-    """Return the slices of an order, cached across steps and rounds if the table is small.
+    """Return the training rows in slices, cached across steps and rounds if the table is small.
 
     The card's maximal number of rows decides whether to cache, never the rows themselves.
     """
@@ -233,7 +241,7 @@ def _mean(network: Network, weights: Weights, slices: Iterable[Slice], threads: 
 
 
 def _slices(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterator[Fetched]:
-    """Yield slices: features on the input grid, targets, and persons; skip rows with nulls."""
+    """Yield training rows in slices: scaled features, targets and persons; skip rows with nulls."""
     at_once = min(AT_ONCE, _CELLS // len(order.features))
     for columns in _fetched(connection, order, "rowid", at_once):
         whose = _NOBODYS if order.coins is None else columns[_unit(order)]
@@ -241,7 +249,7 @@ def _slices(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterato
 
 
 def _people(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterator[People]:
-    """Yield batches of whole persons; shorter persons are padded with zero rows."""
+    """Yield batches of whole persons for training; pad persons with fewer rows with zero rows."""
     key, chosen = _unit(order), _chosen(connection, order)
     at_once = max(1, _CELLS // (len(order.features) * (order.max_rows or 1)))
     for found in _fetched(connection, order, key, min(AT_ONCE, at_once)):
@@ -267,7 +275,10 @@ def _of_those(is_in: NDArray[np.bool_], columns: Columns) -> Columns:
 def _fetched(
     connection: duckdb.DuckDBPyConnection, order: LearnOrder, key: str, at_once: int
 ) -> Iterator[Columns]:
-    """Yield the columns of `at_once` keys at a time: rows within `max_rows`, without nulls."""
+    """Yield columns of training rows, of `at_once` keys at a time, without nulls.
+
+    Each person has at most `max_rows` rows.
+    """
     fields = (*order.features, order.target)
     names = sorted({field.column for field in fields})
     told = ", ".join((*({key} if order.coins is None else {key, _unit(order)}), *names))
@@ -282,12 +293,12 @@ def _fetched(
 
 
 def _unit(order: LearnOrder) -> str:
-    """Return the column of the privacy unit: `person`, or `rowid` if each row is its own unit."""
+    """Return the SQL column of the privacy unit: `person`, or `rowid` if the unit is a row."""
     return "rowid" if order.max_rows is None else "person"
 
 
 def _last(connection: duckdb.DuckDBPyConnection, key: str) -> int:
-    """Return the maximum of a column, or -1 for an empty table."""
+    """Return the maximum of a column of the table, or -1 if the table is empty."""
     found = connection.execute(f"SELECT max({key}) FROM {table_name('duckdb', 0)}").fetchone()
     return -1 if found is None or found[0] is None else int(found[0])
 

@@ -43,7 +43,7 @@ _PER_THREAD_MB: Final = 256  # stacks and arenas: mostly address space, hardly a
 
 @dataclass
 class Worker:
-    """State of a worker between requests: its limits, the salt, and the open table."""
+    """State of the DuckDB worker process: its limits, the secret salt, and the open table."""
 
     room: Room
     salt: str
@@ -54,7 +54,7 @@ class Worker:
     in_memory: int = -1  # descriptor of the open table's decrypted memory file, or -1
 
     def open(self, path: str) -> duckdb.DuckDBPyConnection:
-        """Return a read-only connection to the prepared table; the last table stays open."""
+        """Return a read-only connection to a prepared table; keep only the last table open."""
         found = Path(path).stat()
         table = (path, found.st_dev, found.st_ino, found.st_mtime_ns)
         if self.connection is None or self.table != table:
@@ -66,7 +66,7 @@ class Worker:
     def readable(self, path: str) -> str:
         """Return a path from which DuckDB can read the table until `close`.
 
-        Decrypt the table if needed.
+        If the vault is encrypted, the table is decrypted to memory first.
         """
         if self.rest is None:
             return path
@@ -74,7 +74,7 @@ class Worker:
         return f"/proc/self/fd/{self.in_memory}"
 
     def close(self) -> None:
-        """Close the open table and clear its training cache."""
+        """Close the open table, and clear the cache of its training rows."""
         if self.connection is not None:
             self.connection.close()
         if self.in_memory >= 0:
@@ -84,7 +84,7 @@ class Worker:
 
 
 def main() -> None:
-    """Serve requests until the parent closes the pipe."""
+    """Serve the parent's requests until the parent closes the pipe."""
     pipe = open_worker_pipe(os._exit)
     _keep_pages()
     worker = _start_worker(pipe.receive())
@@ -142,7 +142,7 @@ def _prepare(worker: Worker, request: Header) -> bytes:
 def _report_full_disk(work: Callable[[], Header]) -> bytes:
     """Run an owner's request; if the disk is full, answer with a refusal that says so.
 
-    Otherwise the owner would blame the source.
+    Otherwise the owner would think that the source is wrong.
     """
     answer = NO_SPACE
     try:

@@ -24,9 +24,9 @@ _AT_ONCE: Final = 1 << 20
 
 
 def take_folders(connection: duckdb.DuckDBPyConnection, order: FolderOrder, target: Path) -> None:
-    """Import the files of every person who has rows; refuse too many persons or too large files.
+    """Import the BIDS files of every person who has rows into one archive per person.
 
-    Only the owner sees that refusal.
+    Refuse too many persons or too large files; only the owner sees that refusal.
     """
     people = connection.execute(
         "SELECT id, lower(hex(who)) FROM persons JOIN people USING (person)"
@@ -63,7 +63,7 @@ def _take(root: Path, name: str, order: FolderOrder, target: Path) -> None:
 
 
 def _own(root: Path, name: str, place: str) -> Path | None:
-    """Return the resolved path of a person's file; None if it is missing or not the person's own.
+    """Return the resolved path of a person's file; None if it is missing or another person's.
 
     A symbolic link may lead to a hidden folder, where git-annex stores contents. Any other target
     outside the person's folder belongs to another person, whose file would then be in two blocks.
@@ -76,7 +76,7 @@ def _own(root: Path, name: str, place: str) -> Path | None:
 
 
 def files_of(kept: Path, name: str) -> Iterator[bytes]:
-    """Yield a person's archived files as records under the given name.
+    """Yield the records of a person's archived BIDS files, under the given person name.
 
     Yield nothing if none are stored.
     """

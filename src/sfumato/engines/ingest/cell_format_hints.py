@@ -31,7 +31,7 @@ _SHORT_YEAR: Final = re.compile(r"\d{1,2}[-./]\d{1,2}[-./]\d{2}")
 
 
 def hint_of(column: Column, texts: Sequence[str]) -> str:
-    """Return a hint that names the card setting for the texts of a column; "" if none is known."""
+    """Return a hint about the card setting that parses a column's texts; "" if there is none."""
     filled = [text for text in texts if text.casefold() not in MISSING_MARKERS]
     words = []
     if column.is_numeric:
@@ -78,7 +78,7 @@ def _number_hint(column: Column, texts: Sequence[str]) -> str:
 
 
 def are_like_thousands(texts: Sequence[str], mark: str) -> bool:
-    """Say whether the mark could be a thousands separator in all texts that have it (1.234)."""
+    """Say whether `mark` could be a thousands separator in all texts that contain it (1.234)."""
     marked = [text for text in texts if mark in text]
     pattern = re.compile(rf"[+-]?[1-9][0-9]{{0,2}}([{mark}][0-9]{{3}})+")
     return bool(marked) and all(pattern.fullmatch(text) for text in marked)

@@ -17,7 +17,7 @@ _DIGITS: Final = {"%Y": "[0-9]{4}", "%f": "[0-9]{1,6}"}
 
 
 def plain_spelling(column: Column, text: str, kind: str = TEXT) -> str:
-    """Return SQL of the cell's text in the default format; NULL if the text violates its format."""
+    """Return SQL of a cell's text in the default format; NULL if it violates its format."""
     if kind != TEXT:
         return text
     if column.date_format:
@@ -47,7 +47,7 @@ def _class(letters: str) -> str:
 
 
 def _iso(column: Column, text: str) -> str:
-    """Return SQL of the date or timestamp in ISO 8601.
+    """Return SQL that rewrites a cell's date or timestamp as ISO 8601.
 
     If a date has a time other than midnight, the result keeps that time.
     """
@@ -63,9 +63,9 @@ def _iso(column: Column, text: str) -> str:
 
 
 def date_pattern(written: str) -> str:
-    """Return the regular expression of the texts that a date format accepts.
+    """Return the regular expression of the texts that a declared date format accepts.
 
-    It accepts 1.2.2024, but not 1122024.
+    The separators must be there: `%d.%m.%Y` accepts 1.2.2024, but not 1122024.
     """
     tokens = TOKEN.findall(written)
     return "".join(_part(tokens, place) for place in range(len(tokens)))

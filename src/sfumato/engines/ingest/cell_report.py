@@ -30,7 +30,7 @@ _LOOKED_AT: Final = 1000  # how many cells of a column are read to find a hint
 
 @dataclass(frozen=True)
 class Cell:
-    """A column of the card, with its index and its type in the source."""
+    """A column of the data card, with its index and its SQL type in the source."""
 
     column: Column
     place: int
@@ -48,17 +48,17 @@ class _Counts:
 
     @property
     def is_unreadable(self) -> bool:
-        """Return whether the share of unparsed cells exceeds MAX_UNREADABLE."""
+        """Return whether too many of the column's cells (over MAX_UNREADABLE) were not parsed."""
         return self.given - self.read > MAX_UNREADABLE * self.given
 
 
 def staged(order: TableOrder) -> str:
-    """Return the name of the staging table, which holds values but no row numbers yet."""
+    """Return the name of a table's staging table, which holds parsed values without row numbers."""
     return stored_name("staged", order.place)
 
 
 def beyond(place: int) -> str:
-    """Return the name of the flag column: whether a value was outside the card's bounds."""
+    """Return the name of the staging column that flags values outside the card's bounds."""
     return f"beyond{place}"
 
 
@@ -68,7 +68,10 @@ def cells_report(
     cells: Sequence[Cell],
     unit: int | None,
 ) -> tuple[TableReport, int]:
-    """Return the table's report and the number of rows with a person; or refuse a column."""
+    """Return a report of how a table's cells were parsed; refuse mostly unreadable columns.
+
+    Also return the number of rows that belong to a person.
+    """
     where = "true" if unit is None else f"{_given(order, unit)}"
     rows, kept = _numbers(connection, f"SELECT count(*), count(*) FILTER ({where}) FROM texts")
     counts = list(_counts(connection, order, cells, where))
@@ -85,7 +88,7 @@ def cells_report(
 
 
 def _given(order: TableOrder, place: int) -> str:
-    """Return the SQL condition that a cell is not empty."""
+    """Return the SQL condition that a source cell is neither empty nor a missing-value marker."""
     return f"coalesce({without_nulls(f'c{place}', order.nulls)}, '') <> ''"
 
 
@@ -121,7 +124,7 @@ def _column(column: Column, found: _Counts, rows: int) -> ColumnReport:
 
 
 def _like_thousands(connection: duckdb.DuckDBPyConnection, cell: Cell) -> str | None:
-    """Return the highest band if all decimal marks could be thousands separators; else None."""
+    """Return the highest band if all decimal marks may be thousands separators; else None."""
     spelled = cell.column.number_format
     if not cell.column.is_numeric or spelled.thousands:
         return None
@@ -140,7 +143,7 @@ def _check_readable(
     order: TableOrder,
     counted: Sequence[tuple[Cell, _Counts]],
 ) -> None:
-    """Refuse columns with too many unparsed cells; name the columns, never a cell."""
+    """Refuse columns with too many unparsed cells; the refusal names columns, never a cell."""
     wrong = [
         cell
         for cell, found in counted
@@ -167,7 +170,7 @@ def _check_readable(
 
 
 def _hint(connection: duckdb.DuckDBPyConnection, order: TableOrder, cell: Cell) -> str:
-    """Return a hint for the card in constant words, if a known format parses the cells."""
+    """Return a hint about the card setting that parses a column's cells; "" if there is none."""
     found = connection.execute(
         f"SELECT c{cell.place} FROM texts WHERE {_given(order, cell.place)} LIMIT {_LOOKED_AT}"
     ).fetchall()
@@ -180,7 +183,7 @@ def _hint(connection: duckdb.DuckDBPyConnection, order: TableOrder, cell: Cell) 
 def with_cuts(
     connection: duckdb.DuckDBPyConnection, order: TableOrder, found: tuple[TableReport, int]
 ) -> TableReport:
-    """Add to a table's report how many persons and rows the contribution bounds cut."""
+    """Return the report with the numbers of persons and rows that contribution bounds cut."""
     (report, staged_rows), (groups, most) = found, order.bounds
     table = table_name("duckdb", order.place)
     rows, people, over, cut = _numbers(
@@ -205,7 +208,7 @@ def with_cuts(
 def _with_cut(
     connection: duckdb.DuckDBPyConnection, column: ColumnReport, of: tuple[str, int, int, int]
 ) -> ColumnReport:
-    """Add to a column's report how many persons and rows a grouping by the column cuts."""
+    """Return a column's report with the persons and rows that bounds cut in a GROUP BY of it."""
     table, place, groups, most = of
     is_cut = f"gr{place} > {groups} OR rr{place} > {most}"
     rows, cut, people, over = _numbers(

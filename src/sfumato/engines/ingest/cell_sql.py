@@ -27,7 +27,7 @@ _MOST: Final = 10**37  # bound of every parsed number; it fits in a HUGEINT
 
 
 def trimmed(text: str) -> str:
-    """Return SQL that trims white space; fast for cells of printable ASCII only."""
+    """Return SQL that trims white space from a text; fast for texts of printable ASCII only."""
     return (
         f"CASE WHEN regexp_matches({text}, '[^!-~]')"
         f" THEN trim({text}, {quoted(SPACES)}) ELSE {text} END"
@@ -35,7 +35,7 @@ def trimmed(text: str) -> str:
 
 
 def without_nulls(text: str, nulls: Sequence[str]) -> str:
-    """Return SQL of the text, with NULL for the card's missing-value markers."""
+    """Return SQL of a cell's text, with NULL for the card's missing-value markers."""
     words = ", ".join(quoted(word.strip()) for word in nulls)
     return f"CASE WHEN {text} IN ({words}) THEN NULL ELSE {text} END" if words else text
 
@@ -46,7 +46,10 @@ def without_nul(text: str) -> str:
 
 
 def stored(column: Column, text: str, text_length: int) -> str:
-    """Return SQL that parses a cell; NULL if it cannot be parsed; no cell raises an error."""
+    """Return SQL that parses a cell's text to its stored value; NULL if that is impossible.
+
+    No cell raises an error.
+    """
     match column.type:
         case "integer" | "number":
             return _steps_of_text(column, text)
@@ -71,7 +74,7 @@ def _guarded(pattern: str, text: str, value: str) -> str:
 
 
 def steps(column: Column, floor: str) -> str:
-    """Return SQL that converts a number to steps: clamped first, then rounded half up, exactly.
+    """Return SQL that converts a number to whole steps of its column: clamp, then round half up.
 
     Let d be the number of decimals that half a step needs. Then x becomes the integer a = floor(x *
     10**d). It is on the same side of every rounding edge as x, because edges are integer multiples
@@ -87,7 +90,10 @@ def steps(column: Column, floor: str) -> str:
 
 
 def _steps_of_text(column: Column, text: str) -> str:
-    """Return SQL that converts the number in a text to steps, and parses the text only once."""
+    """Return SQL that converts a number in a text to whole steps of its column.
+
+    The text is parsed only once.
+    """
     decimals, _ = half_step(column.step)
     plain, scientific = _plain(text, decimals), _scientific(text, decimals)
     if not column.is_bounded:
@@ -102,7 +108,7 @@ def _clamped(column: Column, floor: str) -> str:
 
 
 def _counted(column: Column, value: str) -> str:
-    """Return SQL that converts a value to steps, after the value is clamped to the edges."""
+    """Return SQL that rounds a clamped value, in units of 10**-d, to whole steps of its column."""
     _, half = half_step(column.step)
     low, _ = _bounds(column)
     # The dividend is never negative, so that // is the floor.
@@ -110,7 +116,7 @@ def _counted(column: Column, value: str) -> str:
 
 
 def _edges(column: Column) -> tuple[int, int]:
-    """Return the bounds in units of 10**-d; refuse bounds that do not fit in a HUGEINT."""
+    """Return a column's bounds in units of 10**-d; refuse bounds that do not fit in a HUGEINT."""
     _, half = half_step(column.step)
     low, high = (2 * half * bound for bound in _bounds(column))
     if max(abs(low), abs(high)) >= _MOST:
@@ -127,7 +133,7 @@ def _bounds(column: Column) -> tuple[int, int]:
 
 
 def half_step(step: Fraction) -> tuple[int, int]:
-    """Return (d, h): half a step is h units of 10**-d."""
+    """Return (d, h) for a column's step: half a step is h units of 10**-d."""
     decimals, half = 0, step / 2
     while half.denominator != 1:
         decimals, half = decimals + 1, half * 10
@@ -135,7 +141,7 @@ def half_step(step: Fraction) -> tuple[int, int]:
 
 
 def _number(text: str, plain: str, scientific: str) -> str:
-    """Return SQL that selects `plain` or `scientific` by the text's notation, or NULL."""
+    """Return SQL that uses `plain` or `scientific`, by the notation of a number; else NULL."""
     return (
         f"CASE WHEN regexp_full_match({text}, {quoted(_PLAIN)}) THEN {plain}"
         f" WHEN regexp_full_match({text}, {quoted(NUMBER)}) THEN {scientific} END"
@@ -143,7 +149,7 @@ def _number(text: str, plain: str, scientific: str) -> str:
 
 
 def _plain(text: str, decimals: int) -> str:
-    """Return SQL of floor(x * 10**decimals) as a HUGEINT up to 10**37, for plain notation."""
+    """Return SQL of floor(x * 10**decimals) as a HUGEINT, for a number in plain notation."""
     whole = f"TRY_CAST(split_part(ltrim({text}, '+-'), '.', 1) AS HUGEINT)"
     fraction = f"split_part({text}, '.', 2)"
     size = whole
@@ -154,7 +160,10 @@ def _plain(text: str, decimals: int) -> str:
 
 
 def _scientific(text: str, decimals: int) -> str:
-    """Return SQL of floor(x * 10**decimals) for any notation, by shifting the decimal point."""
+    """Return SQL of floor(x * 10**decimals) for a number in any notation.
+
+    It shifts the decimal point. Larger results than 10**37 become 10**37.
+    """
     whole = f"regexp_extract({text}, '^[+-]?([0-9]*)', 1)"
     fraction = rf"regexp_extract({text}, '\.([0-9]+)', 1)"
     exponent = f"coalesce(TRY_CAST(regexp_extract({text}, '[eE](.*)$', 1) AS INTEGER), 0)"
@@ -204,7 +213,7 @@ def secret_name(tag: str, text: str) -> str:
 
 
 def spelled(values: Sequence[str]) -> str:
-    """Return SQL that encodes several values as one text, injectively: each with its length."""
+    """Return SQL of one text that encodes several values injectively, each with its length."""
     each = [
         f"coalesce(strlen(CAST({v} AS VARCHAR)) || '=' || CAST({v} AS VARCHAR), '-') || ','"
         for v in values
@@ -217,13 +226,13 @@ def spelled(values: Sequence[str]) -> str:
 
 
 def rank_type(rows_per_person: int) -> str:
-    """Return the smallest SQL type that holds every rank of a person's rows without overflow."""
+    """Return the smallest SQL type that can hold every rank of a person's rows."""
     sizes = {"UTINYINT": 2**8, "USMALLINT": 2**16, "UINTEGER": 2**32}
     return next(kind for kind, size in sizes.items() if rows_per_person < size)
 
 
 def group_key(place: int, code: str) -> str:
-    """Return SQL of the keyed PRF of person and group key; NULL if the row is in no group.
+    """Return SQL of the keyed hash that orders a person's groups; NULL without a group key.
 
     It orders a person's groups exactly as query/printing/statements.py does. A declared key enters
     as its index on the card, which no row can change. A private text enters as the text itself.
@@ -234,11 +243,11 @@ def group_key(place: int, code: str) -> str:
 
 
 def ranks(place: int, code: str, kind: str) -> tuple[str, str]:
-    """Return SQL of two ranks of a row: its group's rank among the person's groups, and its own.
+    """Return SQL of two ranks of a row: of its group for the person, and of the row in its group.
 
-    The row's own rank is that within its group. A person's groups are ordered by the PRF of their
-    keys. If two are equal, the codes decide, which are in the order of values. Rows without a group
-    have no rank, and come last, so they change no other rank.
+    A person's groups are ordered by the PRF of their keys. If two are equal, the codes decide,
+    which are in the order of values. Rows without a group have no rank, and come last, so they
+    change no other rank.
     """
     groups = f"(PARTITION BY person ORDER BY h{place} NULLS LAST, {code} NULLS LAST)"
     rows = f"(PARTITION BY person ORDER BY h{place} NULLS LAST, {code} NULLS LAST, rr)"

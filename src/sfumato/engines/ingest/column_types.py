@@ -52,7 +52,10 @@ _SPACED: Final = (  # thousands separators as in France and Switzerland
 
 
 def column_types(room: Room, message: Header) -> Header:
-    """Guess each column's name, type and format from a thousand rows; or return the refusal."""
+    """Guess the name, type and format of each column of a source, from a thousand rows.
+
+    A refusal is returned, not raised.
+    """
     source, table = str(message["source"]), message.get("inner_table")
     inner = None if table is None else str(table)
     try:
@@ -104,7 +107,7 @@ def _said(names: Sequence[str], texts: Sequence[Sequence[str]], encoding: str) -
 
 
 def _type(texts: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Return the type that all values match, and the format settings that the card needs for it."""
+    """Return the column type that all texts match, with the format settings that it needs."""
     for kind, pattern in _PATTERNS:
         if texts and all(pattern.fullmatch(text.lower()) for text in texts):
             return kind, _POINT if are_like_thousands(texts, ".") else {}

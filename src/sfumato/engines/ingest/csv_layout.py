@@ -42,7 +42,7 @@ MISSING_MARKERS: Final = frozenset(  # well-known missing-value markers
 
 @dataclass(frozen=True)
 class TextLayout:
-    """Layout of a text file: column names, separator, header, and its first rows."""
+    """Layout of a CSV or TSV file: column names, separator, header, and its first rows."""
 
     names: tuple[str, ...]
     separator: str
@@ -57,7 +57,7 @@ def is_text_file(source: str) -> bool:
 
 
 def in_utf8(source: str, file: FileFormat, copy: Path) -> str:
-    """Return the path of the text in UTF-8: the source itself or a converted copy; or refuse.
+    """Return the path of a text source in UTF-8: the source itself or a converted copy; or refuse.
 
     A UTF-8 file whose card names another encoding is refused. Otherwise it would be misread without
     an error.
@@ -78,13 +78,13 @@ def in_utf8(source: str, file: FileFormat, copy: Path) -> str:
 
 
 def check_utf8(source: str) -> None:
-    """Refuse a text that is not UTF-8."""
+    """Refuse a CSV or TSV source that is not UTF-8."""
     if is_text_file(source) and not _decodes(source, "utf-8"):
         raise _not_utf8(source)
 
 
 def guessed_encoding(source: str) -> str:
-    """Guess an encoding that decodes the file; used if the card names none."""
+    """Return an encoding that decodes a text source; used if the data card names none."""
     start = _start(source)
     is_wide = start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) or b"\0" in start
     if is_wide:  # UTF-16 without a byte order mark can also be valid UTF-8, with NUL characters
@@ -94,7 +94,7 @@ def guessed_encoding(source: str) -> str:
 
 
 def text_layout(source: str, file: FileFormat, encoding: str = "utf-8") -> TextLayout:
-    """Find the separator, the header and the column names of a text file; or refuse."""
+    """Return a text file's separator, header and column names; or refuse the file."""
     text = _beginning(source, encoding)
     skipped, only = 0, "\t" if source.casefold().endswith(".tsv") else None
     first, _, rest = text.partition("\n")
@@ -125,7 +125,7 @@ def text_layout(source: str, file: FileFormat, encoding: str = "utf-8") -> TextL
 
 
 def _decodes(source: str, encoding: str) -> bool:
-    """Say whether the whole file decodes in that encoding."""
+    """Say whether the whole file can be decoded in an encoding."""
     is_text = True
     try:
         for _ in _decoded(source, encoding):
@@ -141,7 +141,10 @@ def _start(source: str) -> bytes:
 
 
 def _codec(source: str, encoding: str) -> str:
-    """Return the codec's name; for UTF-16 without a byte order mark, add the byte order."""
+    """Return the Python codec of an encoding.
+
+    For UTF-16 without a byte order mark, the codec names the byte order.
+    """
     start = _start(source)
     if encoding != "utf-16" or b"\0" not in start:
         return encoding
@@ -186,7 +189,7 @@ def _not_utf8(source: str) -> Refused:
 
 
 def _beginning(source: str, encoding: str) -> str:
-    """Return the decoded first megabyte of the text."""
+    """Return the decoded text of the file's first megabyte."""
     encoding = "utf-8-sig" if encoding == "utf-8" else _codec(source, encoding)
     decoder = codecs.getincrementaldecoder(encoding)()
     with Path(source).open("rb") as file:
@@ -194,10 +197,10 @@ def _beginning(source: str, encoding: str) -> str:
 
 
 def _separator(text: str) -> str:
-    """Guess the separator: the one that splits all lines into the same, largest number of cells.
+    """Guess a CSV file's separator: the one that splits all lines into the same number of cells.
 
-    If no separator splits all lines equally, return the one that splits the first line into the
-    most cells.
+    If several do, return the one with the most cells. If none does, return the one that splits the
+    first line into the most cells.
     """
     found = {s: [len(record) for record in _records(text, s)] for s in _SEPARATORS}
     whole = {s: sizes[0] for s, sizes in found.items() if sizes and len(set(sizes)) == 1}
@@ -225,7 +228,10 @@ def _check_beginning(text: str, found: Mapping[str, Sequence[int]]) -> None:
 
 
 def _records(text: str, separator: str) -> Iterator[list[str]]:
-    """Yield the records; omit the last record if it may be cut off, unless it is the only one."""
+    """Yield the records of a CSV text; omit the last one if it may be cut off.
+
+    The only record of a text is not omitted.
+    """
     is_all = len(text) < _PIECE // 4  # a character has at most four bytes
     before: list[str] | None = None
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
@@ -250,9 +256,9 @@ def _records(text: str, separator: str) -> Iterator[list[str]]:
 
 
 def check_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Refuse a header that looks like a data row.
+    """Refuse a header line that looks like a row of data, because column names are public.
 
-    It does if a name occurs as a value in its text column, or if the names of all typed columns
+    It looks so if a name occurs as a value in its text column, or if the names of all typed columns
     have these columns' types. It also does if a name is an email address, or is a number or date in
     a file without further rows. The check does not detect a data row of text columns whose values
     never occur again (sharp-edges.md).
@@ -286,7 +292,10 @@ def check_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def check_column_names(names: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
-    """Refuse to propose a card if a column with cells has no name, or two share a name."""
+    """Refuse a source for a proposed card if a column has no name, or two share a name.
+
+    A column without a name and without cells is allowed.
+    """
     plain = [name.strip().casefold() for name in names]
     twice = sorted({name for name in plain if name and plain.count(name) > 1})
     is_nameless = any(not n and any(c) for n, c in zip(plain, columns, strict=True))
@@ -308,7 +317,10 @@ def check_column_names(names: Sequence[str], columns: Sequence[Sequence[str]]) -
 
 
 def _check_no_names(record: Sequence[str], rows: Sequence[Sequence[str]], file: FileFormat) -> None:
-    """Refuse a header line in a file whose card names the columns; it would count as a data row."""
+    """Refuse a file with a header line if its card names the columns.
+
+    The header line would count as a data row.
+    """
     cells = [cell.strip() for cell in record]
     columns = [{row[i].strip() for row in rows if i < len(row)} for i in range(len(cells))]
     kinds = [_kind(column) for column in columns]
@@ -333,7 +345,7 @@ def _check_no_names(record: Sequence[str], rows: Sequence[Sequence[str]], file: 
 
 
 def _kind(column: set[str]) -> re.Pattern[str] | None:
-    """Return the pattern, of numbers or of dates, that all values of a column match; else None."""
+    """Return the pattern of numbers or of dates that all values of a column match; else None."""
     values = [value for value in column if value.casefold() not in MISSING_MARKERS]
     if not values:
         return None

@@ -46,22 +46,23 @@ Mark = tuple[int, int]  # a hash, and how often its value occurs (0 for an ident
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Bottom-k sample of one set: its smallest marks (keyed hashes), sorted."""
+    """Bottom-k sample of a set: its smallest keyed hashes, each with how often its value occurs."""
 
     marks: tuple[Mark, ...]
 
     @property
     def end(self) -> int:
-        """Return the exclusive bound below which the sample is complete."""
+        """Return the hash below which the sample has every element of the set (exclusive)."""
         return self.marks[-1][0] + 1 if len(self.marks) >= KEPT else 2**64
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """Fingerprints of a data set: of whole rows, of identifying columns, and of parts of rows.
+    """Samples of keyed hashes that identify the people in a data set, to compare it with others.
 
-    A part is one column or a pair of columns. Parts detect a copy whose other columns were added,
-    removed or changed. `rows` has one fingerprint per table.
+    There are samples of whole rows (one per table), of identifying columns, and of parts of rows:
+    one column or a pair of columns. Parts detect a copy whose other columns were added, removed or
+    changed.
     """
 
     rows: tuple[Fingerprint, ...]
@@ -70,7 +71,7 @@ class Sketch:
 
 
 def containment(one: Fingerprint, other: Fingerprint) -> float:
-    """Estimate the share of the smaller set that is also in the other (containment)."""
+    """Estimate the share of the smaller set that is also in the other set (containment)."""
     end = min(one.end, other.end)
     first, second = ({m for m in f.marks if m[0] < end} for f in (one, other))
     smaller = min(len(first), len(second))
@@ -78,7 +79,7 @@ def containment(one: Fingerprint, other: Fingerprint) -> float:
 
 
 def are_alike(one: Sketch, other: Sketch) -> bool:
-    """Return whether two sketches appear to describe the same people."""
+    """Say whether two sketches appear to describe the same people."""
     pairs = [*product(one.rows, other.rows), *product(one.columns, other.columns)]
     if any(containment(a, b) >= ALIKE for a, b in pairs):
         return True
@@ -86,7 +87,7 @@ def are_alike(one: Sketch, other: Sketch) -> bool:
 
 
 def have_shared_rows(one: Fingerprint, other: Fingerprint) -> bool:
-    """Say whether at least half of the smaller table's rows are in the other, significantly.
+    """Say whether at least half of the smaller table's rows are in the other, beyond chance.
 
     Rare values are also tested alone, because a selection can lack common values. For example, a
     copy of all adults lacks the many pupils with an income of 0.
@@ -96,7 +97,7 @@ def have_shared_rows(one: Fingerprint, other: Fingerprint) -> bool:
 
 
 def _counts_of_both(one: Fingerprint, other: Fingerprint) -> list[tuple[int, int]]:
-    """Return each value's counts in both samples; empty if fewer than FEW values are in both."""
+    """Return how often each value occurs in both samples; empty if too few values are shared."""
     end = min(one.end, other.end)
     first, second = ({h: n for h, n in f.marks if h < end} for f in (one, other))
     if len(first.keys() & second.keys()) < FEW:
@@ -138,9 +139,9 @@ def _deviations_below(ratio: float, freedom: float) -> float:
 
 
 def domains_alike(sketch: Sketch, others: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the people domains that appear to be the same people.
+    """Return the people domains whose sketch appears to describe the same people.
 
-    An unreadable sketch counts too.
+    An unreadable sketch counts as the same people.
     """
     return tuple(sorted({domain for domain, path in others if _may_be(sketch, Path(path))}))
 
@@ -151,7 +152,7 @@ def _may_be(sketch: Sketch, path: Path) -> bool:
 
 
 def united(sketches: Sequence[Sketch]) -> Sketch:
-    """Merge the sketches of several tables into one."""
+    """Return one sketch of several tables."""
     return Sketch(
         tuple(rows for sketch in sketches for rows in sketch.rows),
         tuple(column for sketch in sketches for column in sketch.columns),
@@ -160,7 +161,7 @@ def united(sketches: Sequence[Sketch]) -> Sketch:
 
 
 def write_sketch(path: Path, sketch: Sketch) -> None:
-    """Write the sketch as JSON, readable only by the user of this process."""
+    """Write a sketch of people as JSON, readable only by the user of this process."""
     body = {
         "rows": [rows.marks for rows in sketch.rows],
         "columns": [column.marks for column in sketch.columns],
@@ -171,7 +172,7 @@ def write_sketch(path: Path, sketch: Sketch) -> None:
 
 
 def read_sketch(path: Path) -> Sketch | None:
-    """Read a sketch; return None if the file is missing, damaged or of another version."""
+    """Read a sketch of people; return None if it is missing, damaged or of another version."""
     try:
         shape = json.loads(path.read_text(encoding="ascii"))
         if shape["sketch"] != VERSION:
@@ -220,7 +221,7 @@ def take_sketch(
     unit: int | None,
     salt: str,
 ) -> Sketch:
-    """Compute the sketch of a source from the columns c0, c1, ... of the view `texts`.
+    """Compute the sketch of the people in a source, from the columns of the view `texts`.
 
     `source` is the number of columns, and the cells that the card declares. Cells with a declared
     format are normalised first, so that another file of the same people gives the same marks.
@@ -252,7 +253,7 @@ def _text(order: TableOrder, place: int, cell: Cell | None) -> str:
 
 
 def _plain_spelling(text: str) -> str:
-    """Return SQL of the text in one canonical form for all tools: 1.50 becomes 1.5, True true."""
+    """Return SQL of a text in one form for all tools: 1.50 becomes 1.5, True becomes true."""
     number = f"regexp_full_match({text}, '[+-]?[0-9]+[.][0-9]*')"
     return f"lower(CASE WHEN {number} THEN rtrim(rtrim({text}, '0'), '.') ELSE {text} END)"
 
@@ -262,7 +263,7 @@ def _plain_spelling(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Numbers:
-    """Counts of a column: values, distinct values, and values that are integers or dates."""
+    """Counts of a column's values: all, distinct, and integers or dates, with their range."""
 
     filled: int
     distinct: int
@@ -270,12 +271,15 @@ class _Numbers:
     width: int  # size of the range of the integers or dates
 
     def are_a_run(self, share: float) -> bool:
-        """Say whether all values are integers or dates and fill at least `share` of their range."""
+        """Say whether a column is a numbering: integers or dates that fill their range.
+
+        They fill it if at least `share` of the range occurs.
+        """
         return self.whole == self.filled and self.distinct >= share * self.width
 
 
 def _guesses(connection: duckdb.DuckDBPyConnection, width: int) -> list[tuple[int, ...]]:
-    """Return for each column the approximate number of distinct values and the number of values."""
+    """Return each column's approximate number of distinct values, and its number of values."""
     counts = ", ".join(f"approx_count_distinct(n{i}), count(n{i})" for i in range(width))
     found = _one(connection, f"SELECT {counts} FROM plain")
     return [found[2 * i : 2 * i + 2] for i in range(width)]
@@ -322,13 +326,16 @@ def _parts(
 
 
 def _is_even(part: Fingerprint) -> bool:
-    """Say whether the values are more evenly distributed than by chance, as in a calendar."""
+    """Say whether values occur more evenly than by chance, as the days of a calendar do."""
     counts = [count for _, count in part.marks]
     return not counts or pvariance(counts) < mean(counts) / 2
 
 
 def _part(connection: duckdb.DuckDBPyConnection, mark: str) -> Fingerprint:
-    """Return the KEPT smallest marks, searching from below so that most rows need no grouping."""
+    """Return the sample of the smallest hashes of a column or a pair of columns.
+
+    The search starts from below, so most rows need no grouping.
+    """
     rows = _one(connection, "SELECT count(*) FROM marked")[0]
     end = 4 * KEPT * _END // max(rows, 1)
     while True:
@@ -345,7 +352,7 @@ def _part(connection: duckdb.DuckDBPyConnection, mark: str) -> Fingerprint:
 
 
 def _mark(connection: duckdb.DuckDBPyConnection, places: Sequence[int], salt: str) -> None:
-    """Create the table of the cells' marks (keyed hashes); an empty cell has none."""
+    """Create the table `marked` with a keyed hash of each cell; an empty cell has none."""
     marks = [
         f"CASE WHEN n{i} <> '' THEN {secret_number('sketch-cell', f'n{i}')} END AS m{i}"
         for i in places

@@ -72,7 +72,7 @@ _WORDS: Final = ("true", "false")
 
 
 def typed_cell(column: Column, cell: str, kind: str, nulls: Sequence[str]) -> str | None:
-    """Return SQL of a typed cell's stored value.
+    """Return SQL of the stored value of a cell that has a type in the source.
 
     Return None if the cell's text has to be parsed instead.
     """
@@ -94,20 +94,20 @@ def typed_cell(column: Column, cell: str, kind: str, nulls: Sequence[str]) -> st
 
 
 def _may_be_a_cell(word: str) -> bool:
-    """Return whether a missing-value marker could be the text of a number, date or boolean."""
+    """Say whether a missing-value marker could be the text of a number, date or boolean."""
     return any(c.isdigit() for c in word) or word.strip().casefold() in _WORDS
 
 
 def _of_years(cell: str, kind: str) -> str:
-    """Return SQL of the date or timestamp; NULL if its year is not in 1 to 9999."""
+    """Return SQL of a date or timestamp; NULL if its year is not in 1 to 9999."""
     first, beyond = (f"{kind} '{day}'" for day in ("0001-01-01", "10000-01-01"))
     return f"CASE WHEN {cell} >= {first} AND {cell} < {beyond} THEN {cell} END"
 
 
 def _of_exact(column: Column, cell: str, kind: str) -> str | None:
-    """Return SQL that converts an integer or DECIMAL to steps, in integer arithmetic.
+    """Return SQL that converts an integer or DECIMAL to whole steps, in integer arithmetic.
 
-    Values are clamped before they are multiplied, so that nothing overflows.
+    Return None if that could overflow. Values are clamped before they are multiplied.
     """
     found = DECIMAL.fullmatch(kind)
     if found is None and kind not in _WHOLE:
@@ -131,7 +131,7 @@ def _of_exact(column: Column, cell: str, kind: str) -> str | None:
 
 
 def _of_double(column: Column, cell: str) -> str | None:
-    """Return SQL that converts the decimal text of a DOUBLE to steps, rounded half up."""
+    """Return SQL that rounds a DOUBLE's decimal text half up to whole steps; None if inexact."""
     decimals, half = half_step(column.step)
     if not column.is_bounded or decimals > _POWERS:
         return None
@@ -157,9 +157,10 @@ _WIDE = 64
 
 
 def prepare(room: Room, salt: str, message: Header) -> Header:
-    """Prepare all tables of an order in its work folder; return the owner's report or the refusal.
+    """Prepare all tables of an order in its work folder; return the report for the owner.
 
-    The report also names the people domains that appear to be the same people.
+    The report also names the people domains that appear to be the same people. A refusal is
+    returned, not raised.
     """
     try:
         return _prepared(room, salt, message)
@@ -207,7 +208,7 @@ def _made(
 def _staged(
     connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str
 ) -> tuple[Sketch, tuple[TableReport, int]]:
-    """Read a source into a staging table; return its sketch and the report of its cells.
+    """Read a source into a staging table; return the sketch of its people and the cell report.
 
     Public tables get a sketch too, so that the table of known people cannot be added as a public
     table.
@@ -227,7 +228,7 @@ def _staged(
 
 
 def _check_unique(connection: duckdb.DuckDBPyConnection, order: TableOrder, key: int) -> None:
-    """Refuse a public table with duplicate keys; texts are compared as every engine stores them."""
+    """Refuse a public table with duplicate keys, compared as every engine stores them."""
     value = without_nul(f"v{key}") if order.columns[key].type == "text" else f"v{key}"
     found = connection.execute(
         f"SELECT count({value}), count(DISTINCT {value}) FROM {staged(order)}"
@@ -249,7 +250,7 @@ _FAULTS: Final = (  # a phrase in DuckDB's error, and our message for it
 
 
 def _check_size(connection: duckdb.DuckDBPyConnection, most: int) -> None:
-    """Refuse more rows than the card allows, or a text file that cannot be split into cells.
+    """Refuse more rows than the card allows, or a text file that can't be split into cells.
 
     DuckDB's error quotes cells, so its text is never passed on.
     """
@@ -280,7 +281,7 @@ def _stage(
     cells: Sequence[Cell],
     unit: int | None,
 ) -> None:
-    """Create the staging table: clamped values, key codes, and flags of values outside the bounds.
+    """Create a staging table of clamped values, key codes, and flags of values outside the bounds.
 
     A number is first clamped to bounds that are one step wider on both sides. The second clamping,
     to the card's bounds, then shows whether the value was outside. Bounds are multiples of the
@@ -320,7 +321,7 @@ def _stage(
 
 
 def _cell(cell: Cell, order: TableOrder) -> str:
-    """Return SQL of a source cell: with its own type if that is enough, else as normalised text."""
+    """Return SQL of a source cell: with its own type if that can be stored, else as text."""
     if typed_cell(cell.column, "x", cell.kind, order.nulls) is not None:
         return f"r{cell.place}"
     text = without_nulls(f"c{cell.place}", order.nulls)
@@ -328,13 +329,13 @@ def _cell(cell: Cell, order: TableOrder) -> str:
 
 
 def _value(cell: Cell, order: TableOrder, text: str) -> str:
-    """Return SQL of a cell's stored value; `text` is the SQL that `_cell` returned."""
+    """Return SQL of a cell's stored value; `text` is the SQL of the cell that `_cell` returned."""
     said = typed_cell(cell.column, text, cell.kind, order.nulls)
     return stored(cell.column, text, order.limits.text_length) if said is None else said
 
 
 def _widened(column: Column) -> Column:
-    """Return the column with numeric bounds one step wider on both sides."""
+    """Return a column with its numeric bounds one step wider on both sides."""
     if not column.is_numeric or not column.is_bounded:
         return column
     low, high = column.bounds()
@@ -342,7 +343,7 @@ def _widened(column: Column) -> Column:
 
 
 def _inside(column: Column, place: int) -> str:
-    """Return SQL that clamps the value to the card's bounds."""
+    """Return SQL that clamps a staged value to the card's bounds."""
     value = f"v.v{place}"
     if not column.is_numeric or not column.is_bounded:
         return value
@@ -352,7 +353,7 @@ def _inside(column: Column, place: int) -> str:
 
 
 def _clamped(column: Column, place: int) -> list[str]:
-    """Return SQL of the clamped value and, for a bounded column, the flag that it was outside."""
+    """Return SQL of the clamped value and, for a bounded column, a flag of values outside."""
     kept = [f"{_inside(column, place)} AS v{place}"]
     if not column.is_bounded:
         return kept
@@ -366,7 +367,7 @@ def _clamped(column: Column, place: int) -> list[str]:
 def _read_one_by_one(
     connection: duckdb.DuckDBPyConnection, order: TableOrder, read: str, cells: Sequence[Cell]
 ) -> None:
-    """Parse a wide table column by column, to limit the memory.
+    """Parse a wide table one column at a time, to limit the memory.
 
     In a single statement, each thread allocates buffers for the expressions of every column. Some
     hundred columns would exceed the worker's memory limit, even with few rows.
@@ -381,7 +382,7 @@ def _read_one_by_one(
 
 
 def _load_keys(connection: duckdb.DuckDBPyConnection, place: int, column: Column) -> None:
-    """Create the lookup table from declared keys to codes, in the card's order."""
+    """Create the lookup table of a column's declared keys and their codes, in the card's order."""
     keys = column.keys or ()
     numeric = column.is_numeric
     values = [int(key.number / column.step) if numeric else key.text for key in keys]
@@ -397,7 +398,7 @@ def _load_keys(connection: duckdb.DuckDBPyConnection, place: int, column: Column
 
 
 def _stored_as(column: Column) -> str:
-    """Return the SQL type of the column's stored values."""
+    """Return the SQL type of a column's stored values."""
     kind = {"text": "VARCHAR", "boolean": "BOOLEAN", "date": "DATE", "timestamp": "TIMESTAMP"}
     return "BIGINT" if column.is_numeric else kind[column.type]
 
@@ -428,7 +429,7 @@ def _write_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: 
 def _write_persons(
     connection: duckdb.DuckDBPyConnection, tables: Sequence[TableOrder], salt: str
 ) -> None:
-    """Write the table of all persons in any of the tables, with their numbers and keyed hashes.
+    """Write the table of all persons in any table, with their numbers and keyed hashes.
 
     `person` is a dense number that changes when other persons are added or removed. It only
     identifies persons. Every order of rows uses `person_key` and `row_key`, which depend on no
@@ -451,7 +452,7 @@ def _write_persons(
 
 
 def _write_people(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:
-    """Write a table with persons: ranked rows, dictionaries, stored parts, and row counts.
+    """Write a table with persons: ranked rows, dictionaries, precomputed sums, and row counts.
 
     Rows are sorted by the persons' keyed hashes. Rows beyond `rows_per_person` are dropped.
     """
@@ -469,7 +470,7 @@ def _write_people(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt
 
 
 def _number_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:
-    """Rank each person's rows by keyed hash, then content; drop rows beyond `rows_per_person`."""
+    """Rank each person's rows by keyed hash; drop rows beyond `rows_per_person`."""
     columns = _stored_columns(order)
     key = secret_number("row", "CAST(person_key AS VARCHAR)", _content(order))
     ranking = ", ".join(("row_key", *columns))
@@ -487,10 +488,10 @@ def _number_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt:
 def _write_texts(
     connection: duckdb.DuckDBPyConnection, order: TableOrder, place: int, salt: str
 ) -> None:
-    """Write the dictionary of a column of private texts, with codes in value order.
+    """Write the dictionary of a column of private texts, with codes in the order of the texts.
 
     Codes change when another person adds or removes a text. `text_key` does not change, so the
-    order of cells uses it (engines/kernel/ranks.proof.md).
+    order of a person's groups uses it (engines/kernel/ranks.proof.md).
     """
     connection.execute(
         f"CREATE TABLE {_dictionary(order, place)} AS SELECT"
@@ -507,7 +508,10 @@ def _dictionary(order: TableOrder, place: int) -> str:
 
 
 def _write_ranked(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:
-    """Write the prepared table, with stored ranks in each row (engines/kernel/ranks.proof.md)."""
+    """Write the prepared table, with the ranks of each row that decide whether the row counts.
+
+    The proof is engines/kernel/ranks.proof.md.
+    """
     texts = coded(order.columns)
     codes = {i: f"k{i}" for i, column in enumerate(order.columns) if column.keys is not None}
     codes |= {i: f"c{i}" for i in texts}
@@ -529,7 +533,7 @@ def _write_ranked(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt
 
 
 def _write_parts(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> None:
-    """Write the precomputed sums per person and cell (engines/shared/stored_parts.py)."""
+    """Write the precomputed sums per person and group (engines/shared/stored_parts.py)."""
     parts = parts_of(order.columns, *order.bounds)
     kind = rank_type(order.limits.rows_per_person)
     for statement in write_parts(order.columns, parts, order.place, kind):

@@ -24,7 +24,7 @@ FOLDERS: Final = "folders"
 
 @dataclass(frozen=True)
 class TableOrder:
-    """The worker's order for one table: its source, columns, limits and contribution bounds."""
+    """Order to the worker to prepare one table: source, columns, limits, contribution bounds."""
 
     place: int  # index of the table on the card
     source: str
@@ -42,7 +42,7 @@ class TableOrder:
 
 @dataclass(frozen=True)
 class FolderOrder:
-    """The worker's order for the people's folders: source, file patterns and limits."""
+    """Order to the worker to import the people's BIDS files: source, patterns and limits."""
 
     source: str | None  # a BIDS folder, or None
     patterns: tuple[str, ...]
@@ -52,7 +52,7 @@ class FolderOrder:
 
 @dataclass(frozen=True)
 class Order:
-    """The worker's order for a whole preparation."""
+    """Order to the worker to prepare all tables of a data set."""
 
     work: str  # the private work folder
     tables: tuple[TableOrder, ...]
@@ -61,7 +61,7 @@ class Order:
 
 
 def order_header(order: PrepareOrder, work: Path) -> Header:
-    """Return the prepare message for the worker."""
+    """Return the message that asks the worker to prepare the tables of an order."""
     card = order.card
     pairs = zip(card.every_table, order.sources, strict=True)
     return {
@@ -77,9 +77,9 @@ def order_header(order: PrepareOrder, work: Path) -> Header:
 
 
 def _accepted(order: PrepareOrder, table: Table) -> list[str]:
-    """Return the columns of the table that `accept_unreadable` names.
+    """Return the columns of a table whose unreadable cells the owner accepts as empty.
 
-    It names them as `column` or `table.column`.
+    The owner names a column as `column` or `table.column`.
     """
     named = {name.strip().casefold() for name in order.accept_unreadable}
     return [
@@ -99,7 +99,10 @@ def _folders_json(order: PrepareOrder) -> list[object] | None:
 
 
 def split_header(order: SplitOrder, spill: Path, do: str = "split") -> Header:
-    """Return the split message for the worker; only this message contains the secret key."""
+    """Return the message that asks the worker to split a table into blocks of persons.
+
+    Only this message contains the secret key.
+    """
     return {
         "do": do,
         "table": str(Path(order.table).absolute()),
@@ -160,7 +163,7 @@ def _column_json(column: Column) -> Header:
 
 
 def read_order(message: Header) -> Order:
-    """Parse the order from a message of the parent process."""
+    """Parse the order to prepare tables, from a message of the parent process."""
     match message:
         case {
             "work": str(work),
@@ -248,17 +251,17 @@ def _read_column(shape: object) -> Column:
 
 
 def path_of_block(target: str, block: int) -> str:
-    """Return the path of the file with a block's rows."""
+    """Return the path of the file with the rows of a block of persons."""
     return str(Path(target, f"{block}.tsv"))
 
 
 def path_of_turn(target: str, turn: int) -> str:
-    """Return the path of the folder of one turn, which holds one person's data."""
+    """Return the path of the file of one turn, the input of one person's own run."""
     return str(Path(target, f"turn-{turn}"))
 
 
 def folders_of(table: str) -> Path:
-    """Return the folder with the files of a prepared table's people."""
+    """Return the folder with the imported BIDS files of a prepared table's people."""
     return Path(table).with_suffix(".folders")
 
 

@@ -33,12 +33,12 @@ def read_described(said: Mapping[str, object]) -> Described:
 
 
 def source_missing(path: str) -> Refused:
-    """Return the refusal for a missing file."""
+    """Return the refusal of a source whose file doesn't exist."""
     return Refused("source-unreadable", f"There is no file {path!r}.", "Give a file's path.")
 
 
 def stopped() -> Refused:
-    """Return the refusal for a preparation that hit the worker's limits."""
+    """Return the refusal of a preparation that hit the worker's memory or time limit."""
     return Refused(
         "source-too-large",
         "The preparation needed more memory or time than a worker may use.",
@@ -47,11 +47,11 @@ def stopped() -> Refused:
 
 
 def unreadable() -> Refused:
-    """Return the refusal of an unreadable source; it quotes no part of the source."""
+    """Return the refusal of a source that can't be read; it quotes no part of the source."""
     return Refused("source-unreadable", UNREADABLE, AS_TEXT)
 
 
 def refused_by_worker(said: object) -> Refused:
-    """Parse the worker's own refusal: a code, a cause and a next step, all constant texts."""
+    """Return the refusal that a worker reports: code, cause and next step, all constant texts."""
     code, cause, next_step = (str(part) for part in items(said))
     return Refused(code, cause, next_step)

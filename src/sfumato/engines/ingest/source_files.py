@@ -25,7 +25,7 @@ _DUCKDB: Final = (".duckdb", ".ddb", ".db")
 
 @dataclass(frozen=True)
 class Source:
-    """A source's column names and types, and the SQL that reads it.
+    """Column names and types of an owner's source, and the SQL that reads it.
 
     `sql` returns the columns as trimmed texts c0, c1, ... `both_sql` also returns them as r0, r1,
     ... with their own types, which are in `kinds`.
@@ -37,7 +37,7 @@ class Source:
     both_sql: str
 
     def place(self, name: str) -> int:
-        """Return the index of a column, ignoring case and surrounding spaces; or refuse."""
+        """Return the index of a column by its name, ignoring letter case and spaces; or refuse."""
         wanted = name.strip().casefold()
         places = [i for i, n in enumerate(self.names) if n.strip().casefold() == wanted]
         if len(places) != 1:
@@ -51,12 +51,12 @@ class Source:
 
 
 def paths_of(source: str) -> tuple[str, ...]:
-    """Return the files that DuckDB opens to read the source."""
+    """Return the files that DuckDB opens to read a source."""
     return (source, source + ".wal") if _suffix(source) in _DUCKDB else (source,)
 
 
 def decoded(order: TableOrder, work: Path) -> TableOrder:
-    """Convert a text source to UTF-8 if needed; return the order for the converted copy."""
+    """Return the order for a UTF-8 copy of its text source; unchanged if no copy is needed."""
     if not is_text_file(order.source) or not Path(order.source).is_file():
         return order
     copy = work / f"utf8-{order.place}{_suffix(order.source)}"
@@ -64,7 +64,7 @@ def decoded(order: TableOrder, work: Path) -> TableOrder:
 
 
 def open_source(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> Source:
-    """Open the source by its file suffix, or refuse."""
+    """Return the columns and SQL of a source, chosen by its file suffix; or refuse the source."""
     suffix = _suffix(order.source)
     if is_text_file(order.source):
         return _text_source(order)
@@ -81,7 +81,7 @@ def open_source(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> Sou
 
 
 def _attach(connection: duckdb.DuckDBPyConnection, source: str) -> None:
-    """Attach a DuckDB file read-only as `handed_in`; detach the previous file first."""
+    """Attach an owner's DuckDB file read-only as `handed_in`; detach the previous file first."""
     open_now = connection.execute(
         "SELECT path FROM duckdb_databases() WHERE database_name = 'handed_in'"
     ).fetchone()
@@ -118,7 +118,7 @@ def _table_source(connection: duckdb.DuckDBPyConnection, table: str) -> Source:
 
 
 def _spelled(name: str, kind: str) -> str:
-    """Return SQL of a cell as text, with the leading zero that DuckDB omits for DECIMAL(n,n)."""
+    """Return SQL of a cell as text; add the leading zero that DuckDB omits for DECIMAL(n,n)."""
     text = f"CAST({named(name)} AS VARCHAR)"
     found = DECIMAL.fullmatch(kind)
     if found is None or found[1] != found[2]:

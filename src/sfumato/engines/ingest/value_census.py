@@ -24,9 +24,10 @@ from sfumato.vault.card.data_card import Limits
 
 
 def value_census(room: Room, message: Header) -> tuple[Header, bytes]:
-    """Encode a source; return a header of names, texts and row count, and the codes by column.
+    """Encode a source by dictionary: return its distinct texts per column, and each row's codes.
 
-    A refusal is returned in the header.
+    The header has names, texts and row count; the body has the codes by column. A refusal is
+    returned in the header.
     """
     source, table = str(message["source"]), message.get("inner_table")
     order = TableOrder(
@@ -69,7 +70,7 @@ def _counted(
 
 
 def _places(source: Source, columns: object) -> list[int]:
-    """Return the indexes of the named columns, or of all columns."""
+    """Return the indexes of the named columns of a source; of all columns if none are named."""
     if not isinstance(columns, list):
         return list(range(len(source.names)))
     return [_place(source, str(name)) for name in columns]
@@ -88,7 +89,7 @@ def _place(source: Source, name: str) -> int:
 
 
 def _texts(connection: duckdb.DuckDBPyConnection, place: int) -> list[str]:
-    """Create the ENUM type of a column's distinct texts, and return the texts in code order."""
+    """Create an ENUM type of a column's distinct texts; return the texts in the order of codes."""
     column, kind = named(f"c{place}"), named(f"e{place}")
     connection.execute(
         f"CREATE TYPE {kind} AS ENUM (SELECT DISTINCT {column} FROM rows ORDER BY {column})"

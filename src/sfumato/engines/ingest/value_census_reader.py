@@ -14,7 +14,10 @@ from sfumato.engines.shared.message_frames import Header
 
 
 def read_census(header: Header, body: bytes, *, is_grouped: bool) -> Table:
-    """Parse a worker's answer to a coded table; if grouped, its last array holds the row counts."""
+    """Return the table that a worker has encoded by dictionary, from its answer.
+
+    If equal rows were grouped, the last array holds their counts.
+    """
     names, texts = _items(header["names"]), _items(header["texts"])
     rows = int(str(header["rows"]))
     numbers = np.frombuffer(body, np.int64)

@@ -31,9 +31,9 @@ _U: Final = np.uint64
 
 
 def part_of(rows: Rows, cold: KernelPlan, cells: int | None) -> Part:
-    """Bound each of these persons to `max_groups` cells and `max_rows` rows per cell.
+    """Bound each person's contributions, then sum per group of the answer; return the sums.
 
-    Return the sums.
+    Each person counts in at most `max_groups` groups, with at most `max_rows` rows in each.
     """
     rows_sorted, head = _sorted(rows)
     begins = _begins(rows_sorted, head, rows.cell)
@@ -49,9 +49,9 @@ def part_of(rows: Rows, cold: KernelPlan, cells: int | None) -> Part:
 
 
 def _sorted(rows: Rows) -> tuple[RowIndexes, SortKeys]:
-    """Sort the rows by person, cell order and row index.
+    """Sort rows by person, then by the keyed order of the person's groups, then by index.
 
-    Return the sorted row indexes, and for each row a word that encodes its person and cell order.
+    Return the sorted row indexes, and for each row a word that encodes its person and the order.
     """
     words = rows.person << _U(ORDER_BITS)
     if rows.order is not None:
@@ -69,14 +69,14 @@ def _sorted(rows: Rows) -> tuple[RowIndexes, SortKeys]:
 
 
 def _unchosen(person: SortKeys, cell: Int64Array) -> SortKeys:
-    """Return sort words for the case that all cells are kept: they only have to separate cells."""
+    """Return sort words for a query whose bounds keep all groups: they only separate groups."""
     if int(cell.max()) < 1 << ORDER_BITS:
         return (person << _U(ORDER_BITS)) | cell.astype(_U)
     raise Bug("more public cells than a question may have")
 
 
 def _parted(place: RowIndexes, head: SortKeys, cell: Int64Array) -> None:
-    """Resolve ties of the cell order in place: sort tied cells of one person by their value."""
+    """Sort tied groups of one person by their value, in place; ties come from the keyed order."""
     cells = cell[place]
     mixed_up = (head[1:] == head[:-1]) & (cells[1:] != cells[:-1])
     if not mixed_up.any():
@@ -87,7 +87,7 @@ def _parted(place: RowIndexes, head: SortKeys, cell: Int64Array) -> None:
 
 
 def _begins(place: RowIndexes, head: SortKeys, cell: Int64Array | None) -> RowIndexes:
-    """Return the start index of each person's cells in the sorted rows."""
+    """Return the start index of each person's groups in the sorted rows."""
     new = np.ones(len(place), bool)
     np.not_equal(head[1:], head[:-1], out=new[1:])
     if cell is not None:
@@ -99,9 +99,9 @@ def _begins(place: RowIndexes, head: SortKeys, cell: Int64Array | None) -> RowIn
 def _chosen(
     place: RowIndexes, head: SortKeys, begins: RowIndexes, max_groups: int
 ) -> tuple[RowIndexes, RowIndexes]:
-    """Keep the rows of each person's first `max_groups` cells.
+    """Keep the rows of each person's first `max_groups` groups.
 
-    Return them, and where cells start.
+    Return the rows, and the start index of each group.
     """
     person = head[begins] >> _U(ORDER_BITS)
     keep = np.ones(len(begins), bool)
@@ -116,7 +116,10 @@ def _chosen(
 def _first_rows(
     place: RowIndexes, begins: RowIndexes, sizes: RowIndexes, max_rows: int
 ) -> tuple[RowIndexes, RowIndexes, RowIndexes]:
-    """Keep the first `max_rows` rows of each cell; return the rows, and new starts and sizes."""
+    """Keep the first `max_rows` rows of each person in each group.
+
+    Return the rows, and the new starts and sizes of the groups.
+    """
     nth = np.arange(len(place)) - np.repeat(begins, sizes)
     sizes = np.minimum(sizes, max_rows)
     return place[nth < max_rows], np.cumsum(sizes) - sizes, sizes
@@ -125,7 +128,7 @@ def _first_rows(
 def _amounts(
     rows: Rows, cold: KernelPlan, place: RowIndexes, begins: RowIndexes, sizes: RowIndexes
 ) -> tuple[list[Int64Array], list[int]]:
-    """Return each tally for each person's cells, and an upper bound of any sum of its numbers."""
+    """Return each person's contributions per group and tally, and an upper bound of their sums."""
     values = [_summed(column[place], begins) for column in rows.values]
     amounts, most = [], []
     for tally in cold.tallies:
@@ -156,7 +159,7 @@ def _summed(column: NDArray[Any], begins: RowIndexes) -> Summed:
 def amount_of(
     tally: KernelTally, values: Sequence[Summed], sizes: RowIndexes
 ) -> tuple[Int64Array, int]:
-    """Return a tally for each person's cells, and the bound of one row's effect on the tally.
+    """Return each person's contribution to a tally per group, and a bound for one row's effect.
 
     Intermediate int64 results may wrap around. That is harmless if the final result fits.
     """
@@ -183,7 +186,7 @@ def amount_of(
 
 
 def _most_of_a_row(tally: KernelTally, value: Summed) -> int:
-    """Return the largest absolute amount that a row adds to the sum; 1 if no row has a value.
+    """Return the largest absolute amount that a row adds to a sum; 1 if no row has a value.
 
     Without values, the offset of the tally must not count. Otherwise an overflow error could reveal
     that a person has no values.
@@ -200,7 +203,10 @@ def by_cell(
     most: Sequence[int],
     cells: int | None,
 ) -> Part:
-    """Sum the persons' amounts per cell; raise `OverflowError` if any sum could exceed 63 bits."""
+    """Sum the persons' contributions per group of the answer.
+
+    Raise `OverflowError` if any sum could exceed 63 bits.
+    """
     if any(bound > MAX_INT64 for bound in most):
         raise OverflowError
     if cells is not None:

@@ -47,7 +47,7 @@ _U: Final = np.uint64
 
 
 def by_bits(columns: Columns, cold: KernelPlan, cells: int) -> tuple[Part, Columns]:
-    """Sum most persons' rows by bit sets; return the sums, and the rows of all other persons.
+    """Sum the rows of most persons by bit sets; return the sums, and all other persons' rows.
 
     The bits of one word are a person's groups, by their stored ranks. The lowest `max_groups` set
     bits are kept. This serves persons with few groups and no row to drop; the rows of the others
@@ -74,14 +74,15 @@ def by_bits(columns: Columns, cold: KernelPlan, cells: int) -> tuple[Part, Colum
 
 
 def _word(cells: int) -> type[np.unsignedinteger[Any]]:
-    """Return the smallest unsigned type with a bit for every group rank; ranks start at one."""
+    """Return the smallest unsigned type with one bit for every group rank; ranks start at one."""
     return next((w for w in (np.uint8, np.uint16, np.uint32) if cells < 8 * w().itemsize), _U)
 
 
 def _odd(columns: Columns, cold: KernelPlan, cells: int) -> NDArray[np.bool_]:
-    """Return a mask of rows whose person needs sorting: a row over `max_rows`, or a rank over 63.
+    """Return a mask of rows whose persons must be sorted, as bit sets can't bound them.
 
-    No rank exceeds the number of cells, so with few cells no test of ranks is needed.
+    Such a row has a rank over `max_rows` in its group, or a group rank over 63. No group rank
+    exceeds the number of groups, so with few groups that test isn't needed.
     """
     odd: NDArray[np.bool_] = columns["rr"] > cold.max_rows
     return odd if cells < _BITS else odd | (columns["place"] >= _BITS)
@@ -94,9 +95,9 @@ def _odd_ones(
     sizes: RowIndexes,
     limit: NDArray[np.uint8],
 ) -> Columns:
-    """Return all rows of the flagged persons.
+    """Return all rows of persons with a flagged row, which must be sorted instead.
 
-    Set their `limit` to 0, so that no row counts here.
+    Set the `limit` of these persons to 0, so that none of their rows is summed by bit sets.
     """
     rows = np.flatnonzero(odd)  # usually few, so the next steps are cheap
     persons = np.unique(np.searchsorted(begins, rows, side="right") - 1)
@@ -107,7 +108,7 @@ def _odd_ones(
 
 
 def _persons_of(person: NDArray[Any]) -> tuple[RowIndexes, RowIndexes]:
-    """Return the start index and the number of rows of each person."""
+    """Return the start index and the number of rows of each person, in rows grouped by person."""
     begins = np.concatenate(([0], np.flatnonzero(person[1:] != person[:-1]) + 1))
     return begins, np.diff(begins, append=len(person))
 
@@ -118,7 +119,7 @@ def _nothing(cold: KernelPlan, cells: int) -> Part:
 
 
 def _first_dropped(masks: SortKeys, max_groups: int) -> NDArray[np.uint8]:
-    """Return the rank of each person's first group that is dropped; 255 if none is."""
+    """Return the rank of each person's first group beyond `max_groups`; 255 if none is."""
     for _ in range(max_groups):
         masks = masks & (masks - (masks > 0))
     lowest = masks & (~masks + _U(1))
@@ -127,7 +128,7 @@ def _first_dropped(masks: SortKeys, max_groups: int) -> NDArray[np.uint8]:
 
 
 def by_stored_slot(columns: Columns, cold: KernelPlan, ends: tuple[int, int], cells: int) -> Part:
-    """Sum a range of persons whose rows the SQL has already limited by stored ranks."""
+    """Sum the rows of a range of persons, which the SQL has already bounded by stored ranks."""
     low, high = ends
     values = [columns[f"w{i}"] for i in range(cold.values)]
     slot = columns["person"].astype(np.int64)
@@ -144,7 +145,7 @@ def by_slot(
     slots: tuple[Int64Array, int],
     cells: int,
 ) -> Part:
-    """Sum rows per slot, then per cell; a slot is one group of one person."""
+    """Sum rows per slot (one group of one person), then sum the slots per group of the answer."""
     slot, many = slots
     sizes = np.bincount(slot, minlength=many)
     there = np.flatnonzero(sizes)
@@ -162,7 +163,10 @@ def by_slot(
 def _in_slots(
     column: NDArray[Any], slot: Int64Array, sizes: RowIndexes, there: RowIndexes
 ) -> Summed:
-    """Return the sum and the count of a column's values for each non-empty slot (`there`)."""
+    """Return the sum and count of a column's values for each non-empty slot.
+
+    A slot is one group of one person; `there` lists the non-empty slots.
+    """
     slots, counts = len(sizes), sizes
     if column.dtype == np.bool_:
         count = np.bincount(slot[column], minlength=slots)[there].astype(np.int64)
@@ -180,7 +184,10 @@ def _in_slots(
 
 
 def _by_row(cell: Int64Array, values: Sequence[NDArray[Any]], cold: KernelPlan, cells: int) -> Part:
-    """Sum rows per cell directly; used if no tally depends on a person's rows as a whole."""
+    """Sum rows per group of the answer directly.
+
+    This is used if no tally depends on a person's rows as a whole.
+    """
     cell = cell.astype(np.intp)
     sizes = np.bincount(cell, minlength=cells)
     there = np.arange(cells)
@@ -204,7 +211,7 @@ _EPOCH: Final = datetime(1970, 1, 1)
 def add_up(
     connection: duckdb.DuckDBPyConnection, cold: KernelPlan, salt: str, threads: int
 ) -> Columns:
-    """Run a kernel plan over all ranges; return the result columns.
+    """Bound contributions and sum over all persons, by a kernel plan; return the result columns.
 
     The columns are `cell` for public keys, or g0, g1, ... for private keys; then t0, t1, ...
     """
@@ -226,10 +233,10 @@ def add_up(
 
 
 def _codes(connection: duckdb.DuckDBPyConnection, cold: KernelPlan) -> int | None:
-    """Return the number of codes of a single private text key, if cells can be numbered by code.
+    """Return how many codes a single private text key has, if its codes can number the groups.
 
-    Cells can be numbered only if people are counted, because that count later removes empty cells.
-    Return None otherwise.
+    They can only if people are counted, because that count later removes empty groups. Return None
+    otherwise.
     """
     if (
         len(cold.keys) != 1
@@ -289,7 +296,10 @@ def parts_of(
     ends: tuple[int, int],
     ordered: Callable[[Columns], SortKeys],
 ) -> list[Part]:
-    """Bound and sum the persons of a range; `ordered` computes the cell order if none is stored."""
+    """Bound and sum the rows of a range of persons; return partial sums per group of the answer.
+
+    `ordered` computes the keyed order of each person's groups if none is stored.
+    """
     if cold.has_slot and cells is not None:
         return [by_stored_slot(columns, cold, ends, cells)]
     if not len(columns["person"]):
@@ -316,7 +326,7 @@ def parts_of(
 
 
 def _plain(name: str, column: NDArray[Any]) -> NDArray[Any]:
-    """Return a column without its mask; nulls become `NULL`, allowed in value columns only."""
+    """Return a column as a plain array; nulls become `NULL`, which only value columns may have."""
     if not isinstance(column, np.ma.MaskedArray):
         return np.asarray(column)
     if not np.ma.is_masked(column):
@@ -327,7 +337,7 @@ def _plain(name: str, column: NDArray[Any]) -> NDArray[Any]:
 
 
 def _in_order(columns: Columns) -> Columns:
-    """Sort the rows by person and row rank; skip the sort if they already are in this order."""
+    """Return rows sorted by person and row rank; skip the sort if they are in this order."""
     place = (columns["person"].astype(_U) << _U(INDEX_BITS)) | columns["rr"].astype(_U)
     if bool(np.all(place[1:] > place[:-1])):
         return columns
@@ -336,7 +346,7 @@ def _in_order(columns: Columns) -> Columns:
 
 
 def _slices(rows: Rows) -> list[Rows]:
-    """Split the rows between persons, so that every row index fits in INDEX_BITS."""
+    """Split rows between persons into slices whose row indexes fit in INDEX_BITS."""
     begins, begin = [0], 0
     if len(rows) and int(rows.person[-1]) >> PERSON_BITS:
         raise Bug("a range has more persons than a word can number")
@@ -358,7 +368,7 @@ def _cell_column(columns: Columns, cold: KernelPlan) -> Int64Array | None:
 
 
 def combined_keys(keys: Sequence[Int64Array]) -> Int64Array:
-    """Combine several keys into one integer per tuple, in the order of the tuples."""
+    """Return one integer per tuple of grouping keys, in the order of the tuples."""
     cell = keys[0]
     for more in keys[1:]:
         codes = [_narrow(cell), _narrow(more)]
@@ -371,7 +381,7 @@ def combined_keys(keys: Sequence[Int64Array]) -> Int64Array:
 
 
 def _narrow(code: Int64Array) -> Int64Array:
-    """Shift or renumber the codes to start at zero, in the same order."""
+    """Return codes that start at zero and have the same order."""
     least = int(code.min())
     if int(code.max()) - least >= MAX_INT64:
         return np.unique(code, return_inverse=True)[1].astype(np.int64)
@@ -379,7 +389,7 @@ def _narrow(code: Int64Array) -> Int64Array:
 
 
 def dense(parts: Iterable[Part], cold: KernelPlan, cells: int) -> Columns:
-    """Add up parts over numbered cells, one part at a time to save memory."""
+    """Add up partial sums over numbered groups, one after the other to save memory."""
     totals = [np.zeros(cells, np.int64) for _ in cold.tallies]
     bounds = [0 for _ in cold.tallies]
     for part in parts:
@@ -392,14 +402,14 @@ def dense(parts: Iterable[Part], cold: KernelPlan, cells: int) -> Columns:
 
 
 def without_empty_cells(columns: Columns, cold: KernelPlan) -> Part:
-    """Drop empty cells: keep only the cells with at least one person."""
+    """Return only the groups that have at least one person."""
     people = next(i for i, tally in enumerate(cold.tallies) if tally.kind == "people")
     there = np.flatnonzero(columns[f"t{people}"])
     return Part((there,), tuple(columns[f"t{i}"][there] for i in range(len(cold.tallies))), ())
 
 
 def merged(parts: Sequence[Part], cold: KernelPlan) -> Part:
-    """Add up parts over private keys; the cells of the result are in the order of their keys."""
+    """Add up partial sums over private keys; return the groups in the order of their keys."""
     bounds = [sum(part.bounds[i] for part in parts) for i in range(len(cold.tallies))]
     if any(bound > MAX_INT64 for bound in bounds):
         raise OverflowError
@@ -426,7 +436,10 @@ def _named(connection: duckdb.DuckDBPyConnection, part: Part, cold: KernelPlan) 
 def _texts(
     connection: duckdb.DuckDBPyConnection, codes: NDArray[Any], key: KernelKey
 ) -> NDArray[Any]:
-    """Look up the texts of the given codes in the dictionary, and read no other text."""
+    """Return the texts of the given codes from the dictionary of a private text key.
+
+    No other text is read.
+    """
     there, which = np.unique(codes, return_inverse=True)
     found = connection.execute(
         "SELECT value FROM (SELECT unnest(CAST(? AS UINTEGER[])) AS code)"

@@ -20,7 +20,10 @@ _U: Final = np.uint64
 
 
 def mixed(words: SortKeys) -> SortKeys:
-    """Mix 64-bit words by a bijection: each output bit depends on all input bits (splitmix64)."""
+    """Return 64-bit words mixed by a bijection (splitmix64).
+
+    Each output bit depends on all input bits.
+    """
     words = (words ^ (words >> _U(30))) * _U(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> _U(27))) * _U(0x94D049BB133111EB)
     words ^= words >> _U(31)
@@ -28,7 +31,10 @@ def mixed(words: SortKeys) -> SortKeys:
 
 
 class Hashing:
-    """Keyed PRF of persons and cells under one salt; it uses the stored hashes of private texts."""
+    """Keyed PRF that orders each person's groups under one secret salt.
+
+    It uses the stored hashes of private texts.
+    """
 
     def __init__(self, salt: str, texts: dict[str, SortKeys]) -> None:
         secret = hashlib.blake2b(salt.encode("ascii"), person=b"sfumato-cells").digest()
@@ -38,7 +44,7 @@ class Hashing:
     def order(
         self, person_keys: SortKeys, columns: Columns, cold: KernelPlan, low: int
     ) -> SortKeys:
-        """Return the first ORDER_BITS bits of the PRF of each row's person and cell."""
+        """Return the first ORDER_BITS bits of the PRF of each row's person and group."""
         first = mixed(person_keys ^ self._secrets[0])
         second = mixed(person_keys ^ self._secrets[1]) | _U(1)
         person = columns["person"].astype(np.intp) - low
@@ -66,7 +72,10 @@ class Hashing:
 
 
 def text_keys(connection: duckdb.DuckDBPyConnection, cold: KernelPlan) -> dict[str, SortKeys]:
-    """Return the stored PRF of each private text, by code; empty if the cell order is stored."""
+    """Return the stored hash of each private text, by code, for each text key.
+
+    Return {} if the order of the persons' groups is stored.
+    """
     if cold.has_rank:
         return {}
     return {

@@ -49,7 +49,7 @@ _SIGN: Final = np.uint64(1 << 63)
 
 @dataclass(frozen=True)
 class Extent:
-    """Size of a table: how many persons, rows and codes of the private text key it has."""
+    """Size of a table: its numbers of persons, of rows, and of codes of the private text key."""
 
     persons: int
     rows: int
@@ -65,9 +65,9 @@ class Extent:
         return [(low, low + many) for low in range(0, self.persons, many)]
 
     def cells(self, cold: KernelPlan) -> int | None:
-        """Return the number of numbered cells, or None if cells are identified by their keys.
+        """Return the number of groups if they are numbered; None if keys identify them.
 
-        Private keys are numbered by code only if people are counted, to remove empty cells later.
+        Private keys are numbered by code only if people are counted, to remove empty groups later.
         """
         if cold.cells is not None:
             return cold.cells
@@ -76,24 +76,30 @@ class Extent:
 
 
 def extent_sql(cold: KernelPlan) -> str:
-    """Return the SQL query for a table's extent."""
+    """Return the SQL query for a table's numbers of persons, rows and codes."""
     codes = f"coalesce(max({cold.keys[0].texts}) + 1, 0)" if cold.keys else "0"
     return f"SELECT coalesce(max(person) + 1, 0), count(*), {codes} FROM {cold.row_counts_table}"
 
 
 def texts_sql(cold: KernelPlan) -> str:
-    """Return the SQL query for codes and texts; it reads the first row of each person's cell."""
+    """Return the SQL query for the codes and texts of a private text key.
+
+    It reads the first row of each person's group.
+    """
     place = str(cold.keys[0].texts)[1:]
     return f"SELECT DISTINCT c{place}, v{place} FROM {cold.row_counts_table} WHERE n{place} = 1"
 
 
 def needs_keys(cold: KernelPlan) -> bool:
-    """Return whether cells have to be chosen although no order of them is stored."""
+    """Say whether the kernel needs the persons' keys, to order their groups itself.
+
+    It does if a person may have too many groups, and no order of them is stored.
+    """
     return must_choose_cells(cold) and not cold.has_rank
 
 
 def keys_sql(cold: KernelPlan, is_first: str) -> str:
-    """Return the SQL query for the persons of a range and their keys.
+    """Return the SQL query for the numbers and keyed hashes of a range of persons.
 
     `is_first` is the SQL condition for the first row of a person. A key is an unsigned 64-bit
     number. 2**63 is subtracted, so that it fits in a signed BIGINT.
@@ -104,7 +110,7 @@ def keys_sql(cold: KernelPlan, is_first: str) -> str:
 
 
 def ordered_by(salt: str, cold: KernelPlan, keys: Columns, ends: tuple[int, int]) -> Ordered:
-    """Return the function that computes the kernel's cell order for a range of persons."""
+    """Return the function that computes the keyed order of groups for a range of persons."""
     low, high = ends
     person_keys = np.zeros(high - low, np.uint64)
     person_keys[keys["person"] - low] = keys["person_key"].view(np.uint64) ^ _SIGN
@@ -112,19 +118,22 @@ def ordered_by(salt: str, cold: KernelPlan, keys: Columns, ends: tuple[int, int]
 
 
 def unordered(_columns: Columns) -> SortKeys:
-    """Raise `Bug`: the plan needs no cell order, so nothing may call this."""
+    """Raise `Bug`: this plan needs no keyed order of groups, so nothing may call this."""
     raise Bug("cells are chosen by a stored order only")
 
 
 def parts_of_rows(
     packed: Columns, cold: KernelPlan, ends: tuple[int, int], extent: Extent, ordered: Ordered
 ) -> list[Part]:
-    """Unpack, bound and sum the rows of a range of persons."""
+    """Unpack rows of a range of persons, bound their contributions, and return partial sums."""
     return parts_of(_unpacked(packed, cold), cold, extent.cells(cold), ends, ordered)
 
 
 def whole_of(parts: Iterable[Part], cold: KernelPlan, extent: Extent) -> Part:
-    """Add up all parts: over all cells for public keys, over non-empty cells for private keys."""
+    """Add up all partial sums per group of the answer.
+
+    With public keys, all groups are returned; with private keys, only those with persons.
+    """
     cells = extent.cells(cold)
     if cells is None:
         return merged([*parts], cold)
@@ -135,9 +144,9 @@ def whole_of(parts: Iterable[Part], cold: KernelPlan, extent: Extent) -> Part:
 
 
 def named(whole: Part, cold: KernelPlan, texts: dict[int, str]) -> Answer:
-    """Return the result columns: `cell`, or g0 with the texts of the codes; then t0, t1, ...
+    """Return the result columns of a kernel plan, with texts in place of the codes of private keys.
 
-    The t columns are the tallies.
+    The first is `cell` or g0; t0, t1, ... are the tallies.
     """
     (codes,) = whole.keys
     totals = {f"t{i}": tally for i, tally in enumerate(whole.tallies)}
@@ -149,7 +158,10 @@ def named(whole: Part, cold: KernelPlan, texts: dict[int, str]) -> Answer:
 
 
 def slices(packed: Columns, rows: int) -> Iterator[tuple[Columns, tuple[int, int]]]:
-    """Split a large range between persons into smaller ones; the rows may be in any order."""
+    """Split rows between persons into slices of about `rows` rows; the rows may be in any order.
+
+    Yield each slice with its range of persons.
+    """
     person, begin = packed["a"] >> INDEX_BITS, 0
     if not bool(np.all(person[1:] >= person[:-1])):
         order = np.argsort(person, kind="stable")

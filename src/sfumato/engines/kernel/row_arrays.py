@@ -25,7 +25,7 @@ MAX_INT64: Final = 2**63 - 1
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a range of persons, sorted by person and row rank; person numbers start at zero."""
+    """Rows of a range of persons, sorted by person and row rank; persons are numbered from zero."""
 
     person: SortKeys
     # number of the row's cell, in value order; None if there is only one cell
@@ -38,7 +38,7 @@ class Rows:
         return len(self.person)
 
     def cut(self, begin: int, end: int) -> Rows:
-        """Return a slice of the rows, with person numbers starting at zero again."""
+        """Return a slice of the rows, with the persons numbered from zero again."""
 
         def some(column: NDArray[Any]) -> NDArray[Any]:
             return column[begin:end]
@@ -54,7 +54,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Part:
-    """Partial sums per cell over some persons: the cells' keys, and one array per tally."""
+    """Partial sums over some persons: the keys of the groups, and one array of sums per tally."""
 
     keys: tuple[NDArray[Any], ...]
     tallies: tuple[Int64Array, ...]
@@ -63,7 +63,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Summed:
-    """A value column's sum and count per cell, and its overall minimum and maximum."""
+    """Sum and count of a value column per person and group, and its overall minimum and maximum."""
 
     total: Int64Array
     count: Int64Array
@@ -72,5 +72,5 @@ class Summed:
 
 
 def must_choose_cells(cold: KernelPlan) -> bool:
-    """Return whether a person may have more cells than `max_groups` lets count."""
+    """Say whether a person may have more groups than `max_groups` lets count."""
     return cold.cells is None or cold.max_groups < cold.cells

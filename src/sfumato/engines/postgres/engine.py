@@ -46,7 +46,7 @@ _ROW_S: Final = 5e-6  # time per row of the slowest query (SQL window functions)
 
 @dataclass(frozen=True)
 class PostgresServer:
-    """Addresses, role and schema of the PostgreSQL server that holds the tables."""
+    """Addresses, role and schema of the PostgreSQL server that holds prepared tables."""
 
     # address of the schema's owner, who creates the tables
     owner: str = field(repr=False)
@@ -69,7 +69,7 @@ class PostgresLimits:
     load_deadline_s: float = 4 * 3600.0
 
     def deadline_of(self, rows: int) -> float:
-        """Return the deadline, in seconds, of a query over at most `rows` rows.
+        """Return the deadline, in seconds, of a query on a table with at most `rows` rows.
 
         Only the card decides it.
         """
@@ -89,7 +89,7 @@ class PostgresEngine:
         *,
         memory_mb: int = 4096,
     ) -> None:
-        """Store the salt, which orders each person's rows and cells; connect later."""
+        """Store the secret salt, which decides which rows of each person count; connect later."""
         self._embedded = DuckDBEngine(salt, memory_mb=memory_mb)
         self._place = place
         self._limits = limits
@@ -101,10 +101,10 @@ class PostgresEngine:
         self._held = DriverHandle("postgres.worker", start)
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
-        """Compute a measure over a prepared table; return its cells, sealed.
+        """Compute the exact counts and sums of a query on a prepared table; return them sealed.
 
-        Empty cells of public keys are zero. Any failure raises `EngineStopped`, without a chained
-        exception.
+        Groups of public keys that have no rows are zero. Any failure raises `EngineStopped`,
+        without a chained exception.
         """
         layout = Layout.of(measure)
         known = read_marker(table, "postgres")
@@ -120,7 +120,7 @@ class PostgresEngine:
         return sealed
 
     def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
-        """Count one period of a stream; return the exact row count, sealed.
+        """Count the rows of one period of a stream; return the exact count, sealed.
 
         The server counts each person's rows of the period. How many rows each person has used stays
         on this machine, in the order's target file.
@@ -140,7 +140,7 @@ class PostgresEngine:
         return tuple(f'"{schema}"."{table["table"]}"' for table in known["tables"])
 
     def prepare(self, order: PrepareOrder) -> Prepared:
-        """Prepare a source and copy it to the server.
+        """Prepare an owner's source with DuckDB, and copy its tables to the server.
 
         The names of the new tables are written to a file first. So after any interruption, `forget`
         can still remove them.
@@ -178,7 +178,10 @@ class PostgresEngine:
         return None if answer is None else dict(json.loads(answer))
 
     def _unmake(self, target: Path) -> None:
-        """Drop the tables of an interrupted preparation; if that fails, keep the file of names."""
+        """Drop the server's tables of an interrupted preparation.
+
+        If that fails, keep the file with their names, so that `forget` can drop them later.
+        """
         begun = read_marker(str(_making(target)), "postgres")
         if begun is not None and self._dropped(begun):
             _making(target).unlink()
@@ -188,7 +191,7 @@ class PostgresEngine:
         return self._held.ask({"do": "forget", "names": names}, START_S) is not None
 
     def forget(self, table: str) -> None:
-        """Drop a prepared table on the server, then delete its marker file."""
+        """Drop a prepared table on the server, then delete its local files."""
         for place in (_making(Path(table)), Path(table)):
             known = read_marker(str(place), "postgres")
             if known is not None and not self._dropped(known):
@@ -197,48 +200,49 @@ class PostgresEngine:
         forget_names(Path(table))
 
     def self_test(self) -> tuple[str, ...]:
-        """Return the names of the reader role's excess privileges, beyond reading the tables."""
+        """Return the reader role's excess privileges: all beyond reading the prepared tables."""
         answer = self._held.ask({"do": "probe"}, START_S)
         if answer is None:
             raise EngineStopped
         return tuple(str(name) for name in json.loads(answer))
 
     def is_ready(self) -> bool:
-        """Say whether the reader can connect and has no excess privileges."""
+        """Say whether the reader role can connect and has no excess privileges."""
         return self._held.can_start(with_probe=True)
 
     def make_reader(self, password: str | None) -> tuple[str, ...] | None:
-        """Create the schema and the reader role; return the restrictions that could not be set.
+        """Create the schema and the reader role, which may only read the prepared tables.
 
-        The owner role may lack the right to set some of them. Without a password, the reader must
-        exist already, and only gets access to the schema. Return None on failure.
+        Return the restrictions that could not be set, because the owner role may lack the right to
+        set them. Without a password, the reader must exist already, and only gets access to the
+        schema. Return None on failure.
         """
         answer = self._held.ask({"do": "reader", "password": password}, START_S)
         return None if answer is None else tuple(json.loads(answer))
 
     def unmake_reader(self, *, with_role: bool) -> bool:
-        """Drop the empty schema, and the reader role if `with_role`; say whether it worked."""
+        """Drop the empty schema, and the reader role if `with_role`; return whether it worked."""
         return self._held.ask({"do": "unreader", "with_role": with_role}, START_S) is not None
 
     def describe(self, source: str, inner_table: str | None) -> Described:
-        """Guess the names and types of a source's columns, for the owner's proposed card."""
+        """Guess the column names and types of a source, for a proposed data card."""
         return self._embedded.describe(source, inner_table)
 
     def close(self) -> None:
-        """Stop the worker processes."""
+        """Stop the worker processes of PostgreSQL's driver and of DuckDB."""
         self._held.close()
         self._embedded.close()
 
     def worker_pid(self) -> int | None:
-        """Return the process id of the driver, or None if none runs."""
+        """Return the id of the driver's process, or None if none runs."""
         return self._held.pid()
 
 
 def _making(target: Path) -> Path:
-    """Return the file that lists the tables of a preparation in progress."""
+    """Return the path of the file that lists the tables of a preparation in progress."""
     return target.with_name(f"{target.name}.making")
 
 
 def _fresh_names(work: Path, tables: int) -> list[str]:
-    """Return unique names for the new tables on the server."""
+    """Return unique names for new tables on the server."""
     return [f"rows_{fresh_stem(work)}_{place}" for place in range(tables)]

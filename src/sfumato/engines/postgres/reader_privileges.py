@@ -62,7 +62,7 @@ EXCESS_PRIVILEGES: Final[dict[str, str]] = {
 
 
 def excess_privileges(link: psycopg.Connection[Any], role: str, schema: str) -> tuple[str, ...]:
-    """Return the names of the excess privileges that a connection's role has."""
+    """Return the privileges of a connection's role beyond reading the prepared tables."""
     asked = ", ".join(f"coalesce(({condition}), true)" for condition in EXCESS_PRIVILEGES.values())
     known = {"role": role, "schema": schema, "hidden": list(_HIDDEN), "files": FILES}
     with link.cursor() as cursor:

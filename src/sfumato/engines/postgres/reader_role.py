@@ -61,7 +61,10 @@ _WELCOME: Final[tuple[LiteralString, ...]] = (
 
 
 def make_reader(owner: str, schema: str, role: str, password: str | None = None) -> tuple[str, ...]:
-    """Create the schema and the reader role; return the restrictions that the owner may not set."""
+    """Create the schema and the read-only role for queries (the reader).
+
+    Return the restrictions that the owner may not set.
+    """
     with psycopg.connect(owner, autocommit=True) as link:
         link.execute("SET log_parameter_max_length_on_error = 0")
         for statement in _needed(link, schema, role, password):
@@ -70,14 +73,14 @@ def make_reader(owner: str, schema: str, role: str, password: str | None = None)
 
 
 def welcome_reader(owner: str, schema: str, role: str) -> None:
-    """Create the schema for a reader role that exists already."""
+    """Create the schema and give a reader role that exists already access to it."""
     with psycopg.connect(owner, autocommit=True) as link:
         for text in _WELCOME:
             link.execute(_place(text, schema, role))
 
 
 def unmake_reader(owner: str, schema: str, role: str, *, with_role: bool) -> None:
-    """Drop the empty schema, and the role if `with_role`; used after a failed `init`."""
+    """Drop the empty schema, and the reader role if `with_role`; used after a failed `init`."""
     with psycopg.connect(owner, autocommit=True) as link:
         row = link.execute("SELECT current_database()").fetchone()
         database = sql.Identifier(str(row[0]) if row else "")
@@ -107,7 +110,7 @@ def _needed(
 
 
 def _password(link: psycopg.Connection[Any], role: str, password: str | None) -> sql.Composed:
-    """Return the PASSWORD clause with a SCRAM verifier; the server never sees the password."""
+    """Return the PASSWORD clause with a SCRAM verifier, so the server never sees the password."""
     if password is None:
         return sql.Composed([])
     check = link.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256")
@@ -115,7 +118,7 @@ def _password(link: psycopg.Connection[Any], role: str, password: str | None) ->
 
 
 def _wanted(link: psycopg.Connection[Any], role: str) -> Iterator[tuple[str, sql.Composed]]:
-    """Yield the restrictions that may need a superuser: each as a name and a statement."""
+    """Yield the restrictions of the reader that may need a superuser: name and SQL statement."""
     reader = sql.Identifier(role)
     for name, value in _LOGS.items():
         text = sql.SQL("ALTER ROLE {} SET {} = {}")

@@ -60,18 +60,18 @@ Link = psycopg.Connection[Any]
 
 
 class ReportedFailure(Exception):
-    """A failure that is reported to the parent process as one of our own constant words."""
+    """Failure that is reported to the parent process as one of our own constant words."""
 
 
 def columns(request: Header) -> bytes:
-    """Return the table's columns from the catalogue, without reading a row."""
+    """Return the source table's column names and types, from the catalogue; read no row."""
     with _linked(request) as link, link.transaction():
         found = _columns(link, request)
     return _answer(columns=[[name, _TYPES.get(kind, "text")] for name, kind in found])
 
 
 def fetch(request: Header) -> bytes:
-    """Write the table's rows to the file as tab-separated text; refuse too many bytes."""
+    """Write the source table's rows to a file as tab-separated text; refuse too many bytes."""
     max_bytes = int(str(request["most"]))
     resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
     with (
@@ -91,7 +91,7 @@ def fetch(request: Header) -> bytes:
 
 
 def _linked(request: Header) -> Link:
-    """Open a read-only connection; refuse a role with excess privileges."""
+    """Return a read-only connection to the source database; refuse a role that may do more."""
     try:
         link = psycopg.connect(str(request["address"]), **_CONNECTION_OPTIONS)
     except psycopg.Error:
@@ -118,7 +118,10 @@ def _columns(link: Link, request: Header) -> list[tuple[str, str]]:
 
 
 def _copy(request: Header, found: list[tuple[str, str]]) -> sql.Composed:
-    """Return the COPY TO STDOUT of the table; NULL becomes a marker that ingest reads as NULL."""
+    """Return the COPY TO STDOUT statement that exports the source table.
+
+    NULL becomes a marker that ingest reads as NULL.
+    """
     table = sql.Identifier(str(request["schema"]), str(request["table"]))
     asked = sql.SQL(", ").join(_column(name, kind) for name, kind in found)
     return sql.SQL(
@@ -137,7 +140,10 @@ def _answer(**facts: object) -> bytes:
 
 
 def _told(deed: RequestHandler) -> RequestHandler:
-    """Wrap a request handler: it answers a `ReportedFailure` with the failure's word."""
+    """Return a request handler that answers with the word of a `ReportedFailure`.
+
+    The failure isn't raised.
+    """
 
     def done(request: Header) -> bytes:
         try:
@@ -155,5 +161,5 @@ def _begun(start: Header) -> Mapping[str, RequestHandler]:
 
 
 def main() -> None:
-    """Serve requests until the parent closes the pipe."""
+    """Serve the parent's requests until the parent closes the pipe."""
     serve(_begun)

@@ -64,14 +64,17 @@ _SESSION: Final = {
 
 @dataclass
 class WorkerState:
-    """State of the child between requests: start message, connections, extents of tables."""
+    """State of PostgreSQL's driver process: start message, connections, sizes of tables."""
 
     start: Header
     links: list[Link] = field(default_factory=list)
     extents: dict[str, Extent] = field(default_factory=dict)  # cache; a copied table never changes
 
     def measure(self, request: Header) -> bytes:
-        """Compute a measure's cells, as bytes; raise `HostEnded` if a server operator ended it."""
+        """Return the exact counts and sums of a query, as bytes.
+
+        Raise `HostEnded` if an operator of the server ended the query.
+        """
         try:
             return self._measured(request)
         except psycopg.errors.AdminShutdown:  # pg_terminate_backend, or a server shutdown
@@ -92,7 +95,7 @@ class WorkerState:
         return assembly.as_bytes()
 
     def count_period(self, request: Header) -> bytes:
-        """Count one period of a stream, as bytes; the server counts rows per person.
+        """Return the row count of one period of a stream, as bytes; the server counts per person.
 
         No connection stays in use while the counts are merged with the local state of the stream.
         """
@@ -107,7 +110,7 @@ class WorkerState:
 
     @contextmanager
     def _transactions(self, count: int, timeout_ms: str) -> Iterator[list[Link]]:
-        """Yield connections, each in its own read-only transaction with a timeout."""
+        """Yield connections to the server, each in its own read-only transaction with a timeout."""
         links = [self._first_connection(), *self._further_connections(count)]
         with ExitStack() as stack:
             for link in links:
@@ -135,19 +138,22 @@ class WorkerState:
         return {n: _array(n, values) for n, values in zip(names, columns, strict=True)}
 
     def _first_connection(self) -> Link:
-        """Return the first connection; if it fails, raise `HostEnded`, because no row was read."""
+        """Return the first connection to the server; raise `HostEnded` if it can't be reached.
+
+        No row was read then, so no row can be the cause.
+        """
         with suppress(psycopg.OperationalError):
             return self._connection(0)
         raise HostEnded(START)
 
     def _further_connections(self, count: int) -> Iterator[Link]:
-        """Yield further connections, as many as the server allows."""
+        """Yield further connections to the server, as many as it allows."""
         with suppress(psycopg.OperationalError):
             for index in range(1, count):
                 yield self._connection(index)
 
     def _connection(self, index: int) -> Link:
-        """Return a connection of the reader, reconnecting if it was lost."""
+        """Return a connection of the reader role; reconnect if the connection was lost."""
         if index < len(self.links) and _is_alive(self.links[index]):
             return self.links[index]
         for old in self.links[index:]:
@@ -167,12 +173,15 @@ class WorkerState:
         return excess_privileges(link, str(self.start["role"]), str(self.start["schema"]))
 
     def probe(self, _request: Header) -> bytes:
-        """Return the reader's excess privileges, as JSON."""
+        """Return the reader role's excess privileges, as JSON."""
         with psycopg.connect(str(self.start["reader"]), **_CONNECTION_OPTIONS) as link:
             return json.dumps(self._excess_privileges(link)).encode("ascii")
 
     def reader(self, request: Header) -> bytes:
-        """Create the schema and the reader, or admit an existing one; return unset restrictions."""
+        """Create the schema and the reader role; return the restrictions not set, as JSON.
+
+        Without a password, an existing reader gets access to the schema instead.
+        """
         owner, schema, role = (str(self.start[name]) for name in ("owner", "schema", "role"))
         if request["password"] is None:
             welcome_reader(owner, schema, role)
@@ -180,13 +189,13 @@ class WorkerState:
         return json.dumps(make_reader(owner, schema, role, str(request["password"]))).encode()
 
     def unreader(self, request: Header) -> bytes:
-        """Drop the empty schema, and the reader role if this engine created it."""
+        """Drop the empty schema, and the reader role if the request says so."""
         owner, schema, role = (str(self.start[name]) for name in ("owner", "schema", "role"))
         unmake_reader(owner, schema, role, with_role=request["with_role"] is True)
         return b""
 
     def forget(self, request: Header) -> bytes:
-        """Drop tables that this engine created; a missing table is not an error."""
+        """Drop tables that this engine created on the server; a missing table is not an error."""
         names = cast(list[str], request["names"])
         if not all(_OURS.fullmatch(name) for name in names):
             raise ValueError
@@ -198,7 +207,10 @@ class WorkerState:
         return b""
 
     def load(self, request: Header) -> bytes:
-        """Copy prepared tables to the server; return their marker entries, empty if unreachable."""
+        """Copy prepared tables to the server; return the tables' entries for the marker file.
+
+        Return no entries if the server can't be reached.
+        """
         copies = copy_out(copying_of(request, self.start, "csv"))
         named = list(zip(cast(list[str], request["names"]), copies, strict=True))
         try:
@@ -228,7 +240,10 @@ class WorkerState:
 
 
 def _is_alive(link: psycopg.Connection[Any]) -> bool:
-    """Say whether a connection still works; a server restart must not fail the next query."""
+    """Say whether a connection to the server still works.
+
+    So a server restart doesn't fail the next query.
+    """
     try:
         link.execute("SELECT 1")
     except psycopg.OperationalError:
@@ -237,7 +252,7 @@ def _is_alive(link: psycopg.Connection[Any]) -> bool:
 
 
 def _array(name: str, values: tuple[Any, ...]) -> np.ndarray[Any, Any]:
-    """Convert a result column to numpy: tallies to int64, keys to objects."""
+    """Return a result column as a numpy array: sums and counts as int64, keys as objects."""
     if name[0] == "g" and name[1:].isdigit():
         keys = np.empty(len(values), dtype=object)
         keys[:] = [v if isinstance(v, date | bool | str) else int(v) for v in values]
@@ -267,5 +282,5 @@ def _start_worker(start: Header) -> Mapping[str, RequestHandler]:
 
 
 def main() -> None:
-    """Serve requests until the parent closes the pipe."""
+    """Serve the parent's requests until the parent closes the pipe."""
     serve(_start_worker)

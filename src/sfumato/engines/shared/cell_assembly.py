@@ -24,7 +24,10 @@ _LENGTH: Final = struct.Struct("<Q")
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of a measure's cells: dense if every key is public, else only the cells that exist."""
+    """Layout of a query's result: its number of groups, of keys, and of numbers per tally.
+
+    The result has every group if the groups are known in advance; else only the groups that exist.
+    """
 
     cells: int | None  # number of cells; None if keys are private
     keys: int  # number of grouping keys
@@ -32,7 +35,7 @@ class Layout:
 
     @staticmethod
     def of(measure: Measure) -> Layout:
-        """Return the layout of a measure's answer."""
+        """Return the layout of a measure's result."""
         sizes = tuple(t.size if t.kind == "histogram" else 0 for t in measure.tallies)
         cells = measure.cells if measure.is_public else None
         if measure.selected_keys is not None:
@@ -45,12 +48,12 @@ class Layout:
 
     @staticmethod
     def read(shape: Any) -> Layout:  # from the parent process, so it is trusted
-        """Parse a layout from its JSON."""
+        """Parse a result layout from its JSON."""
         return Layout(shape["cells"], shape["keys"], tuple(shape["sizes"]))
 
 
 class Assembly:
-    """Builder of cells; it takes the result columns of the SQL statements, one after the other."""
+    """Builder of a query's result, from the result columns of its SQL statements."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -60,7 +63,7 @@ class Assembly:
         self._parts: dict[int, NDArray[np.int64]] = {}
 
     def add(self, tallies: Sequence[int], columns: Columns) -> None:
-        """Add the result columns of one statement, which computed the given tallies."""
+        """Add the result columns of one SQL statement, which computed the given tallies."""
         where = self._where(columns)
         for place, tally in enumerate(tallies):
             numbers = np.asarray(columns[f"t{place}"], dtype=np.int64)
@@ -73,12 +76,12 @@ class Assembly:
             self._parts[tally] = part
 
     def cells(self) -> Cells:
-        """Return the assembled cells."""
+        """Return the exact counts and sums per group, with the private keys if there are any."""
         keys = None if self._named is None else tuple(zip(*self._named, strict=True))
         return Cells(self._in_order(), keys)
 
     def as_bytes(self) -> bytes:
-        """Serialise the cells for the pipe, without building one tuple per key."""
+        """Return the exact counts and sums per group as bytes, to send them through the pipe."""
         return _bytes(self._named, self._in_order())
 
     def _in_order(self) -> tuple[NDArray[np.int64], ...]:
@@ -110,7 +113,7 @@ def _unlike(named: Sequence[list[object]]) -> list[list[object]]:
 
 
 def _plain(column: NDArray[Any]) -> list[object]:
-    """Convert private keys to strings, integers and booleans."""
+    """Return private keys as strings, integers and booleans, whatever types the engine returns."""
     if column.dtype.kind == "M":  # a date or timestamp, possibly outside Python's datetime range
         return [text.replace("T", " ") for text in np.datetime_as_string(column, "us").tolist()]
     return [_plain_key(value) for value in column.tolist()]
@@ -129,7 +132,10 @@ def _plain_key(value: Any) -> object:  # Any: the type depends on the engine
 
 
 def cells_bytes(cells: Cells) -> bytes:
-    """Serialise cells; for public keys, the length depends only on the layout, not on the rows."""
+    """Return a query's exact result as bytes, to send it through the pipe.
+
+    For public keys, the length depends only on the layout, not on the rows.
+    """
     named = None if cells.keys is None else [list(place) for place in zip(*cells.keys, strict=True)]
     return _bytes(named, cells.parts)
 
@@ -140,7 +146,7 @@ def _bytes(named: Sequence[list[object]] | None, parts: Sequence[NDArray[np.int6
 
 
 def read_cells(layout: Layout, message: bytes) -> Cells | None:
-    """Parse cells from bytes; return None if the bytes do not match the layout."""
+    """Parse a query's exact result from bytes; return None if they do not match the layout."""
     if len(message) < _LENGTH.size:
         return None
     (length,) = _LENGTH.unpack(message[: _LENGTH.size])

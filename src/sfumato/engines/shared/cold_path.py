@@ -48,7 +48,7 @@ KeyKind = Literal["code", "number", "boolean", "date", "timestamp", "text"]
 
 @dataclass(frozen=True)
 class KernelKey:
-    """Type of a key column g0, g1, ... of the result.
+    """Type of a GROUP BY key column (g0, g1, ...) that the kernel reads.
 
     A text key is a code of the dictionary table `texts`. In a copy on PostgreSQL or Spark, `texts`
     names the column that holds the codes.
@@ -60,9 +60,10 @@ class KernelKey:
 
 @dataclass(frozen=True)
 class KernelTally:
-    """A tally over the column w{value}, with its scale, offset and clamping bounds.
+    """One sum or count that the kernel computes from the column w{value}.
 
-    `value` is -1 if the tally needs no column. For a count of values, the column holds only flags.
+    It has a scale, an offset and clamping bounds. `value` is -1 if the tally needs no column. For a
+    count of values, the column holds only flags.
     """
 
     kind: str
@@ -75,7 +76,10 @@ class KernelTally:
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """Kernel plan of a query; the last two parameters of the statement are a range of persons."""
+    """Kernel plan of a query: the SQL that selects rows, and how to bound and sum them.
+
+    The last two parameters of the SQL are a range of persons.
+    """
 
     sql: str
     parameters: tuple[Bound, ...]
@@ -91,12 +95,12 @@ class KernelPlan:
     has_slot: bool = False  # the SQL already bounds contributions, and each person has few groups
 
     def as_json(self) -> dict[str, Any]:
-        """Return the plan as JSON, to send it to a worker."""
+        """Return the kernel plan as JSON, to send it to a worker."""
         return asdict(self)
 
     @staticmethod
     def read(shape: Any) -> KernelPlan:  # from the parent process, so it is trusted
-        """Parse a plan from its JSON."""
+        """Parse a kernel plan from its JSON."""
         return KernelPlan(
             **{
                 **shape,
@@ -108,7 +112,7 @@ class KernelPlan:
 
 
 def lower_to_kernel(measure: Measure, known: PreparedTable) -> KernelPlan | None:
-    """Return the kernel plan of a measure, or None if the kernel cannot compute the measure."""
+    """Return the kernel plan of a measure, or None if the kernel can't compute it."""
     if not (known.by_person and measure.by_person) or measure.source is not None:
         return None
     if measure.joins or any(tally.kind not in ADDED for tally in measure.tallies):
@@ -136,7 +140,7 @@ def lower_to_kernel(measure: Measure, known: PreparedTable) -> KernelPlan | None
 
 
 def _has_slot(measure: Measure, group: Group | None) -> bool:
-    """Return whether stored ranks alone decide which rows count, with few groups per person."""
+    """Say whether stored ranks alone decide which rows count, with few groups per person."""
     if group is None or group.code is None or measure.where is not None:
         return False
     return measure.is_public and measure.max_groups <= MAX_SLOTS
@@ -215,7 +219,7 @@ def _statement(
 
 
 def _keys(measure: Measure, known: PreparedTable, group: Group | None) -> list[tuple[str, Text]]:
-    """Return SQL of one column with the cell number for public keys, else of one column per key."""
+    """Return SQL of the group number for public keys, or of one column per private key."""
     if not measure.keys:
         return []
     if group is not None and group.code is not None:
@@ -257,14 +261,14 @@ def _code(key: Key) -> str:
 
 
 def _value(index: int, value: Expr, is_summed: bool) -> Text:
-    """Return SQL of a value column: a nullable number if it is summed, else a NOT NULL flag."""
+    """Return SQL of the values that a tally needs: numbers to sum, or flags of non-null values."""
     text = print_expr(value, "duckdb")
     form = "CAST({} AS BIGINT)" if is_summed else "({} IS NOT NULL)"
     return filled(f"{form} AS w{index}", text)
 
 
 def kernel_tally(tally: Tally, values: Sequence[Expr]) -> KernelTally:
-    """Convert a tally for the kernel; `values` are the expressions of the columns w0, w1, ..."""
+    """Return a tally in the kernel's form; `values` are the expressions of columns w0, w1, ..."""
     low, high = tally.clamp or (None, None)
     value = -1 if tally.value is None else values.index(tally.value)
     return KernelTally(tally.kind, value, tally.scale, tally.offset, low, high)

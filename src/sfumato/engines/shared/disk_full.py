@@ -26,7 +26,7 @@ NO_SPACE: Final[Header] = {
 
 
 def is_full(error: Exception) -> bool:
-    """Say whether a write failed because no space was left."""
+    """Say whether an error means that a disk or memory file system has no space left."""
     if isinstance(error, OSError):
         return error.errno in _FULL
     said = str(error)  # never passed on, because an error text could quote a value

@@ -38,7 +38,7 @@ _PLACES: Final = 1 << INDEX_BITS
 def lower_to_kernel(
     measure: Measure, stored: Stored, dialect: Dialect, table: str
 ) -> KernelPlan | None:
-    """Return the kernel plan of a measure for the driver; None if plain SQL must answer it."""
+    """Return the driver's kernel plan of a measure; None if plain SQL must answer the measure."""
     if not measure.by_person or measure.source is not None or measure.joins or not stored.is_packed:
         return None
     if any(tally.kind not in ADDED for tally in measure.tallies):
@@ -108,7 +108,10 @@ class _Printer:
         return f"{bounds} AND g{self.place} <= {few} AND n{self.place} <= {first}"
 
     def _packed(self) -> list[Text]:
-        """Return columns of person, cell and ranks; PostgreSQL stores them packed, for speed."""
+        """Return SQL columns that pack person, group and ranks into one or two integers.
+
+        PostgreSQL stores them packed, for speed.
+        """
         stored, place = self.dialect == "postgres", self.place
         if place is None:
             rows = Text("a" if stored else f"CAST(person AS BIGINT) * {_PLACES} + rr AS a")
@@ -122,7 +125,7 @@ class _Printer:
         ]
 
     def _cell(self) -> Text:
-        """Return the SQL of the cell number, numbered as in query/printing/statements.py."""
+        """Return SQL of a row's group number, numbered as in query/printing/statements.py."""
         cell = Text("CAST(0 AS BIGINT)")
         for place, key in enumerate(self.measure.keys):
             code = filled("CAST({} AS BIGINT)", print_expr(key.value, self.dialect))

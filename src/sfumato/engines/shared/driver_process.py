@@ -25,17 +25,20 @@ _PROBE_S: Final = 20.0
 
 
 class DriverChild(Child):
-    """Child process that runs a worker module of `engines/`, and the processes that it starts."""
+    """Child process of a database driver; killing it also kills the processes that it started."""
 
     def is_ready(self) -> bool:
-        """Return whether the process is ours and alive, without reaping a dead one (see `kill`)."""
+        """Say whether the driver's process is ours and alive, without reaping a dead one.
+
+        See `kill`.
+        """
         if self.owner != os.getpid() or self._process.returncode is not None:
             return False
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self._process.pid, options) is None
 
     def kill(self) -> None:
-        """Kill the process and its own children (a JVM), and close the pipes.
+        """Kill the driver's process and its own children (a JVM), and close the pipes.
 
         The process is not reaped before that, so no other process or process group can have its id.
         """
@@ -46,20 +49,21 @@ class DriverChild(Child):
 
 
 class DriverHandle:
-    """The single driver process of an engine, started on first use; a lock serialises requests.
+    """Handle of an engine's single driver process, started on first use.
 
-    After a fork, the new process starts its own driver. The driver ends when its parent ends.
+    A lock serialises requests. After a fork, the new process starts its own driver. The driver ends
+    when its parent ends.
     """
 
     def __init__(self, module: str, start: Header) -> None:
-        """Keep the module and the driver's start message; the process starts later."""
+        """Store the driver's module and start message; the process starts later."""
         self._module = module
         self._start = start
         self._lock = WorkerLock()
         self._child: DriverChild | None = None
 
     def measure(self, request: Header, layout: Layout, deadline_s: float) -> Sealed[Cells] | None:
-        """Return the cells that the driver computed, sealed; None if the driver failed.
+        """Return the exact counts and sums that the driver computed, sealed; None if it failed.
 
         A driver without an answer has been killed. Raise `EngineLost` if the host ended the driver,
         or if it could not start.
@@ -71,7 +75,7 @@ class DriverHandle:
         return None if cells is None else Sealed(cells)
 
     def ask(self, request: Header, deadline_s: float) -> bytes | None:
-        """Return the body of the driver's answer; None if it failed, and the driver is killed."""
+        """Return the body of the driver's answer; None if the driver failed, and is killed."""
         return self._ask(request, deadline_s)[0]
 
     def _ask(self, request: Header, deadline_s: float) -> tuple[bytes | None, str | None]:
@@ -133,7 +137,7 @@ RequestHandler = Callable[[Header], bytes]
 
 
 class HostEnded(Exception):
-    """The database was unreachable before any row was read, or its operator ended the query."""
+    """Error: the database was unreachable before a row was read, or its operator ended a query."""
 
     def __init__(self, cause: str) -> None:
         super().__init__()
@@ -141,7 +145,7 @@ class HostEnded(Exception):
 
 
 def serve(start_worker: Callable[[Header], Mapping[str, RequestHandler]]) -> None:
-    """Serve requests until the parent closes the pipe; no error text is ever sent back."""
+    """Serve the parent's requests until it closes the pipe; never send back an error text."""
     pipe = open_worker_pipe(_leave)
     handlers = start_worker(pipe.receive())
     pipe.send(framed({"ok": True}))
@@ -159,7 +163,7 @@ def _answer(handlers: Mapping[str, RequestHandler], request: Header) -> bytes:
 
 
 def _leave(code: int) -> NoReturn:
-    """Exit; if we lead a process group (with a JVM), kill the group."""
+    """Exit the driver's process; if it leads a process group (with a JVM), kill the group."""
     if os.getpgid(0) == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(code)

@@ -24,7 +24,7 @@ _SERVED: Final = ("rows", "people", "values", "sum")
 
 @dataclass(frozen=True)
 class Stored:
-    """The columns of a copied table that have stored ranks, and whether its rows are packed."""
+    """Columns of a copied table that have stored ranks, and whether its rows can be packed."""
 
     ranked: tuple[int, ...]  # indexes of columns with declared keys
     texts: tuple[int, ...]  # indexes of columns of private texts
@@ -32,9 +32,10 @@ class Stored:
 
     @staticmethod
     def read(shape: Any, is_ours: bool) -> Stored:  # from our own marker file
-        """Parse a table's entry; `is_ours` says whether the ranks were made with our secret salt.
+        """Return a table's ranked columns from its entry in the marker file.
 
-        Ranks that were made with another salt are not used.
+        Ranks that were made with another salt are not used; `is_ours` says whether they were made
+        with ours.
         """
         packed = bool(shape.get("packed", False))
         if not is_ours:
@@ -43,7 +44,7 @@ class Stored:
 
 
 def stored_place(measure: Measure, stored: Stored) -> int | None:
-    """Return the index of the column whose stored ranks match the measure's grouping, or None."""
+    """Return the index of the column whose stored ranks fit the measure's GROUP BY, or None."""
     if measure.source is not None or not measure.by_person or measure.joins:
         return None
     if len(measure.keys) != 1:
@@ -58,7 +59,10 @@ def stored_place(measure: Measure, stored: Stored) -> int | None:
 
 
 def ranked_place(measure: Measure, stored: Stored) -> int | None:
-    """Return the index of the column whose ranks alone answer the measure, or None."""
+    """Return the index of the column whose ranks alone answer a measure, or None.
+
+    A filter or a clamped sum needs more than ranks.
+    """
     if measure.selected_keys is not None:
         return None
     if measure.where is not None or any(not _is_served(tally) for tally in measure.tallies):
@@ -71,7 +75,7 @@ def _is_served(tally: Tally) -> bool:
 
 
 def by_ranks(measure: Measure, place: int, dialect: Dialect, table: str) -> Statement:
-    """Return the statement that answers the measure by the stored ranks."""
+    """Return the SQL statement that answers a measure by stored ranks, without sorting."""
     values = tuple(dict.fromkeys(t.value for t in measure.tallies if t.value is not None))
     name, key = ("cell", f"k{place}") if measure.is_public else ("g0", f"v{place}")
     columns = [Text(f"{key} AS {name}"), Text(f"n{place} AS nth")]

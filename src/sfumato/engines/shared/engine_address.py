@@ -33,14 +33,14 @@ _VALUE: Final = re.compile(r"[A-Za-z0-9_.]{1,40}", re.ASCII)
 
 @dataclass(frozen=True)
 class PostgresAddress:
-    """The address of a PostgreSQL server, for the role that creates tables."""
+    """Address of a PostgreSQL server, with the role that creates tables."""
 
     url: str = field(repr=False)
 
 
 @dataclass(frozen=True)
 class SparkAddress:
-    """Address and settings of the Spark that runs the queries."""
+    """Address and settings of the Spark driver or cluster that runs the queries."""
 
     master: str = "local[*]"
     host: str = "127.0.0.1"  # the driver binds to this address only
@@ -51,7 +51,7 @@ class SparkAddress:
 
 
 def read_address(text: str) -> PostgresAddress | SparkAddress | None:
-    """Parse an engine address; return None for the embedded DuckDB, or refuse a bad one."""
+    """Parse an engine address; return None for the embedded DuckDB; refuse an invalid address."""
     if text == "duckdb":
         return None
     if _POSTGRES.match(text):

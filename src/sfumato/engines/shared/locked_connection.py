@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Room:
-    """Limits of a connection: memory, threads, spill folder ('' for none), and readable files."""
+    """Limits of a DuckDB connection: memory, threads, spill folder (or ''), and readable files."""
 
     memory_mb: int
     threads: int
@@ -22,7 +22,7 @@ class Room:
 
 
 def open_locked(database: str, room: Room, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-    """Return a connection without external access, whose configuration is locked."""
+    """Return a DuckDB connection that can open no other file and whose settings are locked."""
     import duckdb  # late, because only workers load it
 
     connection = duckdb.connect(database, read_only=read_only)
@@ -32,7 +32,7 @@ def open_locked(database: str, room: Room, *, read_only: bool) -> duckdb.DuckDBP
 
 
 def checkpoint(connection: duckdb.DuckDBPyConnection) -> None:
-    """Checkpoint: write all data into the database file; fail if the disk is full.
+    """Write all data of a DuckDB connection into the database file; fail if the disk is full.
 
     Closing the connection would checkpoint too, but ignores a failure. The rest would then stay in
     the write-ahead log, which is lost when the file is moved.
@@ -41,7 +41,7 @@ def checkpoint(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def lock_statements(room: Room) -> tuple[str, ...]:
-    """Return the SET statements that lock a connection, in the order in which they must run.
+    """Return the SET statements that lock a DuckDB connection, in the order that they need.
 
     For example, `temp_directory` cannot be set once external access is disabled.
     """
@@ -67,14 +67,14 @@ def lock_statements(room: Room) -> tuple[str, ...]:
 
 
 def quoted(text: str) -> str:
-    """Quote a text as an SQL literal."""
+    """Return a text as a quoted SQL literal; raise Bug if it contains NUL."""
     if "\0" in text:
         raise Bug("a text with a NUL cannot be quoted")
     return "'" + text.replace("'", "''") + "'"
 
 
 def named(name: str) -> str:
-    """Quote a name as an SQL identifier."""
+    """Return a name as a quoted SQL identifier; raise Bug if it contains NUL."""
     if "\0" in name:
         raise Bug("a name with a NUL cannot be quoted")
     return '"' + name.replace('"', '""') + '"'

@@ -21,14 +21,14 @@ _SEED: Final = 32
 
 @dataclass(frozen=True)
 class MemoryScratch:
-    """Holds the key of the encrypted files on disk; creates private folders in memory."""
+    """Key of a vault encrypted at rest, and private folders in memory for its plain rows."""
 
     key: bytes = field(repr=False)
     draw: Callable[[int], bytes] = field(repr=False)
     drafts: Drafts
 
     def said(self) -> Header:
-        """Return the message with the key for a worker.
+        """Return the key of the encrypted vault, for the start message of a worker.
 
         Each worker gets a random seed of its own.
         """
@@ -37,7 +37,7 @@ class MemoryScratch:
 
 @contextmanager
 def work_for(shelter: MemoryScratch | None, out: Path) -> Iterator[Path]:
-    """Yield a folder for plain-text rows: `out`, or one in memory for an encrypted vault."""
+    """Yield a folder for plain-text rows: `out`, or one in memory if the vault is encrypted."""
     if shelter is None:
         yield out
         return
@@ -46,7 +46,7 @@ def work_for(shelter: MemoryScratch | None, out: Path) -> Iterator[Path]:
 
 
 def check_sealable(shelter: MemoryScratch | None, card: Card) -> None:
-    """Refuse a card with people's folders: an encrypted vault cannot store them.
+    """Refuse a card with people's BIDS folders if the vault is encrypted at rest.
 
     Programs read these folders directly, so they cannot be encrypted.
     """

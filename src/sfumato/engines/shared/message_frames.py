@@ -15,13 +15,13 @@ _LENGTHS: Final = struct.Struct("<QQ")  # of the header, of the body
 
 
 def framed(header: Header, body: bytes = b"") -> bytes:
-    """Encode one message."""
+    """Return one message as bytes: two lengths, the JSON header and the body."""
     text = json.dumps(header, ensure_ascii=True).encode("ascii")
     return _LENGTHS.pack(len(text), len(body)) + text + body
 
 
 def read_frame(read: Callable[[int], bytes]) -> tuple[Header, bytes]:
-    """Decode the next message; `read(n)` must return exactly n bytes."""
+    """Return the header and body of the next message; `read(n)` must return exactly n bytes."""
     header_length, body_length = _LENGTHS.unpack(read(_LENGTHS.size))
     rest = read(header_length + body_length)
     header: Header = json.loads(rest[:header_length])
@@ -29,7 +29,7 @@ def read_frame(read: Callable[[int], bytes]) -> tuple[Header, bytes]:
 
 
 def statement_json(statement: Statement) -> Header:
-    """Serialise a statement for a worker; null marks the parameters to which it binds the salt."""
+    """Return an SQL statement as JSON for a worker; null stands for the secret salt."""
     return {
         "sql": statement.sql,
         "parameters": [None if p is Secret.SALT else p for p in statement.parameters],

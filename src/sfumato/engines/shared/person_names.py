@@ -21,12 +21,12 @@ _ARE_THERE: Final = "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'pe
 
 
 def names_in(work: str) -> Path:
-    """Return the path of the pseudonym file in a copy's work folder."""
+    """Return the path of the persons' pseudonym file in the work folder of a table copy."""
     return Path(work, _FILE)
 
 
 def copy_names(connection: duckdb.DuckDBPyConnection, work: str) -> None:
-    """Export the pseudonyms of a prepared table; do nothing if the rows belong to no person."""
+    """Export the persons' pseudonyms of a prepared table; do nothing if it has no persons."""
     found = connection.execute(_ARE_THERE).fetchone()
     if found == (1,):
         into = f"{quoted(str(names_in(work)))} (FORMAT parquet)"
@@ -34,7 +34,7 @@ def copy_names(connection: duckdb.DuckDBPyConnection, work: str) -> None:
 
 
 def publish_names(work: Path, target: Path, stem: str) -> dict[str, str]:
-    """Move the pseudonym file next to the copy's target; return its entry for the marker file.
+    """Move the persons' pseudonym file next to a copied table; return its marker file entry.
 
     Each copy has its own file name. Every preparation numbers persons anew, so a number belongs to
     different persons in different copies.
@@ -48,7 +48,7 @@ def publish_names(work: Path, target: Path, stem: str) -> dict[str, str]:
 
 
 def forget_names(target: Path, keep: object = None) -> None:
-    """Delete the pseudonym files next to a target, except the one named `keep`."""
+    """Delete the persons' pseudonym files next to a table, except the one named `keep`."""
     for left in target.parent.glob(f"{target.name}_people_*.parquet"):
         if left.name != keep:
             left.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ CROWD_BITS: Final = 4  # rows are counted per 2**4 persons, to split work into r
 
 @dataclass(frozen=True)
 class PreparedTable:
-    """The card's facts about one table that decide which query path answers a query."""
+    """Facts of the data card about one table, which decide the path of a query."""
 
     table: int
     by_person: bool
@@ -34,20 +34,20 @@ class PreparedTable:
     )
 
     def is_coded(self, place: int) -> bool:
-        """Return whether the column's private texts are dictionary-encoded: c3, table texts3."""
+        """Say whether a column's private texts have dictionary codes: c3, in the table texts3."""
         return self.by_person and self.types[place] == "text" and not self.keyed[place]
 
     def is_ranked(self, place: int) -> bool:
-        """Return whether the column has stored ranks of groups and rows, as gr3 and rr3."""
+        """Say whether a column has stored ranks of groups and rows, as gr3 and rr3."""
         return self.by_person and (self.keyed[place] or self.types[place] == "text")
 
     def texts(self, place: int) -> str:
-        """Return the name of a column's dictionary table."""
+        """Return the name of the dictionary table of a column's private texts."""
         return stored_name(f"texts{place}", self.table)
 
 
 def prepared_table(card: Card) -> tuple[PreparedTable, ...]:
-    """Return the metadata of all tables of a card."""
+    """Return the metadata of all tables of a data card."""
     return tuple(_known(i, table, card.max_groups) for i, table in enumerate(card.every_table))
 
 
@@ -62,23 +62,23 @@ def _known(place: int, table: Table, max_groups: int) -> PreparedTable:
 
 
 def coded(columns: tuple[Column, ...]) -> tuple[int, ...]:
-    """Return the indexes of the text columns without declared keys."""
+    """Return the indexes of text columns without declared keys, whose texts are private."""
     return tuple(i for i, c in enumerate(columns) if c.type == "text" and c.keys is None)
 
 
 def path_of(table: Path) -> Path:
-    """Return the path of the metadata file of a table."""
+    """Return the path of the metadata file of a prepared table."""
     return table.with_name(f"{table.name}.json")
 
 
 def write_prepared_table(path: Path, known: tuple[PreparedTable, ...]) -> None:
-    """Write the metadata file."""
+    """Write the metadata of prepared tables as JSON."""
     shape = {"version": VERSION, "tables": [asdict(table) for table in known]}
     path.write_text(json.dumps(shape), "ascii")
 
 
 def read_prepared_table(table: Path) -> tuple[PreparedTable, ...]:
-    """Read the metadata of the tables in a file; empty if there is none of this version."""
+    """Read the metadata of prepared tables; empty if it is missing or of another version."""
     path = path_of(table)
     try:
         found = path.stat()
@@ -89,7 +89,7 @@ def read_prepared_table(table: Path) -> tuple[PreparedTable, ...]:
 
 @lru_cache(maxsize=256)
 def _known_at(path: Path, _file: tuple[int, ...]) -> tuple[PreparedTable, ...]:
-    """Read the metadata.
+    """Read a metadata file of prepared tables, through a cache.
 
     The cache key includes the file's identity, so a new file is read again.
     """

@@ -25,7 +25,7 @@ def disable_dumps() -> None:
 
 
 def harden_process() -> tuple[int, int]:
-    """Harden the process; return private duplicates of stdin and stdout for the message pipe.
+    """Harden a process that reads rows; return private copies of stdin and stdout, its pipes.
 
     The standard descriptors then point to /dev/null, so that a stray print reaches nobody.
     """
@@ -40,6 +40,9 @@ def harden_process() -> tuple[int, int]:
 
 
 def _raise_oom_score() -> None:
-    """Make the OOM killer prefer us to the door: a worker can restart and read rows again."""
+    """Make the OOM killer end this worker before the process that writes the ledger.
+
+    A worker can restart and read the rows again.
+    """
     with contextlib.suppress(OSError):  # not Linux, or a kernel that does not allow it
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, "ascii")

@@ -27,9 +27,9 @@ from sfumato.query.printing.statements import ADDED, Statement, linear
 
 @dataclass(frozen=True)
 class Group:
-    """A stored grouping: the columns with its code and its ranks.
+    """Columns with the code and the stored ranks of one GROUP BY column.
 
-    Without a code, it is the grouping into one group.
+    Without a code, all rows are in one group.
     """
 
     code: str | None
@@ -40,10 +40,10 @@ class Group:
 
 
 def lower_stored(measure: Measure, known: PreparedTable) -> tuple[Statement, ...] | None:
-    """Return statements over stored sums and ranks that answer a measure, or None.
+    """Return SQL statements over precomputed sums and ranks that answer a measure, or None.
 
-    Counts and sums use stored parts if these can answer them, else stored ranks. Each histogram has
-    its own statement over ranks. If one tally cannot be answered, the result is None.
+    Counts and sums use precomputed sums if these can answer them, else stored ranks. Each histogram
+    has its own statement over ranks. If one tally cannot be answered, the result is None.
     """
     if measure.selected_keys is not None:
         return None
@@ -66,7 +66,7 @@ def _parts(measure: Measure, known: PreparedTable) -> Statement | None:
 
 
 def lower_ranked(measure: Measure, known: PreparedTable) -> Statement | None:
-    """Return the statement that counts and sums by stored ranks, or None if ranks cannot answer."""
+    """Return the SQL that counts and sums by stored ranks, or None if ranks can't answer."""
     if any(t.kind not in ADDED or t.clamp is not None for t in measure.tallies):
         return None
     group = _served(measure, known)
@@ -74,7 +74,7 @@ def lower_ranked(measure: Measure, known: PreparedTable) -> Statement | None:
 
 
 def lower_histogram(measure: Measure, known: PreparedTable, place: int) -> Statement | None:
-    """Return the statement of one histogram by stored ranks, or None if ranks cannot answer."""
+    """Return the SQL of one histogram by stored ranks, or None if ranks can't answer."""
     tally, group = measure.tallies[place], _served(measure, known)
     if tally.kind != "histogram" or group is None or group.texts is not None:
         return None
@@ -91,14 +91,17 @@ def lower_histogram(measure: Measure, known: PreparedTable, place: int) -> State
 
 
 def _served(measure: Measure, known: PreparedTable) -> Group | None:
-    """Return the stored grouping of a measure without filter, join or per-person table, or None."""
+    """Return the stored ranks that can answer a measure, or None.
+
+    A measure with a filter, a join or a per-person table has none.
+    """
     if not measure.by_person or measure.source is not None or measure.where is not None:
         return None
     return None if measure.joins else stored_group(measure, known)
 
 
 def stored_group(measure: Measure, known: PreparedTable) -> Group | None:
-    """Return the stored grouping that matches the measure's keys, or None."""
+    """Return the stored ranks of the column by which the measure groups, or None."""
     if not measure.keys:
         return Group(None, None, "rr", None)
     if len(measure.keys) > 1:
@@ -112,7 +115,7 @@ def stored_group(measure: Measure, known: PreparedTable) -> Group | None:
 
 
 def stored_place(key: Key, known: PreparedTable) -> int | None:
-    """Return the index of the ranked column that is the key, or None.
+    """Return the index of the ranked column that a GROUP BY key is, or None.
 
     The key is the column's declared codes or its private texts.
     """

@@ -30,7 +30,7 @@ from sfumato.vault.engine_port import Prepared, PrepareOrder
 def measure_request(
     measure: Measure, dialect: Dialect, names: tuple[str, ...], known: dict[str, Any], mark: str
 ) -> Header:
-    """Build the measure request for a driver, including the query path.
+    """Return the message that asks a driver to compute a measure, with the query path.
 
     Only the measure, the card and the salt decide the path.
     """
@@ -58,7 +58,10 @@ def prepare_remote_table(
     load: Callable[[str, str], dict[str, Any] | None],
     engine: tuple[str, str],
 ) -> Prepared:
-    """Prepare a source by `prepare`, copy it by `load`, and write the marker file."""
+    """Prepare a source by `prepare`, copy it by `load`, and publish its marker file.
+
+    The marker file names the tables on the server or cluster.
+    """
     if order.card.folders is not None:
         raise Refused(
             "bad-card",
@@ -87,7 +90,7 @@ def prepare_remote_table(
 
 
 def read_marker(table: str, engine: str) -> dict[str, Any] | None:
-    """Read the marker file of a table on the given engine; None if there is none."""
+    """Read the marker file of a copied table; None if there is none for this engine."""
     try:
         known = json.loads(Path(table).read_text("ascii"))
     except (OSError, ValueError):

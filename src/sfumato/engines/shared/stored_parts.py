@@ -36,7 +36,7 @@ MAX_PREFIX_SUMS: Final = (
 
 @dataclass(frozen=True)
 class StoredPartsSpec:
-    """Description of a table's stored parts: their contribution bounds and summed columns."""
+    """Which sums are precomputed per person and group: contribution bounds and columns."""
 
     max_groups: int
     max_rows: int
@@ -45,12 +45,15 @@ class StoredPartsSpec:
 
     @property
     def least_rows(self) -> int:
-        """Return the smallest `max_rows` of a query that the stored parts can answer."""
+        """Return the smallest `max_rows` of a query that precomputed sums can answer."""
         return 1 if self.has_firsts else self.max_rows
 
 
 def parts_of(columns: Sequence[Column], max_groups: int, max_rows: int) -> StoredPartsSpec:
-    """Decide which parts to store for a table; only the card decides it."""
+    """Return which sums to precompute per person and group of a table.
+
+    Only the card decides it, never the rows.
+    """
     summed = tuple(i for i, column in enumerate(columns) if _fits(column, max_rows))
     groupings = 1 + sum(column.keys is not None for column in columns)
     has_firsts = groupings * max(1, len(summed)) <= MAX_PREFIX_SUMS
@@ -64,12 +67,12 @@ def _fits(column: Column, max_rows: int) -> bool:
 
 
 def parts_name(column: int | None, table: int) -> str:
-    """Return the name of the table of parts, for a grouping by the column or for none."""
+    """Return the name of the table of precomputed sums, grouped by a column or ungrouped."""
     return stored_name("parts_all" if column is None else f"parts{column}", table)
 
 
 def prefix_sums_name(column: int | None, table: int) -> str:
-    """Return the name of the table of prefix sums, for a grouping by the column or for none."""
+    """Return the name of the table of prefix sums, grouped by a column or ungrouped."""
     return stored_name("firsts_all" if column is None else f"firsts{column}", table)
 
 
@@ -79,7 +82,7 @@ def prefix_sums_name(column: int | None, table: int) -> str:
 def write_parts(
     columns: Sequence[Column], parts: StoredPartsSpec, table: int, kind: str
 ) -> Iterator[str]:
-    """Yield the CREATE TABLE statements of all stored parts; `kind` is the SQL type of counts."""
+    """Yield the CREATE TABLE statements of all precomputed sums; `kind` is the type of counts."""
     yield from _write(None, parts, table, kind)
     for i, column in enumerate(columns):
         if column.keys is not None:
@@ -104,7 +107,7 @@ def _written_parts(column: int | None, parts: StoredPartsSpec, table: int, kind:
 
 
 def _written_prefix_sums(column: int | None, parts: StoredPartsSpec, table: int, kind: str) -> str:
-    """Return the CREATE TABLE statement of the prefix sums, sorted by prefix length.
+    """Return the CREATE TABLE statement of a table of prefix sums, sorted by prefix length.
 
     A query reads one prefix length, so its rows are next to each other. The order changes no
     result, because integer sums do not depend on the order.
@@ -133,7 +136,7 @@ def _totals(parts: StoredPartsSpec, kind: str, over: str) -> Iterator[str]:
 
 
 def _counting(place: int | None, parts: StoredPartsSpec, table: int) -> str:
-    """Return the FROM and WHERE of the rows that the card's bounds let count."""
+    """Return the SQL FROM and WHERE that select the rows within the card's contribution bounds."""
     rows = table_name("duckdb", table)
     if place is None:
         return f"{rows} WHERE rr <= {parts.max_rows}"
@@ -144,7 +147,7 @@ def _counting(place: int | None, parts: StoredPartsSpec, table: int) -> str:
 
 
 def lower_parts(measure: Measure, parts: StoredPartsSpec, column: int | None) -> Statement | None:
-    """Return the statement that sums stored parts, or None if they cannot answer the measure.
+    """Return the SQL that answers a measure by precomputed sums; None if they can't answer it.
 
     The caller passes only a measure that stored ranks can answer, grouped by the column `column` or
     by nothing.
@@ -169,7 +172,7 @@ def lower_parts(measure: Measure, parts: StoredPartsSpec, column: int | None) ->
 
 
 def _source(measure: Measure, parts: StoredPartsSpec, column: int | None) -> str:
-    """Return the FROM source with one row per person and group: whole parts or their prefixes."""
+    """Return the SQL source with one row per person and group: full sums or prefix sums."""
     whole, max_rows = parts_name(column, measure.table), measure.max_rows
     if max_rows == parts.max_rows:
         return whole
@@ -180,7 +183,7 @@ def _source(measure: Measure, parts: StoredPartsSpec, column: int | None) -> str
 
 
 def _tally(tally: Tally, parts: StoredPartsSpec) -> str | None:
-    """Return the SQL of a tally over stored parts; None if the parts lack its column."""
+    """Return SQL of a tally over precomputed sums; None if its column has no such sums."""
     if tally.kind not in ADDED:
         return None
     if tally.kind == "people":
@@ -196,7 +199,7 @@ def _tally(tally: Tally, parts: StoredPartsSpec) -> str | None:
 
 
 def _column(tally: Tally) -> int | None:
-    """Return the index of the column whose value is exactly the tally's value, or None."""
+    """Return the index of the column that is the tally's value; None for a computed value."""
     match tally.value:
         case Ref(column=name) if name.startswith("v"):
             return int(name[1:])
@@ -207,7 +210,10 @@ def _column(tally: Tally) -> int | None:
 
 
 def _sum(tally: Tally, column: int) -> str:
-    """Return the SQL of a 128-bit sum of clamped parts; a part without values stays NULL."""
+    """Return SQL of a sum over precomputed sums, each clamped if the tally says so.
+
+    The sum of a person without values stays NULL.
+    """
     if tally.clamp is None:
         total, count = f"coalesce(sum(s{column}), 0)", f"coalesce(sum(n{column}), 0)"
         return linear(tally, total, count, "duckdb")

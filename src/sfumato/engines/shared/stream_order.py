@@ -27,9 +27,9 @@ ONE_NUMBER: Final = Layout(1, 0, (0,))
 def carried_out(
     order: CountPeriodOrder, request: Header, ask: Callable[[Header], Sealed[Cells] | None]
 ) -> Sealed[Cells]:
-    """Ask a worker to count the period; return the exact count once the state file is complete.
+    """Ask a worker to count one period of a stream; return the exact count, sealed.
 
-    The result is sealed.
+    It is returned once the file with the stream's new state is complete and durable.
     """
     target = Path(order.target).absolute()
     spill = target.with_name("spill")
@@ -59,7 +59,7 @@ def _common_request(order: CountPeriodOrder, target: Path, spill: Path) -> Heade
 
 
 def local_request(order: CountPeriodOrder) -> Header:
-    """Return the request part for DuckDB, which reads the table's file itself."""
+    """Return the fields of a period's request that only DuckDB needs: table file and filter."""
     where = print_predicate(order.where, "duckdb")
     return {
         "table": str(Path(order.table).absolute()),
@@ -71,11 +71,11 @@ def local_request(order: CountPeriodOrder) -> Header:
 def remote_request(
     order: CountPeriodOrder, dialect: Dialect, name: str, known: dict[str, Any]
 ) -> Header:
-    """Return the request part for PostgreSQL or Spark: the counting SQL and the pseudonym file.
+    """Return the fields of a period's request that PostgreSQL or Spark needs.
 
-    The last two parameters of the SQL are a range of persons. A copy made by an older version has
-    no pseudonym file. Then the rows that a person has used cannot be found, and `EngineStopped` is
-    raised.
+    They are the counting SQL, whose last two parameters are a range of persons, and the pseudonym
+    file. A copy made by an older version has no pseudonym file. Then the rows that a person has
+    used cannot be found, and `EngineStopped` is raised.
     """
     names = known.get("people")
     if not isinstance(names, str):

@@ -37,7 +37,7 @@ _FIRST_DAY: Final = {"DATE": "DATE '0001-01-01'", "TIMESTAMP": "TIMESTAMP '0001-
 
 @dataclass(frozen=True)
 class Copied:
-    """An exported table: its file, its columns with DuckDB types, and the ranked columns."""
+    """An exported table: its file, its columns with SQL types, and the columns with ranks."""
 
     file: Path
     columns: tuple[tuple[str, str], ...]
@@ -50,18 +50,18 @@ class Copied:
         return self.ranked + self.texts
 
     def as_json(self) -> Header:
-        """Return the entry for the marker file, which queries read later."""
+        """Return the table's entry for the marker file, which queries read later."""
         return {"ranked": list(self.ranked), "texts": list(self.texts), "packed": True}
 
 
 def order_mark(salt: str) -> str:
-    """Return a hash that identifies the salt of the ranks without revealing the salt."""
+    """Return a hash that identifies the salt of stored ranks without revealing the salt."""
     return hashlib.sha256(f"sfumato ranks 1:{salt}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Copying:
-    """An order to export a prepared file: its number of tables, target folder and format."""
+    """Order to export the tables of a prepared DuckDB file: target folder, format and salt."""
 
     prepared: str
     tables: int
@@ -71,12 +71,12 @@ class Copying:
     memory_mb: int
 
     def file(self, table: int) -> Path:
-        """Return the export file of a table."""
+        """Return the path of the export file of one table."""
         return Path(self.work, f"{stored_name('rows', table)}.{self.shape}")
 
 
 def copying_of(request: Header, start: Header, shape: Shape) -> Copying:
-    """Read an export order from the messages that a driver received."""
+    """Return the export order that the messages to a driver describe."""
     return Copying(
         str(request["prepared"]),
         _count(request["names"]),
@@ -92,7 +92,7 @@ def _count(names: object) -> int:
 
 
 def copy_out(copying: Copying) -> tuple[Copied, ...]:
-    """Export each prepared table to a file sorted by person, and the persons' pseudonyms."""
+    """Export each prepared table to a file sorted by person; export the pseudonyms too."""
     files = (
         *(str(copying.file(table)) for table in range(copying.tables)),
         str(names_in(copying.work)),
@@ -137,7 +137,7 @@ def _copied(types: dict[str, str], file: Path, shape: Shape) -> Copied:
 
 
 def _select(types: dict[str, str], copied: Copied, table: int) -> str:
-    """Return the SELECT of the export; the salt is bound once per column with ranks."""
+    """Return the SELECT that exports a table; the salt is bound once per column with ranks."""
     columns = ", ".join(f"{_column(column, types)} AS {column}" for column, _ in copied.columns)
     one = "".join(f", one{place}" for place in copied.texts)
     joins = "".join(f" LEFT JOIN {_one_code(place, table)}" for place in copied.texts)
@@ -150,9 +150,9 @@ def _select(types: dict[str, str], copied: Copied, table: int) -> str:
 
 
 def _one_code(place: int, table: int) -> str:
-    """Return the SQL that maps text codes, so that texts that are equal in the copy share one code.
+    """Return SQL that gives texts that are equal in the exported table the same code.
 
-    The copy replaces NUL characters, so two different texts can become equal.
+    The export replaces NUL characters, so two different texts can become equal.
     """
     same = f"min(code) OVER (PARTITION BY {without_nul('value')})"
     texts = stored_name(f"texts{place}", table)
@@ -166,7 +166,10 @@ def _code(place: int, types: dict[str, str]) -> str:
 
 
 def _cell_order(place: int, types: dict[str, str]) -> str:
-    """Return SQL of the PRF that orders a person's cells, as in query/printing/statements.py."""
+    """Return SQL of the keyed hash that orders a person's groups.
+
+    It is the same as in query/printing/statements.py.
+    """
     code = _code(place, types)
     cell = f"CAST(k{place} AS VARCHAR)" if code[0] == "k" else without_nul(f"v{place}")
     text = f"? || ':cell:' || CAST(person_key AS VARCHAR) || ':' || {cell}"
@@ -174,7 +177,7 @@ def _cell_order(place: int, types: dict[str, str]) -> str:
 
 
 def _ranks(place: int, types: dict[str, str]) -> tuple[str, str]:
-    """Return the SQL of two ranks: the row's cell among the person's, and the row in its cell."""
+    """Return SQL of two ranks of a row: of its group for the person, and of the row in it."""
     code = _code(place, types)
     cell = f"dense_rank() OVER (PARTITION BY person ORDER BY h{place} NULLS LAST, {code})"
     row = f"row_number() OVER (PARTITION BY person, {code} ORDER BY row_key)"

@@ -15,24 +15,24 @@ from sfumato.engines.shared.process_hardening import harden_process
 
 @dataclass(frozen=True)
 class WorkerPipe:
-    """The pipe descriptors of a worker; `leave` ends the process with an exit code."""
+    """A worker's end of the pipes to its parent; `leave` ends the process with an exit code."""
 
     read: int
     write: int
     leave: Callable[[int], NoReturn]
 
     def receive(self) -> Header:
-        """Wait for the next request; exit if the parent has closed the pipe."""
+        """Return the header of the next request; exit if the parent has closed the pipe."""
         return read_frame(self._exactly)[0]
 
     def send(self, message: bytes) -> None:
-        """Send a whole message to the parent."""
+        """Send a whole message to the parent process."""
         view = memoryview(message)
         while view:
             view = view[os.write(self.write, view) :]
 
     def exit_with_parent(self) -> None:
-        """Wait until the parent's end of the pipe closes, then exit.
+        """Wait until the parent process closes its end of the pipe, then exit.
 
         PR_SET_PDEATHSIG is no alternative: it fires when the *thread* that started this process
         ends, and a server's threads end often. Drivers release the GIL, so this thread always gets
@@ -55,7 +55,7 @@ class WorkerPipe:
 
 
 def open_worker_pipe(leave: Callable[[int], NoReturn]) -> WorkerPipe:
-    """Harden the process and open its pipe; from now on it exits when the parent does."""
+    """Harden this process and return its pipe; from now on it exits when the parent does."""
     pipe = WorkerPipe(*harden_process(), leave)
     threading.Thread(target=pipe.exit_with_parent, daemon=True).start()
     return pipe

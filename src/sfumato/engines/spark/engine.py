@@ -41,7 +41,7 @@ _ROW_S: Final = 5e-6  # time per row of the slowest query (SQL window functions)
 
 @dataclass(frozen=True)
 class SparkLimits:
-    """Limits of a query: the driver's memory, shuffle partitions, and time."""
+    """Limits of a Spark query: the driver's memory, shuffle partitions, and time."""
 
     memory_mb: int = 2048
     partitions: int = field(default_factory=lambda: 2 * (os.cpu_count() or 1))
@@ -49,7 +49,7 @@ class SparkLimits:
     load_deadline_s: float = 4 * 3600.0
 
     def deadline_of(self, rows: int) -> float:
-        """Return the deadline, in seconds, of a query over at most `rows` rows.
+        """Return the deadline, in seconds, of a query on a table with at most `rows` rows.
 
         Only the card decides it.
         """
@@ -69,7 +69,7 @@ class SparkEngine:
         *,
         memory_mb: int = 4096,
     ) -> None:
-        """Store the salt, which orders each person's rows and cells; the driver starts later."""
+        """Store the secret salt, which decides which rows of a person count; start no driver."""
         self._embedded = DuckDBEngine(salt, memory_mb=memory_mb)
         self._limits = limits or SparkLimits()
         self._mark = order_mark(salt.hex())
@@ -84,10 +84,10 @@ class SparkEngine:
         self._held = DriverHandle("spark.worker", start)
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
-        """Compute a measure over a prepared table; return its cells, sealed.
+        """Compute the exact counts and sums of a query on a prepared table; return them sealed.
 
-        Empty cells of public keys are zero. Any failure raises `EngineStopped`, without a chained
-        exception.
+        Groups of public keys that have no rows are zero. Any failure raises `EngineStopped`,
+        without a chained exception.
         """
         known = read_marker(table, "spark")
         sealed = None
@@ -103,10 +103,10 @@ class SparkEngine:
         return sealed
 
     def split(self, order: SplitOrder) -> tuple[str, ...]:
-        """Write one file of rows per block and return the paths; DuckDB does it, not Spark.
+        """Write a table's rows to one file per block of persons; return the files' paths.
 
-        Any failure raises `EngineStopped`. So does a study, because this engine does not store
-        people's folders.
+        DuckDB does it, not Spark. Any failure raises `EngineStopped`. So does a BIDS study, because
+        this engine does not store people's folders.
         """
         if read_marker(order.table, "spark") is None or order.study is not None:
             raise EngineStopped
@@ -114,15 +114,15 @@ class SparkEngine:
         return self._embedded.split_copy(replace(order, table=str(rows)))
 
     def split_people(self, order: SplitOrder) -> tuple[str, ...]:
-        """Raise `EngineStopped`: this engine does not store people's folders."""
+        """Raise `EngineStopped`, because this engine stores no BIDS folders of people."""
         raise EngineStopped
 
     def free_disk_bytes(self, table: str) -> int:
-        """Return the free disk space, in bytes, in the folder of a table."""
+        """Return the free disk space, in bytes, in the folder of a prepared table."""
         return self._embedded.free_disk_bytes(table)
 
     def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
-        """Count one period of a stream; return the exact row count, sealed.
+        """Count the rows of one period of a stream; return the exact count, sealed.
 
         Spark counts each person's rows of the period. How many rows each person has used stays in
         the driver process, which writes it to the order's target file.
@@ -136,7 +136,7 @@ class SparkEngine:
         return carried_out(order, request, lambda r: self._held.measure(r, ONE_NUMBER, deadline_s))
 
     def prepare(self, order: PrepareOrder) -> Prepared:
-        """Prepare a source and store it as Parquet."""
+        """Prepare an owner's source with DuckDB, and store its tables as Parquet files."""
         target, tables = Path(order.target).absolute(), len(order.sources)
 
         def load(prepared: str, work: str) -> dict[str, Any] | None:
@@ -162,7 +162,7 @@ class SparkEngine:
         return prepared
 
     def describe(self, source: str, inner_table: str | None) -> Described:
-        """Guess the names and types of a source's columns, for the owner's proposed card."""
+        """Guess the column names and types of a source, for a proposed data card."""
         return self._embedded.describe(source, inner_table)
 
     def forget(self, table: str) -> None:
@@ -173,32 +173,29 @@ class SparkEngine:
                 place.unlink(missing_ok=True)
 
     def self_test(self) -> tuple[str, ...]:
-        """Start Spark.
-
-        Return the names of the settings whose actual value differs from the wanted one.
-        """
+        """Start Spark; return the settings whose actual value isn't the wanted one."""
         answer = self._held.ask({"do": "probe"}, START_S)
         if answer is None:
             raise EngineStopped
         return tuple(str(name) for name in json.loads(answer))
 
     def is_ready(self) -> bool:
-        """Say whether a driver process can be started; the test starts no JVM, which is large."""
+        """Say whether a driver process can be started; start no JVM, which is large."""
         return self._held.can_start(with_probe=False)
 
     def close(self) -> None:
-        """Stop the driver and its JVM, and delete their settings folder."""
+        """Stop the Spark driver and its JVM, and delete the folder with their settings."""
         self._held.close()
         self._embedded.close()
         self._gone()
 
     def worker_pid(self) -> int | None:
-        """Return the process id of the driver, or None if none runs."""
+        """Return the id of the Spark driver's process, or None if none runs."""
         return self._held.pid()
 
 
 def _files(table: str, known: dict[str, Any]) -> list[list[str]]:
-    """Return each table's name in SQL and the path of its Parquet file."""
+    """Return the name in SQL and the path of the Parquet file of each table."""
     target, places = Path(table).absolute(), range(len(known["tables"]))
     return [[stored_name("rows", place), str(_rows_of(target, place))] for place in places]
 
