@@ -35,8 +35,8 @@ MEMORY_DEATHS: Final = 3
 class RowReader:
     """Reader of rows for one charge; it repeats a read whose engine process the host ended.
 
-    A retry repeats only the read. It reads the same rows, and uses the noise that was drawn before
-    the first read.
+    A retry repeats only the read. It finds the same numbers, and keeps the noise that was drawn
+    before the retry.
     """
 
     ledger: Ledger

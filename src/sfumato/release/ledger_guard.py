@@ -544,9 +544,9 @@ class Ledger:
     def has_receipt(self, receipt: Json) -> bool:
         """Say whether the ledger still has the entry that a signed receipt names.
 
-        If the entry is beyond the head, or has another hash, entries were lost. Then the ledger
-        records the receipt's position, because the anchor may not have seen it, and is frozen. A
-        receipt that this vault did not sign is refused.
+        If it lacks an entry of the current epoch, or has another hash there, entries were lost.
+        Then the ledger records the receipt's position, because the anchor may not have seen it, and
+        is frozen. A receipt that this vault did not sign is refused.
         """
         signed = receipt.get("signed")
         if not isinstance(signed, dict) or not self._is_ours(signed, receipt.get("signature")):

@@ -192,7 +192,7 @@ class SqlCatalogue:
         return bool(self._records.rows(sql, (data_set.casefold(),)))
 
     def people(self, owner: str | None = None) -> tuple[tuple[str, str], ...]:
-        """Return each table's people domain and sketch file, of one owner or of all.
+        """Return people domain and sketch file of every version, of one owner's or all data sets.
 
         A people domain names the people in the data. A sketch detects the same people in other
         data.

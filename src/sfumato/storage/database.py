@@ -86,7 +86,11 @@ class DatabaseLink(Protocol):
         ...
 
     def origin(self) -> str:
-        """Return an id of the database, which differs for others and for a promoted replica."""
+        """Return an id of the database, to detect that the ledger was moved to another one.
+
+        PostgreSQL's id also differs after the promotion of a replica. SQLite's id is the same for
+        every file.
+        """
         ...
 
     def close(self) -> None:

@@ -193,7 +193,7 @@ class SqlLedger:
         return head
 
     def freeze(self, reason: str) -> None:
-        """Freeze the ledger: refuse every charge until the owner acknowledges the reason.
+        """Freeze the ledger: refuse every charge until the owner acknowledges the fault.
 
         If the ledger is frozen already, the first reason is kept.
         """

@@ -352,9 +352,9 @@ class DuckDBEngine:
         return [_gives(one) for one in counted]
 
     def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
-        """Count the rows of one period of a stream; return the exact count, sealed.
+        """Count a stream's rows over the block of periods that ends now; return the sealed count.
 
-        Each person's rows count up to the limit of the whole stream. How many rows each person has
+        Each person's rows count up to a limit for the whole stream. How many rows each person has
         used is written to the order's target file.
         """
 

@@ -66,7 +66,7 @@ _Count = Callable[[duckdb.DuckDBPyConnection], None]  # creates the table `here`
 def count_period(room: Room, request: Header) -> Cells:
     """Count one period of a stream on a local table, and write the stream's new state.
 
-    Return the exact row count of the block of periods that ends now.
+    Return the exact row count of the block of periods that ends with this period.
     """
     body: dict[str, Any] = request  # Any: a message of the parent process
 

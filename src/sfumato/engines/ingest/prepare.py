@@ -107,7 +107,8 @@ def _of_years(cell: str, kind: str) -> str:
 def _of_exact(column: Column, cell: str, kind: str) -> str | None:
     """Return SQL that converts an integer or DECIMAL to whole steps, in integer arithmetic.
 
-    Return None if that could overflow. Values are clamped before they are multiplied.
+    Values are clamped before they are multiplied. Return None for other types, or if the arithmetic
+    could overflow.
     """
     found = DECIMAL.fullmatch(kind)
     if found is None and kind not in _WHOLE:

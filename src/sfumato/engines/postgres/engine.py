@@ -120,7 +120,7 @@ class PostgresEngine:
         return sealed
 
     def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
-        """Count the rows of one period of a stream; return the exact count, sealed.
+        """Count a stream's rows over the block of periods that ends now; return the sealed count.
 
         The server counts each person's rows of the period. How many rows each person has used stays
         on this machine, in the order's target file.

@@ -95,7 +95,7 @@ class WorkerState:
         return assembly.as_bytes()
 
     def count_period(self, request: Header) -> bytes:
-        """Return the row count of one period of a stream, as bytes; the server counts per person.
+        """Return the row count of the stream's newest block of periods, as bytes.
 
         No connection stays in use while the counts are merged with the local state of the stream.
         """

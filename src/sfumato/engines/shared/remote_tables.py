@@ -60,7 +60,7 @@ def prepare_remote_table(
 ) -> Prepared:
     """Prepare a source by `prepare`, copy it by `load`, and publish its marker file.
 
-    The marker file names the tables on the server or cluster.
+    The marker file describes the tables on the server or cluster.
     """
     if order.card.folders is not None:
         raise Refused(

@@ -122,7 +122,7 @@ class SparkEngine:
         return self._embedded.free_disk_bytes(table)
 
     def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
-        """Count the rows of one period of a stream; return the exact count, sealed.
+        """Count a stream's rows over the block of periods that ends now; return the sealed count.
 
         Spark counts each person's rows of the period. How many rows each person has used stays in
         the driver process, which writes it to the order's target file.
