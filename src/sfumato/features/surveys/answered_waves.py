@@ -22,10 +22,10 @@ from sfumato.features.surveys.randomised_report import Published
 
 @dataclass(frozen=True)
 class Wave:
-    """The record of one series of surveys on a device.
+    """The record, on a device, of one series of surveys that it answered.
 
-    It has the memos of the answered questions, which identify their permanent responses. It also
-    says if any wave had `ever`.
+    `memos` identifies the answered questions and their permanent responses. `lasts` is True if any
+    wave (survey of the series) had `ever`, an epsilon for all waves together.
     """
 
     memos: str  # empty once the device has answered surveys of the series with different memos
@@ -36,7 +36,7 @@ Waves = Mapping[str, Wave]
 
 
 def check_wave(made: Published, known: Waves) -> None:
-    """Refuse a wave that asks other questions than the answered ones, if any wave has `ever`."""
+    """Refuse a wave with questions that differ from the answered wave's, if any wave has `ever`."""
     before = known.get(_series(made))
     if before is None or before.memos == _memos(made):
         return
@@ -50,7 +50,7 @@ def check_wave(made: Published, known: Waves) -> None:
 
 
 def with_wave(made: Published, known: Waves) -> dict[str, Wave]:
-    """Return the record with this survey added."""
+    """Return the record of answered series with this survey added, if it is part of a series."""
     if not made.survey.series:
         return dict(known)
     memos = _memos(made)
@@ -61,7 +61,7 @@ def with_wave(made: Published, known: Waves) -> dict[str, Wave]:
 
 
 def kept_waves(device: Path) -> dict[str, Wave]:
-    """Read a device's record of waves; refuse a damaged file, never treat it as empty."""
+    """Read which series of surveys a device has answered; refuse a damaged file."""
     text = kept_text(waves_at(device), "what this device has answered")
     if text is None:
         return {}
@@ -72,12 +72,12 @@ def kept_waves(device: Path) -> dict[str, Wave]:
 
 
 def waves_text(waves: Waves) -> str:
-    """Return the record as JSON text for the device's file."""
+    """Return the record of answered series as JSON text for the device's file."""
     return json.dumps({name: asdict(one) for name, one in waves.items()})
 
 
 def waves_at(device: Path) -> Path:
-    """Return the path of the record, next to the device's secret."""
+    """Return the path of the record of answered series, next to the device's secret."""
     return device.with_name(f"{device.name}.series")
 
 

@@ -54,7 +54,7 @@ class FileBallotKeys:
         return _public_of(made), waiting
 
     def keep(self, waiting: str, survey: str) -> None:
-        """Assign the private key of a temporary name to a survey, durably."""
+        """Rename a new private key from its temporary name to the id of its survey, durably."""
         self._path(waiting).rename(self._path(survey))
         sync(self._folder)
 
@@ -63,9 +63,9 @@ class FileBallotKeys:
         return blind_signatures.sign(self._loaded(survey), blinded, self._dice)
 
     def proof(self, survey: str) -> tuple[bytes, ...]:
-        """Return the proof that the survey's key cannot mark people.
+        """Return the proof that the survey's key can't make signatures that identify respondents.
 
-        It is empty once the key is deleted.
+        The proof is empty once the key is deleted.
         """
         with self._lock:
             known = self._proofs.get(survey)
@@ -76,7 +76,7 @@ class FileBallotKeys:
         return known or ()
 
     def is_signed(self, key: blind_signatures.PublicKey, token: bytes, signature: bytes) -> bool:
-        """Return True if the signature of a token is by the survey's key."""
+        """Return True if the signature of a ballot token was made with the survey's key."""
         with self._lock:
             known = self._public.get(key)
             if known is None:

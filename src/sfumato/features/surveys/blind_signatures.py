@@ -45,7 +45,7 @@ class PublicKey:
 
     @property
     def size(self) -> int:
-        """Return the length of a signature in bytes."""
+        """Return the length of a signature by this key in bytes."""
         return (self.modulus.bit_length() + 7) // 8
 
 
@@ -61,9 +61,9 @@ class PrivateKey:
 
 @dataclass(frozen=True)
 class Blinded:
-    """A blinded token to be signed, and the inverse of its factor.
+    """A blinded ballot token to be signed, and the number that unblinds its signature.
 
-    The inverse never leaves the device.
+    That number (`inverse`) never leaves the device.
     """
 
     message: bytes
@@ -80,7 +80,7 @@ def blind(key: PublicKey, token: bytes, dice: RandomSource) -> Blinded:
 
 
 def blind_with(key: PublicKey, token: bytes, salt: bytes, factor: int) -> Blinded:
-    """Blind a token with this PSS salt and this factor."""
+    """Blind a token with the given PSS salt and blinding factor, both drawn by the caller."""
     encoded = int.from_bytes(encode(token, key.modulus.bit_length() - 1, salt), "big")
     # a factor that shares a divisor with the modulus would make the token recognisable
     if gcd(encoded, key.modulus) != 1:
@@ -90,7 +90,7 @@ def blind_with(key: PublicKey, token: bytes, salt: bytes, factor: int) -> Blinde
 
 
 def read_blinded(key: PublicKey, message: bytes) -> int:
-    """Parse a blinded token as a number; refuse one that can't be signed."""
+    """Parse a blinded token as a number; refuse one that can't be signed with this key."""
     number = int.from_bytes(message, "big")
     if len(message) != key.size or not 1 < number < key.modulus:
         raise Refused("bad-request", "This is not a blinded token.", "Load the page again.")
@@ -125,15 +125,16 @@ def unblind(key: PublicKey, signed: bytes, inverse: int) -> bytes:
 
 
 def prove(key: PrivateKey, dice: RandomSource) -> tuple[bytes, ...]:
-    """Compute the proof that the key can't mark people: roots of numbers derived from it."""
+    """Prove that a key can't make signatures that identify people, by roots of hashed numbers."""
     size = key.public.size
     return tuple(sign(key, number.to_bytes(size, "big"), dice) for number in _nobodys(key.public))
 
 
 def is_proven(key: PublicKey, roots: Sequence[bytes]) -> bool:
-    """Return True if the proof of a key is valid: then every unit has exactly one root.
+    """Return True if the roots prove that a key can't make signatures that identify people.
 
-    So blinding is perfect: a blinded token says nothing about the token.
+    Under a proven key every invertible number has exactly one root. So a blinded token says nothing
+    about the token.
     """
     is_sized = SMALLEST_KEY <= key.modulus.bit_length() <= LARGEST_KEY
     if not is_sized or key.modulus < 0 or key.modulus % 2 == 0:
@@ -148,7 +149,7 @@ def is_proven(key: PublicKey, roots: Sequence[bytes]) -> bool:
 
 
 def unproven() -> Refused:
-    """Return the refusal of a key that could mark people."""
+    """Return the refusal of a key that could make signatures which identify respondents."""
     return Refused(
         "ballot-forged",
         "The survey's key could sign differently for different people, so it is not trusted.",
@@ -157,9 +158,9 @@ def unproven() -> Refused:
 
 
 def _nobodys(key: PublicKey) -> list[int]:
-    """Derive the numbers of the proof from the key by a hash.
+    """Derive the numbers whose roots prove a key, by a hash of the key.
 
-    Nobody chose them. Their bias is 2**-128.
+    So nobody can choose the numbers. Their bias is 2**-128.
     """
     start = _PROOF + key.modulus.to_bytes(key.size, "big")
     seeds = (hashlib.sha384(start + bytes([place])).digest() for place in range(ROOTS))
@@ -168,7 +169,7 @@ def _nobodys(key: PublicKey) -> list[int]:
 
 
 def encode(message: bytes, bits: int, salt: bytes) -> bytes:
-    """Encode a message by EMSA-PSS (RFC 8017, 9.1.1) into that many bits."""
+    """Encode a message of a signature by EMSA-PSS (RFC 8017, 9.1.1) into `bits` bits."""
     length = (bits + 7) // 8
     if length < HASH_BYTES + len(salt) + 2:
         raise Bug("a key that is too short for its hash")
@@ -188,7 +189,7 @@ def _stretched(seed: bytes, length: int) -> bytes:
 
 
 def _root(key: PrivateKey, number: int) -> int:
-    """Return the number to the private power, by the Chinese remainder theorem."""
+    """Raise a number to the private RSA exponent, with the Chinese remainder theorem."""
     by_p = pow(number, key.d % (key.p - 1), key.p)
     by_q = pow(number, key.d % (key.q - 1), key.q)
     return by_q + key.q * (pow(key.q, -1, key.p) * (by_p - by_q) % key.p)

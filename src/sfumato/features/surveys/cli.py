@@ -41,7 +41,7 @@ def survey() -> None:
 )
 @command
 def simulate(shell: Shell, truth: float, people: int, epsilon: str | None) -> None:
-    """Simulate randomised response with two coins: reports, estimate, and error by people."""
+    """Simulate randomised response with two coins: reports, estimate, and error by sample size."""
     if not (0 <= truth <= 100 and 2 <= people <= 10**7):
         raise Refused(
             "bad-request",
@@ -176,7 +176,7 @@ def close(shell: Shell, survey_id: str) -> None:
 )
 @command
 def results(shell: Shell, survey_id: str, add_up: bool) -> None:
-    """Show the estimates, once enough people have answered."""
+    """Show the estimated results of a survey, once enough people have answered."""
     asked = {"survey": survey_id, **({"shares": "add-up"} if add_up else {})}
     with shell.open() as vault:
         found = vault.call("survey-estimates", asked)
@@ -269,7 +269,7 @@ def answer(shell: Shell, survey_id: str, device: str | None) -> None:
 
 
 def _filled_in(asked: Any, own: KeptDevice) -> UnsentBallot:  # Any: a published survey
-    """Show the privacy statement, ask all questions, and confirm the report before it is kept.
+    """Show the privacy statement, ask all questions, and confirm the report before it is stored.
 
     The true answers stay in memory.
     """

@@ -32,7 +32,7 @@ Shares = Mapping[str, float]  # answer -> the share of people who would give it
 
 @dataclass(frozen=True)
 class Simulated:
-    """One answer of a simulated question: the true share, the observed share, the estimate."""
+    """One answer of a simulated question: its true share, share in the reports, and estimate."""
 
     question: str
     answer: str
@@ -54,7 +54,7 @@ def nearest_share(value: float) -> float:
 
 
 def share_in_words(value: float) -> str:
-    """Format the clamped share. If clamping changed it, add the unbiased estimate."""
+    """Format an estimated share clamped to 0..1; if that changes it, add the unbiased estimate."""
     nearest = nearest_share(value)
     return f"{nearest:.1%}" + ("" if nearest == value else f" (cut from {value:.1%})")
 
@@ -81,7 +81,10 @@ class LocalSurvey:
 
     @property
     def tried(self) -> tuple[tuple[Fraction, tuple[Expected, ...]], ...]:
-        """Return other epsilons of the ballot, each with the expected error of all questions."""
+        """Return alternative epsilons of the ballot.
+
+        Each comes with the expected errors of all questions at that epsilon.
+        """
         return tried(self._drawn.survey)
 
     def simulate(self, shares: Mapping[str, Shares], people: int | None = None) -> list[Simulated]:
@@ -253,7 +256,7 @@ def reports(house: ServerConnection, survey: str) -> list[tuple[str, str]]:
         survey: The id of the survey.
 
     Returns:
-        The mark and the text of each report.
+        The mark (code by which a respondent finds their report) and the text of each report.
 
     Raises:
         Refused: `survey-unknown`, or `service-down` for a reply that is no page of reports.

@@ -14,7 +14,7 @@ ANOTHER: Final = (
 
 
 def kept_text(path: Path, what: str) -> str | None:
-    """Return a file's text, or None if there is no file; refuse one that can't be read."""
+    """Return the text of a device's file, or None without a file; refuse an unreadable file."""
     try:
         return path.read_text("ascii")
     except FileNotFoundError:

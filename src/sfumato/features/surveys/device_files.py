@@ -169,7 +169,8 @@ class KeptDevice:
         """Store the report's epsilon before it is sent; sending it again counts it once.
 
         The entry is keyed by the blinded token, which can't be linked to the report. The report's
-        mark would show to a thief of this device which public report is the owner's.
+        mark (its code in the public list) would show to a thief of this device which public report
+        is the owner's.
         """
         parts = read_report(made, waiting.said)
         cost = sum((made.costs[one.question] for one in parts), Fraction(0))
@@ -204,7 +205,7 @@ class KeptDevice:
         raise unreadable(self._spent, what)
 
     def _check_first(self, survey: str) -> None:
-        """Refuse a second answer of this device to a survey.
+        """Refuse to answer a survey that this device has already answered.
 
         Two people with the same answers would send equal reports from one device.
         """
@@ -218,7 +219,7 @@ class KeptDevice:
             )
 
     def _check_none_left(self, survey: str) -> None:
-        """Refuse a survey whose epsilon is stored, because its ballot was sent.
+        """Refuse a survey for which this device has already sent a ballot, by its stored epsilon.
 
         This check works even if other files of the device are lost.
         """
@@ -230,10 +231,10 @@ class KeptDevice:
             )
 
     def _check_waves(self, made: Published) -> None:
-        """Refuse a wave that differs from its series, and every wave if the record is lost.
+        """Refuse a wave that differs from the answered ones, and any wave if the record is lost.
 
-        Without the record each wave would look like the first. So the device creates the record at
-        its first ballot.
+        A wave is one survey of a series. Without the record each wave would look like the first. So
+        the device creates the record at its first ballot.
         """
         waves = self.device().waves or {}
         if made.survey.series and self._has_answered and not waves_at(self.path).exists():

@@ -50,7 +50,7 @@ def adds_up(made: Published) -> str:
 
 
 def summed(spent: Fraction) -> str:
-    """Return a text about all reports of this device: their epsilon, and a guess's certainty."""
+    """Return a text on all reports of this device: their epsilon, and how sure a guess can get."""
     return (
         f"In all surveys that were answered with this device: epsilon {_up(spent)}. Somebody who "
         "saw every report of yours, and knew it for yours, could become "

@@ -83,7 +83,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Answered:
-    """The estimates of one question."""
+    """The estimates of one question, with the number of reports that answered it."""
 
     question: Question
     people: int  # number of ballots with an answer to this question
@@ -104,7 +104,10 @@ class Answered:
 
 
 def results(published: Published, tally: Tally) -> tuple[Answered, ...]:
-    """Estimate every question from the tally; a slot with fewer than two reports is left out."""
+    """Estimate the results of every question from the tally of reports.
+
+    A sub-question (slot) with fewer than two reports gets no estimate.
+    """
     questions, coins = published.survey.questions, published.coins
     parts = zip(questions, coins, tally.counts, strict=True)
     return tuple(_answered(question, coin, of, tally.reports) for question, coin, of in parts)
@@ -231,7 +234,7 @@ def _ratio(
 
 
 def _moved(coin: Answers, people: int, reports: int) -> float:
-    """Bound the change of a share by false reports if all liars answer the same slot.
+    """Bound how far false reports move a share, if all liars answer one sub-question (slot).
 
     Liars choose their slot, so they can be a larger share of that slot than of all reports
     (soundness rule 35).
@@ -240,22 +243,25 @@ def _moved(coin: Answers, people: int, reports: int) -> float:
 
 
 def _moved_number(question: Question, coin: Numbers, people: int, reports: int) -> float:
-    """Bound the change of the sum of numbers, per respondent of the slot, by false reports.
+    """Bound how far false reports move the sum of numbers, per report of a sub-question (slot).
 
-    All liars may answer the same slot.
+    All liars may answer the same sub-question.
     """
     return float(influence_on_mean(coin, _in_slot(people, reports)) * grid_step_width(question))
 
 
 def _in_slot(people: int, reports: int) -> Fraction:
-    """Return the largest share of liars in a slot, which is the share if all of them choose it."""
+    """Return the largest share of liars among the reports of one sub-question (slot).
+
+    That share results if all liars choose this sub-question.
+    """
     return min(Fraction(1), LIARS * reports / people)
 
 
 def _joined(
     coin: KAry | PermanentResponse, counts: tuple[int, int], people: int
 ) -> tuple[float, float]:
-    """Return an interval for the ratio that is valid for any number of reports.
+    """Return an interval for the ratio of two outcomes, valid for any number of reports.
 
     Let p be the probability that a report is the first outcome, given that it is one of the two:
     p = (chance + contrast * share * ratio) / (2 * chance + contrast * share). Both outcomes have
@@ -282,7 +288,10 @@ def _between(seen: int, people: int, confidence: float) -> tuple[float, float]:
 def _fieller(
     means: tuple[float, float], variances: tuple[float, float, float]
 ) -> tuple[float, float]:
-    """Return Fieller's interval for a / s within 0 to 1; all of 0 to 1 if s may be zero."""
+    """Return Fieller's interval for a ratio a / s, within 0 to 1.
+
+    The interval is all of 0 to 1 if s may be zero.
+    """
     (a, s), (v_aa, v_as, v_ss) = means, variances
     square = s * s - _Z**2 * v_ss
     half = a * s - _Z**2 * v_as
@@ -295,7 +304,7 @@ def _fieller(
 
 @dataclass(frozen=True)
 class Expected:
-    """The expected error of one question, at the survey's epsilon and number of people."""
+    """The expected error of one question, at the survey's epsilon and its number of people."""
 
     question: Question
     people: int  # the expected number of reports for one slot
@@ -332,7 +341,7 @@ def expected(survey: Survey) -> tuple[Expected, ...]:
 
 
 def tried(survey: Survey) -> tuple[tuple[Fraction, tuple[Expected, ...]], ...]:
-    """Compute the expected errors at other epsilons, as far as the survey allows them."""
+    """Compute the expected errors of a survey at other epsilons, as far as its design allows."""
     found = ((epsilon, _tried(survey, epsilon)) for epsilon in TRIED)
     return tuple((epsilon, made) for epsilon, made in found if made)
 
@@ -361,7 +370,7 @@ def _expected(question: Question, coin: QuestionRandomiser, asked: int, reports:
 
 
 def _width(question: Question) -> int:
-    """Return the width of the range of possible values. It is 1 for a share."""
+    """Return the width of the range of a question's possible values; it is 1 for a share."""
     return question.high - question.low if question.kind == "number" else 1
 
 

@@ -33,7 +33,7 @@ def code_digest(code: str) -> str:
 
 
 def unknown_invitation() -> Refused:
-    """Return the refusal of a code, the same for malformed and for unknown codes."""
+    """Return the refusal of an invitation code, the same for malformed and for unknown codes."""
     return Refused(
         "invitation-unknown",
         "This survey has no such invitation.",

@@ -61,7 +61,10 @@ def _bounded(tally: NumberTally, confidence: float) -> tuple[float, float]:
 
 
 def _furthest(are_allowed: Callable[[Floats], Booleans], start: float, end: float) -> float | None:
-    """Return the last allowed value between start and end, rounded outwards; None if none is."""
+    """Return the last value from `start` towards `end` that `are_allowed` accepts.
+
+    The value is rounded outwards. The result is None if no value is accepted.
+    """
     for _ in range(2):  # first on a coarse grid, then on a fine grid after the last allowed value
         places = np.linspace(start, end, _PLACES)
         allowed = np.flatnonzero(are_allowed(places))

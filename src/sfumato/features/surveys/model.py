@@ -83,7 +83,7 @@ class Question:
         return (*(self.options or ("yes", "no")), *(() if self.is_required else (NO_ANSWER,)))
 
     def said(self, slot: int, category: int) -> str:
-        """Return one randomised answer, a category of a sub-question, as text."""
+        """Return the text of a category of a sub-question (slot), such as an option."""
         if category == self.categories - 1 and not self.is_required:
             return NO_ANSWER
         if self.kind == "choice":
@@ -363,7 +363,7 @@ def _lifetime(table: Mapping[str, object]) -> Fraction:
 
 
 def _number(value: object) -> object:
-    """Return a number from JSON; a string such as "1/2" or "0.1" is read exactly."""
+    """Parse a string such as "1/2" or "0.1" as an exact number; return other values unchanged."""
     if not isinstance(value, str) or not 1 <= len(value) <= 40 or not value.isascii():
         return value
     above, _, below = value.partition("/")

@@ -23,18 +23,18 @@ PLAIN: Final = ("title", "about", "asks", "opens", "closes", "series", "budget")
 
 
 async def listed(visit: Visit) -> Response:
-    """Show the owner's surveys."""
+    """Show the page with the list of the owner's surveys."""
     found = await visit.call("surveys")
     return visit.page("surveys.html", surveys=found["surveys"])
 
 
 async def new(visit: Visit) -> Response:
-    """Show the empty design form."""
+    """Show the empty form to design a survey."""
     return _form(visit, Form({}), FIRST_QUESTIONS)
 
 
 async def design(visit: Visit) -> Response:
-    """Preview a design's epsilon and expected errors, or publish it."""
+    """Preview a survey design's epsilon and expected errors, or publish the survey."""
     form, count = visit.form, _count(visit.form)
     if form.text("do") == "more":
         return _form(visit, form, min(count + 1, MAX_QUESTIONS))
@@ -51,7 +51,7 @@ async def shown(visit: Visit) -> Response:
 
 
 async def invite(visit: Visit) -> Response:
-    """Create invitations and show their codes, once."""
+    """Create invitations to a survey and show their codes, which are shown only this once."""
     people = [line.strip() for line in visit.form.text("people").split("\n") if line.strip()]
 
     def body() -> dict[str, object]:
@@ -64,7 +64,7 @@ async def invite(visit: Visit) -> Response:
 
 
 async def close(visit: Visit) -> Response:
-    """Close the survey."""
+    """Close a survey to new ballots, and go to its page."""
     await visit.call("close-survey", {"survey": visit.at("survey")})
     return visit.go(f"/surveys/{visit.at('survey')}")
 

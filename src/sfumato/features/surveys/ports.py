@@ -27,7 +27,7 @@ class StoredSurvey:
 
 @dataclass(frozen=True)
 class Invited:
-    """One invitation; the code is stored as a hash alone, and the person's name is not stored."""
+    """One invitation to a survey; the code is stored only as a hash, and no name is stored."""
 
     digest: str
     survey: str
@@ -36,7 +36,7 @@ class Invited:
 
 @dataclass(frozen=True)
 class Ballot:
-    """A randomised report with the token that it spends."""
+    """A randomised report, with the digest of the one-time ballot token that it spends."""
 
     survey: str
     token: str  # SHA-256 (hex) of the ballot token
@@ -45,7 +45,7 @@ class Ballot:
 
 @dataclass(frozen=True)
 class ReportTotals:
-    """The number of all reports of a survey, and the tally of those that are shown."""
+    """The number of all reports of a survey, and the tally of those that are published."""
 
     reports: int  # counts all reports, shown or not
     shown: Tally
@@ -95,21 +95,26 @@ class SurveyStore(Protocol):
         ...
 
     def take(self, ballot: Ballot) -> TakeResult:
-        """Count a report once for its token, durably; return the result."""
+        """Count a report durably, once per ballot token, and return the outcome.
+
+        It is "counted", "already" (sent before), "spent" (the token has another report) or
+        "closed".
+        """
         ...
 
     def take_all(self, ballots: Sequence[Ballot]) -> list[TakeResult]:
-        """Count several reports in one commit; return the result of each."""
+        """Count several reports in one commit; return the outcome of each (as `take`)."""
         ...
 
     def standing(self, survey: str) -> ReportTotals:
-        """Return a survey's number of reports, and the tally of those that are shown."""
+        """Return a survey's number of reports, and the tally of those that are published."""
         ...
 
     def shown(self, survey: str, after: str | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Return the next page of shown reports after the part `after`, in token order.
+        """Return the next page of published reports after the partition `after`, in token order.
 
-        A page is several parts: each has a name and lines "token said". An empty page is the end.
+        A page is several partitions of the reports. Each has a name and lines "token said" (token
+        digest and report). An empty page is the end.
         """
         ...
 
@@ -126,7 +131,7 @@ class BallotKeys(Protocol):
         ...
 
     def keep(self, waiting: str, survey: str) -> None:
-        """Assign the private key of a temporary name to a survey, durably."""
+        """Rename a new private key from its temporary name to the id of its survey, durably."""
         ...
 
     def sign(self, survey: str, blinded: bytes) -> bytes:
@@ -134,14 +139,14 @@ class BallotKeys(Protocol):
         ...
 
     def proof(self, survey: str) -> tuple[bytes, ...]:
-        """Return the proof that the survey's key cannot mark people.
+        """Return the proof that the survey's key can't make signatures that identify respondents.
 
-        It is empty once the key is deleted.
+        The proof is empty once the key is deleted.
         """
         ...
 
     def is_signed(self, key: PublicKey, token: bytes, signature: bytes) -> bool:
-        """Return True if the signature of a token is by the survey's key."""
+        """Return True if the signature of a ballot token was made with the survey's key."""
         ...
 
     def forget(self, survey: str) -> None:

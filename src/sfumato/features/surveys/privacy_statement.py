@@ -27,7 +27,7 @@ _DRAWN: Final = {  # the draw does not depend on the answer (soundness rule 31)
 
 
 def privacy_statement(made: Published) -> dict[str, object]:
-    """Compute the privacy statement as JSON: each question's odds, and a guess's certainty."""
+    """Compute the privacy statement as JSON: how often reports are true, how sure a guess is."""
     survey = made.survey
     return {
         "epsilon": float(made.epsilon),
@@ -86,7 +86,7 @@ def _stretch(question: Question, window: int) -> str:
 
 
 def posterior_percent(epsilon: Fraction) -> float:
-    """Return the largest posterior in per cent, rounded up, after a prior of 50 per cent.
+    """Return the largest posterior of a guess in per cent, rounded up, for a prior of 50 %.
 
     It is 100 / (1 + exp(-epsilon)). Above 99 it gets as many digits as it needs to stay below 100.
     """

@@ -15,7 +15,7 @@ _LONGEST: Final = 12  # the most digits of a number; no survey needs more
 
 
 def theirs(*texts: str) -> list[str]:
-    """Return the owner's text as lines, each with a mark.
+    """Return the survey owner's text as lines, each with a mark in front.
 
     The mark prevents the text from imitating our own output. The lines are wrapped here, because a
     line that the terminal wraps would lack the mark.
@@ -27,7 +27,7 @@ def theirs(*texts: str) -> list[str]:
 
 
 def ask(question: Any, number: int, of: int) -> Any:  # Any: a question, and its answer
-    """Prompt until the answer is valid; the answer stays in memory."""
+    """Ask a survey question in the terminal until the answer is valid; keep it in memory only."""
     told = theirs(question.text, *_offered(question))
     click.echo("\n".join(["", f"Question {number} of {of}:", *told]), err=True)
     while True:
@@ -84,7 +84,7 @@ def _offered(question: Any) -> list[str]:  # Any: as above
 
 
 def _wanted(question: Any) -> str:  # Any: as above
-    """Return the prompt, which says what the respondent should type."""
+    """Return the prompt of a question, which says what the respondent should type."""
     how = " or its number" if _are_numbered(question) else ""
     return {
         "yes-no": "Your answer (yes, no)",
@@ -96,7 +96,7 @@ def _wanted(question: Any) -> str:  # Any: as above
 
 
 def _letters(line: str, wide: int) -> int:
-    """Return the number of letters that fit in a line.
+    """Return how many letters of a line fit into `wide` columns.
 
     Outside ASCII, a letter can be two columns wide.
     """

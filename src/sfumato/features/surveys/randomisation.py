@@ -129,7 +129,7 @@ def round_to_grid(question: Question, value: int, word: int) -> int:
 
 
 def dice_ratio(categories: int, sides: int) -> Fraction:
-    """Return the largest probability ratio if `sides` of the 36 throws report the truth."""
+    """Return exp(epsilon) of answers by two dice, if `sides` of the 36 throws report the truth."""
     return 1 + Fraction(sides * categories, SIDES - sides)
 
 
@@ -158,7 +158,7 @@ def counted(coin: QuestionRandomiser, number: int) -> tuple[int, ...]:
 
 
 def kept_of(coin: QuestionRandomiser, people: int, counts: Integers) -> tuple[int, ...]:
-    """Return counts in the form in which they are stored.
+    """Convert a randomiser's counts to the tuple of integers that is stored.
 
     For subset selection, the number of reports comes first.
     """
@@ -167,14 +167,14 @@ def kept_of(coin: QuestionRandomiser, people: int, counts: Integers) -> tuple[in
 
 
 def people_of(coin: QuestionRandomiser, counts: tuple[int, ...]) -> int:
-    """Return the number of reports behind these stored counts."""
+    """Return the number of reports behind a question's stored counts."""
     if isinstance(coin, Subset):
         return counts[0]
     return sum(counts[::4]) if isinstance(coin, NUMBERS) else sum(counts)
 
 
 def in_words(question: Question, coin: QuestionRandomiser, slot: int, number: int) -> str:
-    """Return one randomised answer in words."""
+    """Return one randomised answer as text for people, such as an option or a range of numbers."""
     match coin:
         case KAry() | PermanentResponse():
             return question.said(slot, number)
@@ -226,7 +226,7 @@ def _by_dice(question: Question, survey: Survey) -> KAry:
 
 
 def _are_fitting(survey: Survey, coins: Sequence[QuestionRandomiser]) -> bool:
-    """Return True if each randomiser fits its question, and their total cost fits the epsilons."""
+    """Return True if each randomiser fits its question, and their epsilon fits the survey's."""
     if len(coins) != len(survey.questions):
         return False
     pairs = zip(survey.questions, coins, strict=True)

@@ -120,7 +120,7 @@ class Published:
 
     @cached_property
     def read_before(self) -> dict[str, RandomisedAnswer]:
-        """Return the cache of report parts that were read and found valid."""
+        """Return the cache of randomised answers that were parsed and found valid."""
         return {}
 
     @property
@@ -199,7 +199,7 @@ class RandomisedAnswer:
 
 
 def spelled(said: Iterable[RandomisedAnswer]) -> str:
-    """Return a report as one line of text."""
+    """Join randomised answers into the report that is sent: one line of text."""
     return " ".join(map(str, said))
 
 
@@ -311,7 +311,7 @@ def _answered(published: Published, number: int, truth: Truth, secret: bytes) ->
 
 
 def said_of(coin: QuestionRandomiser, value: int, words: Sequence[int]) -> int:
-    """Return the report of an answer or grid step.
+    """Randomise one true answer (category or grid step); return the report as a number.
 
     The randomiser uses the first of these random words, as many as it needs.
     """
@@ -322,14 +322,14 @@ def said_of(coin: QuestionRandomiser, value: int, words: Sequence[int]) -> int:
 
 
 def words_of(secret: bytes, label: list[object]) -> list[int]:
-    """Return eight 32-bit words, derived from the secret and the label with HMAC-SHA256."""
+    """Derive eight 32-bit words from the device's secret and a label, with HMAC-SHA256."""
     text = json.dumps(label, separators=(",", ":"))
     made = hmac.new(secret, text.encode("ascii"), hashlib.sha256).digest()
     return [int.from_bytes(made[at : at + 4], "little") for at in range(0, 32, 4)]
 
 
 def drawn_among(word: int, outcomes: int) -> int:
-    """Map a random 32-bit word to 0 … outcomes - 1."""
+    """Map a random 32-bit word to a whole number from 0 to outcomes - 1."""
     return int(word * outcomes // PARTS)
 
 
@@ -358,7 +358,7 @@ def value_of(question: Question, slot: int, truth: Truth) -> int:
 
 
 def category_of(question: Question, value: int, word: int) -> int:
-    """Return the category of a true value, before the noise.
+    """Return the category of a true answer, before it is randomised.
 
     A number is rounded to `high` or `low` at random, without bias.
     """

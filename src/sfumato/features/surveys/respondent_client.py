@@ -169,7 +169,10 @@ class Device:
         )
 
     def _remembering(self) -> dict[str, Wave]:
-        """Return the record of answered series. Refuse a device without one (soundness rule 32)."""
+        """Return the device's record of answered series.
+
+        Refuse a device that has no record (soundness rule 32).
+        """
         if self.waves is None:
             raise Refused(
                 "not-allowed",
@@ -325,7 +328,7 @@ def _read_waiting(text: str) -> UnsentBallot:
 
 
 def proven(house: ServerConnection, survey: str) -> Published:
-    """Return an open survey whose key cannot mark respondents; its proof is checked here."""
+    """Fetch an open survey, and check the proof that its key can't identify respondents."""
     found = house.call("survey", {"survey": survey})
     made = _read_published(found, survey)
     if found.get("state") != "open":
@@ -341,7 +344,7 @@ def proven(house: ServerConnection, survey: str) -> Published:
 
 
 def published(house: ServerConnection, survey: str) -> Published:
-    """Return the published survey. Its text is checked against its id."""
+    """Fetch a published survey, and check its text against its id."""
     return _read_published(house.call("survey", {"survey": survey}), survey)
 
 
@@ -361,7 +364,7 @@ def _whole(value: bytes) -> int:
 
 
 def in_words(text: str, reports: Sequence[str]) -> list[str]:
-    """Return each report in words, given the survey's published text."""
+    """Return each randomised report as text for people, given the survey's published text."""
     made = read_published(text)
     is_whole = made.survey.asked_each == len(made.survey.questions)
     found = []

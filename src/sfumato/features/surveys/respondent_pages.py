@@ -63,7 +63,7 @@ async def as_csv(visit: Visit) -> Response:
 
 
 async def csv_parts(listed: Said, more: Callable[[str], Awaitable[Said]]) -> AsyncIterator[str]:
-    """Yield the CSV file in pieces; its last line says so if reports were left out."""
+    """Yield the reports as CSV text, page by page; the last line says if reports were left out."""
     yield "mark,said\r\n"
     for _ in range(MAX_PAGES):
         yield "".join(f"{one['mark']},{one['said']}\r\n" for one in listed["reports"])
@@ -75,18 +75,18 @@ async def csv_parts(listed: Said, more: Callable[[str], Awaitable[Said]]) -> Asy
 
 
 async def _listed(visit: Visit, after: str | None) -> Said:
-    """Return one page of the shown reports."""
+    """Fetch one page of a survey's published reports."""
     asked = {"survey": visit.at("survey")} | ({} if after is None else {"after": after})
     return await visit.call("survey-reports", asked)
 
 
 async def paper(visit: Visit) -> Response:
-    """Show how to answer with two dice."""
+    """Show the page on how to answer a survey with two dice."""
     return visit.page("survey_paper.html", **await _shown(visit), counted=None, code="")
 
 
 async def sheet(visit: Visit) -> Response:
-    """Count a report that was made with dice."""
+    """Submit a report that a respondent made with dice, and show whether it was counted."""
     shown = await _shown(visit)
     survey, code = visit.at("survey"), visit.form.text("code")
     asked = range(len(shown["survey"]["questions"]))

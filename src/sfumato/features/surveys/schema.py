@@ -21,20 +21,20 @@ class DraftSurvey(Request, frozen=True, kw_only=True):
 
 
 class OneSurvey(Request, frozen=True, kw_only=True):
-    """A survey, by its id."""
+    """A request about one survey, by its id."""
 
     survey: Name
 
 
 class InviteToSurvey(OneSurvey, frozen=True, kw_only=True):
-    """How many invitations to make, or for whom."""
+    """A request for invitations to a survey: how many to make, or for whom."""
 
     count: Annotated[int, Meta(ge=1, le=1000)] = 1
     people: Annotated[list[Name], items(1000)] | None = None
 
 
 class BlindedToken(OneSurvey, frozen=True, kw_only=True):
-    """A ballot token to sign blindly, with the invitation that it uses up."""
+    """A request to sign a ballot token unseen (blind signature), and its invitation."""
 
     invitation: Code
     blinded: Long
@@ -49,14 +49,14 @@ class Submission(OneSurvey, frozen=True, kw_only=True):
 
 
 class Sheet(OneSurvey, frozen=True, kw_only=True):
-    """What somebody who rolled dice has written down, with their invitation."""
+    """A report that a respondent made with dice, and their invitation."""
 
     invitation: Code
     said: Long
 
 
 class EstimatesOf(OneSurvey, frozen=True, kw_only=True):
-    """A survey whose results are wanted."""
+    """A request for the estimated results of a survey."""
 
     shares: Annotated[
         Annotated[str, letters(20)] | None,
@@ -65,13 +65,13 @@ class EstimatesOf(OneSurvey, frozen=True, kw_only=True):
 
 
 class PageOfReports(OneSurvey, frozen=True, kw_only=True):
-    """A page of the reports."""
+    """A request for one page of a survey's published reports."""
 
     after: Annotated[Name | None, Meta(description="The `next` of the previous page.")] = None
 
 
 class SurveyState(Reply):
-    """A survey, as its owner sees it in a list."""
+    """A survey in the owner's list: its state, days, epsilon and number of reports."""
 
     survey: Name
     title: Name
@@ -91,7 +91,7 @@ class Surveys(Reply):
 
 
 class SurveyPreview(Reply):
-    """What a ballot would reveal, and how accurate the results would be."""
+    """The epsilon and the privacy statement of a draft survey, with its expected errors."""
 
     epsilon: float
     promise: dict[str, Any]
@@ -122,14 +122,14 @@ class SignedToken(Reply):
 
 
 class CountedReport(Reply):
-    """A report that was counted, now or before."""
+    """The reply to a counted report: when it was counted, and the mark by which to find it."""
 
     counted: Name
     mark: Name
 
 
 class Estimates(Reply):
-    """What the reports show, with intervals, once there are enough."""
+    """The estimated results of a survey, with intervals, once there are enough reports."""
 
     survey: Name
     enough: bool
@@ -138,7 +138,7 @@ class Estimates(Reply):
 
 
 class Reports(Reply):
-    """A page of randomised reports, in no order of time."""
+    """A page of a survey's randomised reports, whose order says nothing about time."""
 
     survey: Name
     reports: list[Any]

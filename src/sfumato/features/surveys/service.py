@@ -80,7 +80,7 @@ class Surveys:
     sheets: dict[str, Ballot] = field(default_factory=dict)
 
     def preview(self, caller: Caller, shape: object) -> Json:
-        """Return a draft survey's epsilon, privacy statement and expected errors; keep nothing."""
+        """Return a draft survey's epsilon, privacy statement and expected errors; store nothing."""
         _check_owner(caller)
         survey = read_survey(shape)
         drawn = Published(survey, PublicKey(1, 1))  # a dummy key: the privacy loss needs none
@@ -239,10 +239,10 @@ class Surveys:
         return ended
 
     def _sheet_mark(self, made: Published, invitation: str) -> bytes:
-        """Return the digest that stands for the blinded token in the charge of a dice report.
+        """Return the digest that takes the blinded token's place when a dice report is charged.
 
-        It depends on the invitation alone. Only the survey's private key can tell it from a token,
-        so no ledger entry shows who used dice.
+        The digest depends on the invitation alone. Only the survey's private key can tell the
+        digest from that of a token, so no ledger entry shows who used dice.
         """
         message = b"\0" + hashlib.shake_256(f"sheet {invitation}".encode()).digest(
             made.key.size - 1

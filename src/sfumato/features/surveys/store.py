@@ -87,7 +87,10 @@ class SqlSurveys:
     def add(
         self, kept: StoredSurvey, minimum: int, empty: Tally, *, fits: Fits | None = None
     ) -> bool:
-        """Store a survey if `fits` accepts the texts of all stored ones; return whether it did."""
+        """Store a survey if `fits` accepts the texts of all stored surveys.
+
+        Return True if the survey was stored.
+        """
         values = (kept.id, kept.owner, kept.text, minimum, kept.state, 0, empty.text())
         with self._records.change() as link:
             link.change("INSERT INTO survey_turn VALUES (1) ON CONFLICT DO NOTHING")
@@ -150,11 +153,15 @@ class SqlSurveys:
         return int(self._records.rows(sql, (survey,))[0][0])
 
     def take(self, ballot: Ballot) -> TakeResult:
-        """Count a report once for its token, durably; return the result."""
+        """Count a report durably, once per ballot token, and return the outcome.
+
+        It is "counted", "already" (sent before), "spent" (the token has another report) or
+        "closed".
+        """
         return self._taking.run(ballot)
 
     def take_all(self, ballots: Sequence[Ballot]) -> list[TakeResult]:
-        """Count several reports in one commit; return the result of each."""
+        """Count several reports in one commit; return the outcome of each (as `take`)."""
         by_survey: dict[str, list[int]] = defaultdict(list)
         for place, ballot in enumerate(ballots):
             by_survey[ballot.survey].append(place)
@@ -167,7 +174,7 @@ class SqlSurveys:
         return [ended[place] for place in range(len(ballots))]
 
     def standing(self, survey: str) -> ReportTotals:
-        """Return a survey's number of reports, and the tally of those that are shown."""
+        """Return a survey's number of reports, and the tally of those that are published."""
         rows = self._records.rows("SELECT tally, shown FROM surveys WHERE id = ?", (survey,))
         if not rows:
             raise Bug("a survey that is not there is looked at")
@@ -175,7 +182,7 @@ class SqlSurveys:
         return ReportTotals(tally.reports, shown)
 
     def shown(self, survey: str, after: str | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Return the next page of shown reports after the part `after`, in token order."""
+        """Return the next page of published reports after the partition `after`, in token order."""
         sql = "SELECT name, body FROM survey_shown WHERE survey = ?"
         values: tuple[object, ...] = (survey,)
         if after is not None:
@@ -195,7 +202,7 @@ class SqlSurveys:
         return [Outcome(taken) for taken in self.take_all(ballots)]
 
     def _taken(self, link: DatabaseLink, ballots: list[Ballot]) -> list[TakeResult]:
-        """Add the new reports of one survey in one update; each token counts once."""
+        """Add new reports to one survey's partitions and tally; each ballot token counts once."""
         known = self._held(link, ballots[0].survey)
         if known is None:
             raise Bug("a report of a survey that is not there")
@@ -239,7 +246,10 @@ class SqlSurveys:
         )
 
     def _grow(self, link: DatabaseLink, known: _Open) -> None:
-        """Split every part in two while parts hold more than PART reports on average."""
+        """Split the partitions of a survey's reports until they average at most PART reports.
+
+        Each split doubles the number of partitions.
+        """
         while known.tally.reports > PART << known.depth:
             known.depth += 1
             names = [name for (name,) in _part_names(link, known.id)]
@@ -260,7 +270,7 @@ class SqlSurveys:
             self._show_but(link, known)
 
     def _show_but(self, link: DatabaseLink, known: _Open) -> None:
-        """Show all reports but STEP, which are drawn from those not shown before."""
+        """Publish all reports but STEP; those are drawn at random from the unpublished ones."""
         pool = sorted(_unshown(link, known.id), key=lambda _: self._dice.draw(16))
         held, rest = pool[:STEP], pool[STEP:]
         shown = known.shown.with_reports([_pair(line)[1] for line in rest])
@@ -288,9 +298,9 @@ class SqlSurveys:
 
 
 def _unshown(link: DatabaseLink, survey: str) -> list[str]:
-    """Return the lines that are not shown yet.
+    """Return a survey's reports that are not published yet, as lines "token said".
 
-    The shown parts may be split less often than the stored parts.
+    The published partitions may be split less often than the stored ones.
     """
     ((depth,),) = link.rows(
         "SELECT max(length(name)) FROM survey_shown WHERE survey = ?", (survey,)
@@ -314,7 +324,7 @@ def _unshown(link: DatabaseLink, survey: str) -> list[str]:
 
 
 def _name(token: str, depth: int) -> str:
-    """Return the name of a token's part: the first `depth` bits of its digest."""
+    """Return the partition's name for a token's report: the first `depth` bits of its digest."""
     return f"{int(token[:16], 16):064b}"[:depth]  # the digits give 64 bits, more than any depth
 
 
@@ -340,10 +350,10 @@ def _write_parts(link: DatabaseLink, survey: str, parts: dict[str, list[str]]) -
 
 
 def _looked_up(lines: list[str], token: str) -> tuple[int, str | None]:
-    """Look up a token in sorted lines.
+    """Look up a token in sorted report lines "token said".
 
-    Returns its index and its report. Without the token, returns the index for its insertion and
-    None.
+    Returns the line's index and the report. If the token is not there, returns the index at which
+    to insert a line, and None.
     """
     place = bisect_left(lines, token)
     if place < len(lines) and lines[place].startswith(token):

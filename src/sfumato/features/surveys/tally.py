@@ -27,7 +27,7 @@ Slot = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of reports by question and slot; tallies of the same randomisers can be added."""
+    """Counts of reports by question and sub-question (slot), for a list of randomisers."""
 
     reports: int
     counts: tuple[tuple[Slot, ...], ...]

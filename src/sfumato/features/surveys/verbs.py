@@ -75,7 +75,7 @@ def publish_survey(services: Services, caller: Caller, asked: DraftSurvey) -> Js
     refusals=("survey-unknown", "survey-not-open", *_LEDGER),
 )  # fmt: skip
 def invite_to_survey(services: Services, caller: Caller, asked: InviteToSurvey) -> Json:
-    """Make invitation codes, which are shown this once; each gives one ballot."""
+    """Make invitation codes for a survey; they are shown this once, and each gives one ballot."""
     return services.surveys.invite(caller, asked.survey, asked.count, asked.people)
 
 
@@ -84,7 +84,7 @@ def invite_to_survey(services: Services, caller: Caller, asked: InviteToSurvey) 
     refusals=("survey-unknown", *_LEDGER),
 )  # fmt: skip
 def close_survey(services: Services, caller: Caller, asked: OneSurvey) -> Json:
-    """Accept no more ballots, and show every report that was received."""
+    """Close a survey: accept no more ballots, and publish every report that was received."""
     return services.surveys.close(caller, asked.survey)
 
 
@@ -128,7 +128,7 @@ def submit_report(services: Services, _address: str, asked: Submission) -> Json:
     ),
 )  # fmt: skip
 def submit_sheet(services: Services, _address: str, asked: Sheet) -> Json:
-    """Count the report of somebody who rolled dice, under their invitation; needs no script."""
+    """Count a report that a respondent made with dice, under their invitation; needs no script."""
     return services.surveys.sheet(asked.survey, asked.invitation, asked.said)
 
 
@@ -137,7 +137,7 @@ def submit_sheet(services: Services, _address: str, asked: Sheet) -> Json:
     refusals=("survey-unknown", *_LEDGER),
 )  # fmt: skip
 def survey_estimates(services: Services, _address: str, asked: EstimatesOf) -> Json:
-    """Return the results with intervals, once there are enough reports."""
+    """Return a survey's estimated results with intervals, once there are enough reports."""
     return services.surveys.estimates(asked.survey, asked.shares)
 
 
