@@ -44,7 +44,7 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class PrivateChoicePlan:
-    """The plan of a choice among candidates: their query plans, and the epsilon of each round."""
+    """The plan of a private choice of marginals: query plans, expected counts, and price."""
 
     kind: Literal["one", "tree"]
     plans: tuple[Plan, ...]
@@ -55,7 +55,7 @@ class PrivateChoicePlan:
 
     @property
     def event(self) -> Event:
-        """Return the privacy event of all rounds."""
+        """Return the privacy event of all rounds, which the ledger is charged with."""
         one = ExponentialEvent(self.epsilon)
         return one if self.rounds == 1 else JointEvent((one,) * self.rounds)
 
@@ -80,11 +80,14 @@ class PrivateChoicePlan:
         }
 
     def shape(self) -> Json:
-        """Return the choice without its constants. An engine stop freezes this shape."""
+        """Return the choice without its constants, as the shape of its query.
+
+        If a limit stops the read, this shape is frozen: similar requests are refused.
+        """
         return {"choice": self.kind, "of": [plan.shape() for plan in self.plans]}
 
     def in_words(self) -> str:
-        """Return a text that describes the choice."""
+        """Return a text that describes the private choice."""
         what = "a tree of pairs" if self.kind == "tree" else "one"
         return (
             f"the choice of {what} among {len(self.candidates):,} marginals of "
@@ -95,9 +98,9 @@ class PrivateChoicePlan:
 def make_distances(
     card: Card, candidates: Sequence[Candidate], kind: Literal["one", "tree"], price: Fraction
 ) -> PrivateChoicePlan:
-    """Plan a choice with epsilon `price` per round, or refuse.
+    """Plan a private choice of marginals with epsilon `price` per round, or refuse.
 
-    This reads no row and charges nothing.
+    Planning reads no row and charges nothing.
     """
     if not 1 <= len(candidates) <= MOST:
         raise Refused(
@@ -121,7 +124,7 @@ def make_distances(
 
 
 def in_order_of_cells(plan: Plan, expected: Integers) -> Integers:
-    """Reorder the expected counts from GROUP BY order to the plan's cell order."""
+    """Reorder a query's expected counts from GROUP BY order to the order of the plan's groups."""
     sizes = [key.key.size for key in plan.keys]
     is_count = len(plan.parts) == 1 and plan.parts[0].part.tally.kind == "rows"
     if None in sizes or not is_count or plan.question.having is not None:
@@ -134,5 +137,5 @@ def in_order_of_cells(plan: Plan, expected: Integers) -> Integers:
 
 
 def digest_of(expected: Integers) -> str:
-    """Return the hash of the expected counts."""
+    """Return the SHA-256 hash of a query's expected counts."""
     return hashlib.sha256(canonical_json(expected.tolist()).encode()).hexdigest()

@@ -60,7 +60,7 @@ class Wanted(Protocol):
 
 
 def choose(door: ReleaseContext, order: Order, distances: PrivateChoicePlan) -> tuple[int, ...]:
-    """Charge, read the rows, and return the indices of the chosen candidates; or refuse."""
+    """Charge the budget, choose marginals privately, and return the indices of those chosen."""
     noise: Json = {"kind": MECHANISM, "epsilon_a_round": str(distances.epsilon)}
     charge = charge_for(door, order, distances, ("choice", MECHANISM, [noise]))
 
@@ -81,9 +81,9 @@ def choose(door: ReleaseContext, order: Order, distances: PrivateChoicePlan) -> 
 def looked(
     door: ReleaseContext, order: Order, charge: Charge, look: Callable[[RowReader], Json]
 ) -> str:
-    """Return the stored result. Without one, charge, read the rows once, and store the result.
+    """Return the stored result of an operation; if there is none, charge it and read the rows.
 
-    The charge is durable before `look` reads a row.
+    The charge is durable before `look` reads a row. The new result is stored.
     """
     outcome = door.ledger.charge(charge)
     # impossible: the result is stored only under the operation itself
@@ -96,7 +96,7 @@ def looked(
 
 
 def of_format(answer: str, form: str) -> dict[str, Any]:  # Any: JSON of our own ledger
-    """Parse a stored result. Raise Bug if it has another format."""
+    """Parse the stored JSON result of a release; raise Bug if it has another format."""
     stored: dict[str, Any] = json.loads(answer)
     if stored.get("format") != form:
         raise Bug("what stands there is something else")
@@ -106,7 +106,7 @@ def of_format(answer: str, form: str) -> dict[str, Any]:  # Any: JSON of our own
 def _read(
     door: ReleaseContext, order: Order, charge: Charge, look: Callable[[RowReader], Json]
 ) -> str:
-    """Read the rows, and return the result as text.
+    """Read the rows for a paid charge, and return the result as JSON text.
 
     Every failure on the rows gives the same refusal code.
     """
@@ -120,7 +120,7 @@ def _read(
 def charge_for(
     door: ReleaseContext, order: Order, wanted: Wanted, how: tuple[str, str, list[Json]]
 ) -> Charge:
-    """Build the ledger charge of one release; `how` is its kind, mechanism and noise."""
+    """Build the ledger charge of one release; `how` is its kind, its mechanism and its noise."""
     kind, mechanism, noise = how
     card, identity, event = order.card, wanted.as_json(), wanted.event
     shape, first = digest(wanted.shape()), wanted.plans[0]

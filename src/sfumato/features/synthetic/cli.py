@@ -89,14 +89,14 @@ def twin(shell: Shell, name: str, output: str | None, **options: Any) -> None:
 
 
 def _said(place: Path, asked: str) -> str:
-    """Return a note if the twin was written to another name than asked for."""
+    """Return a note if the twin's file got another name than the user asked for."""
     return "" if place == Path(asked) else " (the kind of twin was added to the name)"
 
 
 def _kept(shell: Shell, made: Twin, original: str, person: str) -> Json:
-    """Return the leak measures of the twin's first table against the original rows.
+    """Compare the twin's first table with the original rows, and return the leak measures.
 
-    The person column is left out.
+    The column that identifies people is left out of the comparison.
     """
     rows = made.rows()
     names = [name for name in rows[0] if name.casefold() != person.casefold()]
@@ -136,7 +136,7 @@ def _terms(options: Mapping[str, Any], more: tuple[str, ...] = ()) -> Any:  # An
 
 
 def _show_price(shell: Shell, name: str, options: Mapping[str, Any]) -> None:
-    """Print a DP twin's price, its measured columns, and the share for private bins."""
+    """Print the price of a DP twin (synthetic data), its measured columns, and its private bins."""
     with shell.open() as vault:
         told = DataSet(vault, name).dp_twin_price(**_terms(options))
     shell.show(told.shape, repr(told))

@@ -21,7 +21,7 @@ MOMENT: Final = (1980, 1, 1, 0, 0, 0)  # timestamp in archives, so that digests 
 
 
 class Twin:
-    """Synthetic data: its name, its stamp, and its files by path."""
+    """Synthetic data (a twin): its name, its files by path, and a stamp on how it was made."""
 
     def __init__(self, shape: Json) -> None:
         self.shape = shape
@@ -30,7 +30,7 @@ class Twin:
         self.files = cast("Mapping[str, str]", shape["files"])
 
     def rows(self, table: str | None = None) -> list[dict[str, str]]:
-        """Return a table's rows with all values as strings.
+        """Return the rows of a table of the twin, with all values as strings.
 
         Args:
             table: The name of the table; None means the first one.
@@ -45,7 +45,7 @@ class Twin:
         return list(csv.DictReader(io.StringIO(text), delimiter=between))
 
     def to_pandas(self, table: str | None = None, *, nulls: Sequence[str] = ()) -> pandas.DataFrame:
-        """Return a table as a pandas frame, with the same types as in a sandboxed program.
+        """Return a table of the twin as a pandas frame, typed as in a sandboxed program.
 
         So codes of digits become numbers and lose their leading zeros.
 
@@ -66,7 +66,7 @@ class Twin:
         return cast("pandas.DataFrame", read)
 
     def _text_of(self, table: str | None) -> tuple[str, str]:
-        """Return a table's text and its separator; None means the first table."""
+        """Return a table's CSV text and its separator; None means the first table."""
         tables = {_stem(path): path for path in self.files if path.endswith((".csv", ".tsv"))}
         name = next(iter(tables)) if table is None else table
         if name not in tables:
@@ -126,7 +126,7 @@ class Twin:
         )
 
     def _errors(self) -> Iterator[str]:
-        """Yield lines about the twin's measured error, if it was paid for, or about its refusal."""
+        """Yield lines on the twin's error (distance from the real rows), if it was asked for."""
         error = cast("Json", self.stamp.get("error") or {"of": {}})
         if "refused" in error:
             yield f"its error was refused: {error['refused']}: {error['says']}"
@@ -154,7 +154,7 @@ def archive(shape: Json) -> bytes:
 
 
 def plain_files(shape: Json) -> Mapping[str, str]:
-    """Return the files by path; refuse unsafe paths, because the server chooses them."""
+    """Return the twin's files by path; refuse unsafe paths, because the server chooses them."""
     files = cast("Mapping[str, str]", shape["files"])
     said = [str(shape["name"]), str(cast("Json", shape["stamp"])["twin"])]
     if not all(map(_is_plain, [*files, *said])) or any("/" in one for one in said):

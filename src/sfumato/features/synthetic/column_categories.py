@@ -36,22 +36,22 @@ _ZERO: Final = date(1970, 1, 1)
 
 @dataclass(frozen=True)
 class Coded:
-    """A column with its categories: its keys, or bins given by their first step (or day)."""
+    """A column with its categories: declared keys, or bins given by their first step or day."""
 
     column: Column
     begins: tuple[int, ...] = ()  # first step of each bin; empty for keys
 
     @property
     def size(self) -> int:
-        """Return the number of categories, including the missing one."""
+        """Return the number of categories of the column, including the missing value."""
         return 1 + (len(self.begins) or len(self.column.keys or ()))
 
     def begins_shown(self) -> list[int | float]:
-        """Return the lower edge of each bin, in the column's own unit."""
+        """Return the lower edge of each bin of the column, in the column's own unit."""
         return [plain_number(place * self.column.step) for place in self.begins]
 
     def grouped(self, groups: Sequence[int]) -> Expr:
-        """Return a CASE expression that maps a row to the group of its value's category."""
+        """Return a CASE expression that maps each row to the group of its column's category."""
         name = Ref(self.column.name)
         missing = groups[-1]
         if self.column.keys is not None:
@@ -69,7 +69,7 @@ class Coded:
         return Constant("text", day if is_date else day + " 00:00:00.000000")
 
     def values(self, codes: Integers, stream: Seeded) -> list[Value]:
-        """Draw a value for each category code; steps within a bin are equally likely."""
+        """Draw a value of the column for each category code; steps in a bin are equally likely."""
         places = codes.tolist()
         if self.column.keys is not None:
             keys: list[Value] = [value_of_key(self.column, key) for key in self.column.keys]
@@ -94,7 +94,7 @@ class Coded:
 
 
 def coded(column: Column, bins: int = BINS) -> Coded | None:
-    """Return the column's categories, or None if the card declares neither keys nor bounds."""
+    """Return a column with its categories, or None if the card gives no keys or bounds for it."""
     if column.keys is not None:
         return Coded(column) if len(column.keys) <= MAX_KEYS else None
     if column.lower is None or column.upper is None:
@@ -107,7 +107,10 @@ def coded(column: Column, bins: int = BINS) -> Coded | None:
 def _keys_of(
     name: Ref, keys: Sequence[Constant], groups: Sequence[int]
 ) -> list[tuple[Predicate, Expr]]:
-    """Return one condition per group of keys; the last group is the default."""
+    """Return the condition for each group of declared keys.
+
+    Values in none of these groups are left to the default of the CASE expression.
+    """
     found: dict[int, list[Constant]] = {}
     for key, group in zip(keys, groups, strict=False):
         found.setdefault(group, []).append(key)

@@ -19,7 +19,7 @@ _ZERO: Final = date(1970, 1, 1)
 
 
 def values_of(column: Column, count: int, stream: Seeded, text_length: int) -> list[Value]:
-    """Draw uniform values; missing values occur at the card's declared rate."""
+    """Draw uniform random values of a column; some are missing, at the card's declared rate."""
     places = stream.integers(_size(column), count)
     values = _at(column, places, stream, text_length)
     if not column.missing:
@@ -29,7 +29,7 @@ def values_of(column: Column, count: int, stream: Seeded, text_length: int) -> l
 
 
 def different_values(column: Column, most: int) -> list[Value]:
-    """Return up to `most` distinct values, for the key of a public table."""
+    """Return up to `most` distinct values of a column, as the keys of a synthetic public table."""
     if column.keys is not None:
         return [value_of_key(column, key) for key in column.keys][:most]
     count = min(most, _size(column))
@@ -44,7 +44,7 @@ def different_values(column: Column, most: int) -> list[Value]:
 
 
 def value_of_key(column: Column, key: Constant) -> Value:
-    """Convert a declared key to a value."""
+    """Convert a key that the card declares to a value of its column."""
     if column.is_numeric:
         return key.number
     return key.text == "true" if key.kind == "boolean" else key.text

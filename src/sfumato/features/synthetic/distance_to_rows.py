@@ -40,7 +40,7 @@ SAYS: Final = (
 
 @dataclass(frozen=True, eq=False)
 class TwinSide:
-    """The twin's rows of one table as category codes, and the device for the real table."""
+    """The twin's rows of one table as category codes, and the access to the real table's counts."""
 
     device: PrivateDevice
     codes: Integers
@@ -49,7 +49,9 @@ class TwinSide:
 
     @property
     def scale(self) -> int:
-        """Return the factor by which real counts are multiplied.
+        """Return the factor by which counts of real people are multiplied.
+
+        The twin may have more or fewer rows than there are people.
 
         With it, counts of real people and of the twin's rows become comparable integers.
         """
@@ -57,7 +59,10 @@ class TwinSide:
 
 
 def error_of(sides: Mapping[str, TwinSide], seed: str, epsilon: Fraction) -> Json:
-    """Measure the errors of all tables in one charge; a repetition is free."""
+    """Measure how far the twin is from the real rows, for all tables in one charge.
+
+    A repetition of the same measurement is free.
+    """
     most = min(MOST, MAX_OF_ALL // (len(SIZES) * len(sides)))
     found = [
         (name, size, cliques[:most])
@@ -79,7 +84,7 @@ def error_of(sides: Mapping[str, TwinSide], seed: str, epsilon: Fraction) -> Jso
 
 
 def marginals_of(sizes: Sequence[int], count: int, stream: Seeded) -> list[Clique]:
-    """Return all marginals of `count` columns that are small enough, or a sample of them."""
+    """Return all sets of `count` columns that are small enough to count together, or a sample."""
     columns = range(len(sizes))
     if math.comb(len(sizes), count) <= MOST:
         drawn = list(combinations(columns, count))
@@ -100,14 +105,14 @@ def _misfit(side: TwinSide, name: str, size: int, cliques: Sequence[Clique]) -> 
 
 
 def _counts(side: TwinSide, clique: Clique) -> Integers:
-    """Return the counts of the twin's own rows, with one axis per column."""
+    """Return the marginal counts of the twin's own rows, with one axis per column."""
     shape = tuple(side.device.sizes[c] for c in clique)
     flat = np.ravel_multi_index(tuple(side.codes[:, c] for c in clique), shape)
     return np.bincount(flat, minlength=math.prod(shape)).astype(np.int64).reshape(shape)
 
 
 def _shown(misfits: TwinErrorPlan, place: int, number: int, side: TwinSide) -> Json:
-    """Return one error and its interval, as shares of people (misfit_plan.proof.md)."""
+    """Return one distance and its interval, as shares of people (misfit_plan.proof.md)."""
     one = misfits.numbers[place]
     parts = 2 * side.scale * side.people * len(one.plans)
     value, noise = number / parts, one.noise.std() / parts

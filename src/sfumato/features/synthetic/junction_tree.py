@@ -24,7 +24,7 @@ Clique = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Branch:
-    """An edge of the tree: a clique, its parent (None for a root), and their shared columns."""
+    """An edge of the junction tree: a clique, its parent (None for a root), shared columns."""
 
     clique: int
     above: int | None
@@ -33,19 +33,19 @@ class Branch:
 
 @dataclass(frozen=True)
 class Tree:
-    """Cliques of columns, and the edges from the roots outward."""
+    """A junction tree: cliques (sets of columns), and the edges from the roots outward."""
 
     sizes: tuple[int, ...]
     cliques: tuple[Clique, ...]
     branches: tuple[Branch, ...]
 
     def shape(self, clique: Clique) -> tuple[int, ...]:
-        """Return the shape of a table over the columns."""
+        """Return the shape of an array of counts over the clique's columns."""
         return tuple(self.sizes[column] for column in clique)
 
     @property
     def cells(self) -> int:
-        """Return the number of cells in all tables."""
+        """Return the number of entries in all cliques' arrays, which is the model's size."""
         return sum(math.prod(self.shape(clique)) for clique in self.cliques)
 
     def holder(self, columns: Clique) -> int | None:
@@ -61,7 +61,7 @@ def tree_of(sizes: Sequence[int], wanted: Iterable[Clique]) -> Tree:
 
 
 def root_tree(tree: Tree, column: int) -> Tree:
-    """Return the same cliques, rooted at one that contains the column."""
+    """Return the junction tree with the same cliques, rooted at one that contains the column."""
     place = tree.holder((column,))
     if place is None:
         raise Bug("a column of the tree lies in no clique")
@@ -69,7 +69,7 @@ def root_tree(tree: Tree, column: int) -> Tree:
 
 
 def _branches(cliques: Sequence[Clique], root: Branch) -> tuple[Branch, ...]:
-    """Return the edges from a root outward; the running intersection holds for any root."""
+    """Return the junction tree's edges from a root outward, which keep the running intersection."""
     branches, seen = [root], [root.clique]
     left = set(range(len(cliques))) - {root.clique}
     while left:
@@ -85,7 +85,7 @@ def _branches(cliques: Sequence[Clique], root: Branch) -> tuple[Branch, ...]:
 
 
 def _cliques(sizes: tuple[int, ...], wanted: Iterable[Clique]) -> list[Clique]:
-    """Return the maximal cliques after variable elimination, cheapest column first."""
+    """Return the maximal cliques of columns after variable elimination, cheapest column first."""
     beside: dict[int, set[int]] = {column: set() for column in range(len(sizes))}
     for clique in wanted:
         for one, other in combinations(clique, 2):
@@ -112,19 +112,19 @@ def _cost(sizes: tuple[int, ...], column: int, beside: dict[int, set[int]]) -> i
 
 
 def spread(table: Floats, own: Clique, over: Clique) -> Floats:
-    """Add an axis of length one for every column of `over` that the table lacks."""
+    """Add to a clique's array an axis of length one for each column of `over` that it lacks."""
     lengths = dict(zip(own, table.shape, strict=True))
     return table.reshape([lengths.get(column, 1) for column in over])
 
 
 def summed(table: Floats, own: Clique, onto: Clique) -> Floats:
-    """Sum the table over every column that is not in `onto`."""
+    """Sum a clique's array over every column that is not in `onto`."""
     gone = tuple(place for place, column in enumerate(own) if column not in onto)
     return np.asarray(table.sum(axis=gone), dtype=np.float64) if gone else table
 
 
 def marginals(tree: Tree, logs: Sequence[Floats], total: float) -> list[Floats]:
-    """Return each clique's marginal of the model with these log-potentials."""
+    """Compute each clique's marginal under log-potentials, by belief propagation on the tree."""
     held = list(logs)
     up: dict[int, Floats] = {}
     for branch in reversed(tree.branches):
@@ -158,7 +158,7 @@ def _normal(table: Floats, total: float) -> Floats:
 
 
 def marginal(tree: Tree, tables: Sequence[Floats], columns: Clique) -> Floats:
-    """Return the model's marginal of any columns, by chaining cliques along the tree."""
+    """Return the model's marginal of any columns, by multiplying conditionals along the tree."""
     place = tree.holder(columns)
     if place is not None:
         return summed(tables[place], tree.cliques[place], columns)
@@ -180,7 +180,7 @@ def marginal(tree: Tree, tables: Sequence[Floats], columns: Clique) -> Floats:
 
 
 def _needed(tree: Tree, columns: Clique) -> list[Branch]:
-    """Return the branches whose cliques connect these columns, root first."""
+    """Return the tree's branches whose cliques connect these columns, root first."""
     needed: set[int] = set()
     for branch in reversed(tree.branches):
         new = set(tree.cliques[branch.clique]) - set(branch.shared)

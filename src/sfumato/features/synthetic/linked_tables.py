@@ -22,7 +22,7 @@ HARDLY: Final = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """The link of two tables: the counted pair of columns over the people in both."""
+    """The measured link of two tables: a pair of columns, counted over the people in both."""
 
     anchor: str  # the anchor table, with one row per person
     of: int  # the anchor's column
@@ -34,9 +34,9 @@ class Link:
 
 @dataclass(frozen=True, eq=False)
 class Partners:
-    """The people of a linked table, and the kind of each.
+    """The people of a linked table, and for each the group of their column in the anchor table.
 
-    The last kind is that of people who are not in the anchor table.
+    The last group is that of people who are not in the anchor table.
     """
 
     people: Integers
@@ -46,10 +46,10 @@ class Partners:
 def partners(
     link: Link, anchor: tuple[Integers, Integers], size: tuple[int, float], stream: Seeded
 ) -> Partners:
-    """Choose the people of a linked table: of each kind as many as counted, scaled; then others.
+    """Choose the people of a linked table, so that their groups match the noisy counts.
 
-    The anchor's people are numbered from 0, and others follow. If the noise alone could explain the
-    difference, there are no others.
+    The anchor table's people are numbered from 0. If the linked table has more people than these
+    counts, others follow. If the noise alone could explain the difference, there are no others.
     """
     people, codes = anchor
     count, scale = size
@@ -75,7 +75,7 @@ def partners(
 
 
 def drawn_with(link: Link, kinds: Integers, alone: Floats, stream: Seeded) -> Integers:
-    """Draw the linked column's group for each row, given its person's kind."""
+    """Draw the linked column's group for each row, given its person's group in the anchor table."""
     even = alone / alone.sum()
     pair = np.maximum(link.pair, 0)
     shares = np.vstack([pair + (pair.sum(axis=1, keepdims=True) + 1) * HARDLY * even, even])

@@ -59,7 +59,7 @@ AIM_SHARES: Final = (Fraction(1, 5), Fraction(1, 10))
 
 @dataclass(frozen=True, eq=False)
 class FittedTwin:
-    """The result of a method: a model over merged categories, and the data to undo the merging."""
+    """A fitted model of a DP twin over merged categories, and the data to undo the merging."""
 
     model: Model
     merged: Merged
@@ -68,15 +68,15 @@ class FittedTwin:
     marginals: tuple[Clique, ...]
 
     def draw(self, rows: int | None, stream: Seeded) -> Integers:
-        """Draw rows as category codes [rows, columns].
+        """Draw synthetic rows as category codes [rows, columns].
 
-        With `rows` None, it draws as many rows as were measured.
+        With `rows` None, there are as many rows as were measured.
         """
         count = max(1, round(self.model.total)) if rows is None else rows
         return self._categories(sample_rows(self.model, count, stream), stream)
 
     def draw_beside(self, column: int, given: Integers, stream: Seeded) -> Integers:
-        """Draw rows as codes, with the group of one column given per row."""
+        """Draw synthetic rows as category codes, given the group of one column for each row."""
         return self._categories(sample_given(self.model, column, given, stream), stream)
 
     def _categories(self, codes: Integers, stream: Seeded) -> Integers:
@@ -88,7 +88,7 @@ class FittedTwin:
 
 
 def _unmerge(codes: Integers, groups: Sequence[int], counts: Floats, stream: Seeded) -> Integers:
-    """Replace each group by one of its categories, drawn in proportion to the noisy counts."""
+    """Replace each merged group by one of its categories, drawn in proportion to noisy counts."""
     made = np.empty(len(codes), dtype=np.int64)
     where = np.asarray(groups)
     for group in range(int(where.max()) + 1):
@@ -104,7 +104,7 @@ def _unmerge(codes: Integers, groups: Sequence[int], counts: Floats, stream: See
 
 
 def independent(device: Device) -> FittedTwin:
-    """Measure each column by itself; correlations are lost."""
+    """Fit a twin from each column's noisy counts alone, which loses correlations."""
     alone, std = _alone(device, Fraction(1))
     merged = unmerged(device.sizes)
     measured = _singles(alone, std)
@@ -114,7 +114,7 @@ def independent(device: Device) -> FittedTwin:
 
 
 def mst(device: Device) -> FittedTwin:
-    """Measure each column, then the pairs of a privately chosen spanning tree (MST)."""
+    """Fit a twin from each column and the pairs of a privately chosen spanning tree (MST)."""
     columns, choice, pairs = MST_SHARES
     if len(device.sizes) == 1:
         return independent(device)
@@ -133,7 +133,7 @@ def mst(device: Device) -> FittedTwin:
 
 
 def aim(device: Device) -> FittedTwin:
-    """Measure marginals of up to three columns, each chosen for the model's largest error (AIM)."""
+    """Fit a twin from marginals of up to three columns, chosen where the model errs most (AIM)."""
     first, _ = AIM_SHARES
     if len(device.sizes) == 1:
         return independent(device)
@@ -175,9 +175,9 @@ def is_countable(sizes: Sequence[int]) -> bool:
 
 
 def _merged(alone: Sequence[Floats], std: float) -> Merged:
-    """Return a grouping of categories with which every pair of columns can be counted.
+    """Group the categories of each column so that every pair of columns can be counted.
 
-    The single columns are paid for at this point, so this must not fail.
+    The single columns are paid for at this point, so the grouping must not fail.
     """
     drowned = [counts < DROWNED * std for counts in alone]
     found = tuple(map(_groups, drowned))
@@ -188,13 +188,13 @@ def _merged(alone: Sequence[Floats], std: float) -> Merged:
 
 
 def _largest(counts: Floats) -> NDArray[np.bool_]:
-    """Return a mask of the largest categories, which stay separate from each other."""
+    """Return a mask of a column's largest categories, which stay separate from each other."""
     order = np.argsort(-counts, kind="stable")
     return np.isin(np.arange(len(counts)), order[: MAX_WIDE - 1])
 
 
 def _groups(together: NDArray[np.bool_]) -> tuple[int, ...]:
-    """Return each category's group: the masked ones share a group, every other one is alone."""
+    """Return each category's group: the masked categories share one, every other has its own."""
     if together.sum() < 2:
         return tuple(range(len(together)))
     numbers = np.cumsum(~together) - 1
@@ -202,7 +202,7 @@ def _groups(together: NDArray[np.bool_]) -> tuple[int, ...]:
 
 
 def _singles(alone: Sequence[Floats], std: float) -> list[Measured]:
-    """Return the counts of single columns, from which the number of people is estimated."""
+    """Return each column's noisy counts as a measurement, to estimate the number of people."""
     return [Measured((column,), counts, std) for column, counts in enumerate(alone)]
 
 
@@ -234,7 +234,7 @@ def _candidate(model: Model, columns: Clique, std: float, weight: int = 1) -> Ca
 
 @dataclass
 class _Adaptive:
-    """The state of AIM: the measured marginals and the model that fits them."""
+    """The state of AIM (adaptive marginal selection): measurements, and the fitted model."""
 
     device: Device
     merged: Merged
@@ -242,9 +242,9 @@ class _Adaptive:
     model: Model
 
     def round(self, share: Fraction) -> bool:
-        """Measure the marginal with the largest model error.
+        """Measure the marginal that the exponential mechanism chooses for its large model error.
 
-        Return True if that changed the model little.
+        Return True if the measurement changed the model little.
         """
         choice = share * AIM_SHARES[1]
         std = self.device.std(share - choice)
@@ -274,7 +274,7 @@ class _Adaptive:
         return [_candidate(self.model, g, std, _weight(g, count)) for g in groups]
 
     def _fits(self, columns: Clique) -> bool:
-        """Return True if the model stays small enough with this marginal."""
+        """Return True if the model stays small enough after measuring this marginal too."""
         sizes = self.model.tree.sizes
         if not is_countable([sizes[c] for c in columns]):
             return False
@@ -284,9 +284,9 @@ class _Adaptive:
 
 
 def _weight(columns: Clique, count: int) -> int:
-    """Return the number of columns that this marginal shares with each marginal of three, summed.
+    """Return how much a marginal overlaps all triples of columns: the sum of shared columns.
 
-    With two columns there are no marginals of three, and the only pair has weight 1.
+    With two columns there are no triples, and the only pair has weight 1.
     """
     shared = sum(len(set(columns) & set(other)) for other in combinations(range(count), 3))
     return max(1, shared)

@@ -59,7 +59,10 @@ class RepairLimit:
         self._left = most
 
     def spend(self, parts: int) -> None:
-        """Subtract evaluated nodes. Refuse when the limit is passed, because other users wait."""
+        """Subtract evaluated condition nodes from the limit.
+
+        Refuse when the limit is passed, because other users wait.
+        """
         self._left -= parts
         if self._left < 0:
             raise Refused(
@@ -70,7 +73,7 @@ class RepairLimit:
 
 
 class Pools:
-    """The candidate values of each column that a condition reads."""
+    """The candidate values of each column that the query's filter reads."""
 
     def __init__(  # the things on which a row depends
         self,
@@ -88,11 +91,11 @@ class Pools:
         self._pools: dict[str, list[Value]] = {}
 
     def alike(self, row: Mapping[str, Value]) -> dict[str, Value]:
-        """Return the row with equal values in columns that a join holds equal."""
+        """Return the row with equal values in the columns that a join compares."""
         return {name: row[self._root(name)] for name in row}
 
     def changed(self, row: Mapping[str, Value], name: str, value: Value) -> dict[str, Value]:
-        """Return the row with a new value in a column and in all columns that joins hold equal."""
+        """Return the row with a new value in a column, and in all columns that joins equate."""
         root = self._root(name)
         return {other: value if self._root(other) == root else old for other, old in row.items()}
 
@@ -124,7 +127,7 @@ class Pools:
 def repair_row(
     row: dict[str, Value], wanted: Predicate | None, pools: Pools
 ) -> dict[str, Value] | None:
-    """Change the row until the condition holds; None if that does not succeed."""
+    """Change a synthetic row until the condition holds; return None if it still does not."""
     if wanted is None:
         return row
     for _ in range(MEND):
@@ -135,7 +138,7 @@ def repair_row(
 
 
 def _step(row: dict[str, Value], wanted: Predicate, pools: Pools, *, to: bool) -> dict[str, Value]:
-    """Return the row, changed so that a part of the condition evaluates to `to`."""
+    """Return the synthetic row, changed so that a part of the condition evaluates to `to`."""
     pools.effort.spend(count_up_to(MAX_NODES, [wanted]))
     if holds_on(wanted, row) is to:
         return row
@@ -249,14 +252,14 @@ Person = dict[str, list[dict[str, Value]]]  # table -> rows, by the names of the
 
 @dataclass
 class MatchingRows:
-    """The synthetic people made so far, and the rows of public tables that their keys refer to."""
+    """The synthetic people made so far, and the public tables' rows that their keys refer to."""
 
     people: list[Person] = field(default_factory=list)
     public: dict[str, dict[Value, dict[str, Value]]] = field(default_factory=dict)
 
 
 def matching_rows(card: Card, question: Query, stream: Seeded) -> MatchingRows:
-    """Create people for every group of the query; refuse if the card allows none."""
+    """Create synthetic people for every group of a query; refuse if the card allows none."""
     plan = make_plan(card, question)
     if question.joined_person_tables or question.lookups:
         raise Refused(
@@ -281,7 +284,10 @@ def matching_rows(card: Card, question: Query, stream: Seeded) -> MatchingRows:
 
 
 def _groups(plan: Plan) -> Iterator[tuple[Predicate, ...]]:
-    """Yield the conditions of each group, from its public keys; private keys are unrestricted."""
+    """Yield the conditions that define each group of a query, by its public keys.
+
+    Private keys are left unrestricted.
+    """
     sides = [
         [Compare(key.of, "=", constant) for constant in key.keys]
         for key in plan.keys
@@ -301,7 +307,7 @@ class _Garden:
     effort: RepairLimit = field(default_factory=RepairLimit)
 
     def plant(self, group: Sequence[Predicate]) -> None:
-        """Create one person whose rows are in the group. Refuse if no attempt succeeds."""
+        """Create a synthetic person whose rows are in the group; refuse if no attempt succeeds."""
         for _ in range(TRIES):
             rows = self._rows(group)
             if rows is not None and self._keep(rows):
@@ -314,7 +320,7 @@ class _Garden:
         )
 
     def _rows(self, group: Sequence[Predicate]) -> list[dict[str, Value]] | None:
-        """Return one person's joined rows in the group, or None."""
+        """Return one synthetic person's joined rows that are in the group, or None."""
         question = self.plan.question
         if question.source is None:
             row = self._row(_both(question.where, group))
@@ -362,7 +368,7 @@ class _Garden:
         return self.plan.card.limits.text_length
 
     def _same(self) -> Mapping[str, str]:
-        """Return a map from each joined column to the earlier column that it equals."""
+        """Return a map from each joined column to the earlier column that a join makes it equal."""
         names = [column.name for column in self.plan.card.columns]
         same: dict[int, int] = {}
         for own, before in self._equal():
@@ -372,14 +378,14 @@ class _Garden:
         return {names[own]: names[before] for own, before in same.items()}
 
     def _equal(self) -> Iterator[tuple[int, int]]:
-        """Yield pairs of column indices that joins hold equal, the later one first."""
+        """Yield pairs of indices of columns that a join compares, the later column first."""
         for join in self.plan.measure.joins:
             if join.looked_up is not None:
                 yield join.start + join.key, join.looked_up
             yield from ((join.start + own, before) for before, own in join.also)
 
     def _keep(self, rows: Sequence[Mapping[str, Value]]) -> bool:
-        """Add the rows to their tables, and return True.
+        """Add a synthetic person's rows to their tables, and return True.
 
         If a public row with the same key but other values exists, add nothing and return False.
         """
@@ -400,7 +406,7 @@ class _Garden:
         return True
 
     def _split(self, row: Mapping[str, Value]) -> Iterator[tuple[Table, dict[str, Value]]]:
-        """Yield each joined table, with its part of the row by the table's own column names."""
+        """Split a joined row: yield each table with its own values, by the table's column names."""
         every = self.card.every_table
         places = [self.plan.measure.table, *(join.table for join in self.plan.measure.joins)]
         values = [row[column.name] for column in self.plan.card.columns]
@@ -412,7 +418,7 @@ class _Garden:
 
 
 def _held_equal(join: Join) -> list[int]:
-    """Return the indices of the earlier columns that the join holds equal."""
+    """Return the indices of the earlier columns that the join compares for equality."""
     before = [place for place, _ in join.also]
     return before if join.looked_up is None else [join.looked_up, *before]
 

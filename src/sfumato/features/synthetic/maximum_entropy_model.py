@@ -33,7 +33,7 @@ QUIET: Final = 5
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Noisy counts over some columns, with one axis per column, and each cell's noise std."""
+    """Noisy counts over some columns, one axis per column, and the std of each count's noise."""
 
     columns: Clique
     counts: Floats
@@ -42,7 +42,7 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """The fitted model: a junction tree, log-potentials and marginals."""
+    """The fitted maximum-entropy model: a junction tree with log-potentials and marginals."""
 
     tree: Tree
     logs: tuple[Floats, ...]
@@ -50,7 +50,7 @@ class Model:
     total: float
 
     def marginal(self, columns: Clique) -> Floats:
-        """Return the expected counts over any columns, measured together or not."""
+        """Return the model's expected counts over any columns, measured together or not."""
         return marginal(self.tree, self.tables, columns)
 
 
@@ -62,7 +62,7 @@ def total_of(measured: Sequence[Measured]) -> float:
 
 
 def total_std_of(measured: Sequence[Measured]) -> float:
-    """Return the std of the noise in `total_of`."""
+    """Return the standard deviation of the noise in the number of rows from `total_of`."""
     return 1 / math.sqrt(math.fsum(1 / (one.std**2 * one.counts.size) for one in measured))
 
 
@@ -73,7 +73,7 @@ def fit_model(
     before: Model | None = None,
     steps: int = STEPS,
 ) -> Model:
-    """Fit the model; `before` is an earlier model to start from."""
+    """Fit the maximum-entropy model to noisy marginals; `before` is a model to start from."""
     tree = tree_of(sizes, [one.columns for one in measured])
     logs = _begun(tree, measured, total) if before is None else _again(tree, before)
     held = _held(tree, measured)
@@ -112,9 +112,10 @@ def _held(tree: Tree, measured: Sequence[Measured]) -> _Held:
 def _stepped(
     tree: Tree, state: _State, held: _Held, rate: float, total: float
 ) -> tuple[_Made | None, float]:
-    """Return the state after a step that gains enough, and its gain.
+    """Take one mirror descent step that gains enough; return the new state and the gain.
 
-    The next step is half as long again. Without such a step, the state is None.
+    The state includes a step size half as long again for the next step. Without such a step, the
+    state is None.
     """
     logs, tables, loss, slopes = state
     for _ in range(25):
@@ -158,7 +159,7 @@ def _begun(tree: Tree, measured: Sequence[Measured], total: float) -> list[Float
 
 
 def _again(tree: Tree, before: Model) -> list[Floats]:
-    """Return the log-potentials of an earlier model, assigned to the cliques of the new tree."""
+    """Assign an earlier model's log-potentials to the cliques of the new junction tree."""
     logs = [np.zeros(tree.shape(clique)) for clique in tree.cliques]
     for clique, log in zip(before.tree.cliques, before.logs, strict=True):
         place = tree.holder(clique)

@@ -23,7 +23,7 @@ Merged = tuple[tuple[int, ...], ...]  # for each column, the group of each categ
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """Columns to measure, and their expected counts under the current model."""
+    """A marginal that may be chosen: its columns, and their expected counts under the model."""
 
     columns: Clique
     expected: Integers
@@ -33,7 +33,7 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """A private choice among candidates: one candidate, or the edges of a spanning tree."""
+    """A private choice among candidate marginals: one of them, or the edges of a spanning tree."""
 
     kind: Literal["one", "tree"]
     candidates: tuple[Candidate, ...]
@@ -41,7 +41,7 @@ class Choice:
 
 
 class Device(Protocol):
-    """The interface of a table that is measured privately."""
+    """The interface to measure one table privately: noisy counts and private choices."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -49,29 +49,29 @@ class Device(Protocol):
         ...
 
     def std(self, share: Fraction) -> float:
-        """Return the noise std of each count at this share of the price."""
+        """Return the standard deviation of each count's noise, at this share of the whole price."""
         ...
 
     def count(self, columns: Clique, merged: Merged, share: Fraction) -> Floats:
-        """Return noisy counts, with one axis per column."""
+        """Measure the noisy counts of the columns' merged categories, with one axis per column."""
         ...
 
     def choose(self, choice: Choice, share: Fraction) -> tuple[int, ...]:
-        """Return the indices of the chosen candidates."""
+        """Choose candidates privately, and return their indices."""
         ...
 
 
 def unmerged(sizes: Sequence[int]) -> Merged:
-    """Return the grouping in which every category is its own group."""
+    """Return the grouping of categories in which each category is its own group."""
     return tuple(tuple(range(size)) for size in sizes)
 
 
 def sizes_of(merged: Merged) -> tuple[int, ...]:
-    """Return the number of groups of each column."""
+    """Return the number of merged groups of each column."""
     return tuple(max(groups) + 1 for groups in merged)
 
 
 def regrouped(counts: Floats, groups: Sequence[int]) -> Floats:
-    """Sum one column's counts by group."""
+    """Sum one column's counts by category to counts by group."""
     summed = np.bincount(np.asarray(groups), weights=counts, minlength=max(groups) + 1)
     return np.asarray(summed, dtype=np.float64)

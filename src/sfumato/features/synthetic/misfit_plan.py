@@ -32,7 +32,7 @@ MAX_QUERIES: Final = 1_000  # the most queries of all numbers together
 
 @dataclass(frozen=True, eq=False)
 class TwinError:
-    """One number to measure: the queries that it sums over, and their scaled expected counts."""
+    """One distance to measure: the queries that it sums over, and their scaled expected counts."""
 
     says: str
     scale: int  # counts are multiplied by this before they are compared with the expected counts
@@ -41,7 +41,7 @@ class TwinError:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """One number to measure, with the plans of its queries and its noise."""
+    """One distance to measure, with the plans of its queries and its noise."""
 
     misfit: TwinError
     plans: tuple[Plan, ...]
@@ -49,7 +49,7 @@ class Planned:
     noise: Noise
 
     def as_json(self) -> Json:
-        """Return everything that determines the number."""
+        """Return all data that determine the distance, as JSON."""
         pairs = zip(self.plans, self.expected, strict=True)
         return {
             "says": self.misfit.says,
@@ -61,31 +61,34 @@ class Planned:
 
 @dataclass(frozen=True, eq=False)
 class TwinErrorPlan:
-    """The plan to measure several numbers at one price, which is split evenly among them."""
+    """The plan to measure a twin's distances from the rows at one price, split evenly."""
 
     numbers: tuple[Planned, ...]
     epsilon: Fraction
 
     @property
     def event(self) -> Event:
-        """Return the privacy event of all numbers together."""
+        """Return the privacy event of all distances together."""
         return PureEvent(self.epsilon)
 
     @property
     def plans(self) -> tuple[Plan, ...]:
-        """Return the plan of every query."""
+        """Return the plans of all queries that the distances read."""
         return tuple(plan for one in self.numbers for plan in one.plans)
 
     def as_json(self) -> Json:
-        """Return all data that determine the numbers, as JSON."""
+        """Return all data that determine the distances, as JSON."""
         return {"epsilon": str(self.epsilon), "numbers": [one.as_json() for one in self.numbers]}
 
     def shape(self) -> Json:
-        """Return the numbers without their constants. An engine stop freezes this shape."""
+        """Return the distances without their constants, as the shape of their queries.
+
+        If a limit stops the read, this shape is frozen: similar requests are refused.
+        """
         return {"misfits": [plan.shape() for plan in self.plans]}
 
     def in_words(self) -> str:
-        """Return a text that describes the measurement."""
+        """Return a text that describes what the distances measure."""
         return (
             f"how far {len(self.plans):,} marginals of {self.plans[0].card.name} lie from those of "
             f"a twin, as {len(self.numbers)} sums"
@@ -93,9 +96,9 @@ class TwinErrorPlan:
 
 
 def make_misfits(card: Card, misfits: Sequence[TwinError], epsilon: Fraction) -> TwinErrorPlan:
-    """Plan all numbers at one total price, or refuse.
+    """Plan a twin's distances from the rows at one total price, or refuse.
 
-    This reads no row and charges nothing.
+    Planning reads no row and charges nothing.
     """
     count = sum(len(one.candidates) for one in misfits)
     if not 1 <= count <= MAX_QUERIES or any(not one.candidates for one in misfits):
@@ -130,11 +133,11 @@ def _planned(card: Card, misfit: TwinError, epsilon: Fraction) -> Planned:
 
 
 def reach(misfit: TwinError, plans: Sequence[Plan]) -> int:
-    """Return the sensitivity of the number, which is its largest change by one person."""
+    """Return the sensitivity of a distance: its largest change by one person."""
     return misfit.scale * sum(plan.parts[0].l1 for plan in plans)
 
 
 def _largest(misfit: TwinError, plans: Sequence[Plan], expected: Sequence[Integers]) -> int:
-    """Return an upper bound on the number, from the card."""
+    """Return an upper bound on a distance, computed from the card's row limits."""
     counted = sum(plan.card.limits.rows for plan in plans)
     return misfit.scale * counted + sum(int(one.sum()) for one in expected)

@@ -16,23 +16,23 @@ METHODS: Final = ("mst", "aim", "independent")
 
 
 async def taken(visit: Visit) -> Response:
-    """Send a schema twin as a zip archive, named after its kind."""
+    """Send a free schema twin (synthetic data from the card) as a zip archive."""
     return _archive(await visit.call("twin", {"data_set": visit.at("data_set")}))
 
 
 async def form(visit: Visit) -> Response:
-    """Show the form for a DP twin."""
+    """Show the form to buy a DP twin (synthetic data from private counts)."""
     return await _page(visit)
 
 
 async def priced(visit: Visit) -> Response:
-    """Show the price of a DP twin and what it measures; spends nothing."""
+    """Show the price of a DP twin and what it measures; this spends nothing."""
     price, refused = await visit.tried("dp-twin-price", lambda: _price_body(visit))
     return await _page(visit, price, refused)
 
 
 async def bought(visit: Visit) -> Response:
-    """Send the paid DP twin as a zip archive; the same form again is free."""
+    """Buy a DP twin and send it as a zip archive; the same form again is free."""
     made, refused = await visit.tried("dp-twin", lambda: _body(visit))
     return await _page(visit, None, refused) if made is None else _archive(made)
 

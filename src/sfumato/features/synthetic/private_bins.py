@@ -32,7 +32,7 @@ def uncut(column: Column) -> Coded:
 
 
 def split_at_median(coded: Coded, middles: Sequence[int]) -> Coded:
-    """Split each bin after its median step."""
+    """Split each bin of a column after its noisy median step."""
     _, upper = coded.column.bounds()
     begins: list[int] = []
     ends = (*coded.begins[1:], upper + 1)
@@ -44,9 +44,9 @@ def split_at_median(coded: Coded, middles: Sequence[int]) -> Coded:
 
 
 def _cut(first: int, end: int, middle: int) -> int:
-    """Return the first step of the second bin.
+    """Return the first step of the second half of a split bin.
 
-    The median ends the first bin; if it is the last step, it gets a bin of its own.
+    The median ends the first half; if the median is the last step, it gets a bin of its own.
     """
     if not first <= middle < end:
         middle = (first + end - 1) // 2

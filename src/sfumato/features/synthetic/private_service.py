@@ -55,14 +55,14 @@ UNASKED: Final = 500_000
 
 @dataclass(frozen=True)
 class PrivateTwins:
-    """The DP twins of one vault."""
+    """The service that makes and prices the DP twins (synthetic data) of one vault."""
 
     door: ReleaseContext
     catalogue: Catalogue
     dice: RandomSource
 
     def make(self, caller: Caller, wanted: DpTwinOrder) -> Json:
-        """Create and pay for a twin; the same operation again is free and returns the same twin.
+        """Create and pay for a DP twin; the same operation again is free and returns the same twin.
 
         The twin is of the data version at its first release, even if the owner has added rows
         since.
@@ -108,7 +108,7 @@ class PrivateTwins:
         return twin_json(card, stamp, dp_tables(card, drawn, rows, seed))
 
     def price(self, caller: Caller, wanted: DpTwinTerms) -> Json:
-        """Return the twin's price and whether it fits the budget; spends nothing."""
+        """Return a DP twin's price and whether the budget left covers it; this spends nothing."""
         listing, groups = listing_to_query(self.catalogue, caller, wanted.data_set)
         card, (price, tables) = listing.card, _priced(listing.card, wanted)
         accounts = accounts_paying(self.door.ledger, card, Asker(caller.user, groups))
@@ -165,11 +165,11 @@ class PrivateTwins:
 
 
 def _may(_op: str) -> None:
-    """Allow every release, because the twin is of the current version."""
+    """Allow every release: the check that is used when the twin is of the current version."""
 
 
 def _priced(card: Card, wanted: DpTwinTerms) -> tuple[Price, list[Counted]]:
-    """Return the price, and the tables that share it; or refuse."""
+    """Return a DP twin's price, and the tables that share it; or refuse."""
     if wanted.method not in METHODS:
         raise Refused(
             "not-in-language",
@@ -183,7 +183,7 @@ def _priced(card: Card, wanted: DpTwinTerms) -> tuple[Price, list[Counted]]:
 
 
 def _most(card: Card, wanted: DpTwinTerms) -> int:
-    """Return the cap on the number of rows in the first table, and of people in any table."""
+    """Return the largest number of rows in the first table, and of people in any table."""
     if wanted.rows is None:
         return largest(card, UNASKED)
     check_rows(card, wanted.rows)
@@ -202,9 +202,9 @@ def _error(
     twin: Mapping[str, tuple[Integers, TableMeasurements]],
     seed: str,
 ) -> Json:
-    """Return the twin's error if the request pays for it, or the reason why it was refused.
+    """Return the twin's distance from the rows if it is paid for, or why it was refused.
 
-    The twin itself is paid for already, so a refusal of the error does not discard the twin.
+    The twin itself is paid for already, so a refusal of the distance does not discard the twin.
     """
     epsilon = _error_epsilon(wanted)
     if epsilon is None:

@@ -18,13 +18,13 @@ from sfumato.features.synthetic.seeded_numbers import Integers, Seeded
 
 
 def sample_rows(model: Model, rows: int, stream: Seeded) -> Integers:
-    """Draw rows from the model as codes [rows, columns]."""
+    """Draw rows from the maximum-entropy model, as category codes [rows, columns]."""
     codes = np.zeros((rows, len(model.tree.sizes)), dtype=np.int64)
     return _filled(model, model.tree, codes, stream)
 
 
 def sample_given(model: Model, column: int, given: Integers, stream: Seeded) -> Integers:
-    """Draw rows as category codes, given the codes of one column."""
+    """Draw rows from the model as category codes, given the codes of one column."""
     codes = np.zeros((len(given), len(model.tree.sizes)), dtype=np.int64)
     codes[:, column] = given
     return _filled(model, root_tree(model.tree, column), codes, stream)
@@ -44,7 +44,7 @@ def _filled(model: Model, tree: Tree, codes: Integers, stream: Seeded) -> Intege
 
 
 def _shares(tree: Tree, table: Floats, clique: Clique, shared: Clique) -> tuple[int, Floats]:
-    """Return the number of given combinations, and the table as [given, new combination]."""
+    """Reshape a clique's marginal to [given combination, new combination], and count the former."""
     new = tuple(column for column in clique if column not in shared)
     axes = [clique.index(column) for column in (*shared, *new)]
     groups = math.prod(tree.shape(shared))
@@ -60,7 +60,7 @@ def _numbers(codes: Integers, columns: Clique, tree: Tree) -> Integers:
 
 
 def in_shares(numbers: Integers, groups: int, shares: Floats, stream: Seeded) -> Integers:
-    """Draw a new value for each row, in its group's proportions and in random order."""
+    """Draw a new code for each row, in its group's proportions and in random order."""
     order = np.lexsort((stream.uniforms(len(numbers)), numbers))
     sizes = np.bincount(numbers, minlength=groups)
     dealt = np.empty(len(numbers), dtype=np.int64)
@@ -76,9 +76,9 @@ def in_shares(numbers: Integers, groups: int, shares: Floats, stream: Seeded) ->
 
 
 def _whole(shares: Floats, count: int, offset: float) -> Integers:
-    """Return `count` values in these proportions.
+    """Return `count` codes in the given proportions.
 
-    Each value occurs its expected number of times, rounded up or down.
+    Each code occurs its expected number of times, rounded up or down.
     """
     total = shares.sum()
     even = shares / total if total > 0 else np.full(len(shares), 1 / len(shares))

@@ -22,7 +22,7 @@ Rows = Annotated[int, Meta(ge=1, le=10**6)]
 
 
 class SchemaTwinRequest(OfDataSet, frozen=True, kw_only=True):
-    """A schema twin: its size and seed, and a query that its rows suit."""
+    """A request for a schema twin: its size, its seed, and a query that its rows suit."""
 
     sql: Sql | None = None
     question: QueryShape = None
@@ -31,7 +31,7 @@ class SchemaTwinRequest(OfDataSet, frozen=True, kw_only=True):
 
 
 class DpTwinTerms(OfDataSet, frozen=True, kw_only=True):
-    """The price of a DP twin, and how it is made."""
+    """The terms of a DP twin (synthetic data): its price, and how it is made."""
 
     epsilon: NeededNumber = None
     delta: Number = None
@@ -48,7 +48,7 @@ class DpTwinTerms(OfDataSet, frozen=True, kw_only=True):
 
 
 class DpTwinOrder(DpTwinTerms, frozen=True, kw_only=True):
-    """A DP twin that is made, and paid once."""
+    """A request to make a DP twin (synthetic data), which is paid once per operation id."""
 
     op: Annotated[
         Annotated[str, letters(60)] | None,
@@ -57,14 +57,14 @@ class DpTwinOrder(DpTwinTerms, frozen=True, kw_only=True):
 
 
 class DpTwinPrice(Reply):
-    """The price of a DP twin, and what it would measure."""
+    """The price of a DP twin, and whether the budget left covers it."""
 
     epsilon: float
     fits: bool
 
 
 class Twin(Reply):
-    """A twin: its files, and the stamp that says what they are."""
+    """A twin (synthetic data): its files, and the stamp that says how they were made."""
 
     name: Name
     stamp: dict[str, Any]

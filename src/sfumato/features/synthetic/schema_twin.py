@@ -31,7 +31,7 @@ class TwinTable:
 
 @dataclass(frozen=True)
 class ExtraRows:
-    """Rows that the twin must contain as well: of extra people, and of public tables."""
+    """Rows that a schema twin must also contain: of extra people, and of public tables."""
 
     people: Sequence[Mapping[str, Sequence[Line]]] = ()
     public: Mapping[str, Mapping[Value, Line]] | None = None
@@ -64,22 +64,22 @@ def public_tables(card: Card, seed: str, beside: ExtraRows | None = None) -> dic
 
 
 def pools_of(card: Card, public: Mapping[str, TwinTable]) -> dict[str, list[Value]]:
-    """Return the keys of the synthetic public tables, by the case-folded name of the key column."""
+    """Return the keys of the synthetic public tables, by the key column's case-folded name."""
     return {t.key.casefold(): _keys(t, public[t.name]) for t in card.every_table if t.key}
 
 
 def most_rows(table: Table) -> int:
-    """Return the greatest number of rows per person in the twin, by the card."""
+    """Return the greatest number of rows that a person gets in the twin's table, by the card."""
     return max(1, min(table.max_rows, table.limits.rows_per_person))
 
 
 def person_name(card: Card, place: int) -> str:
-    """Return a synthetic person's name, which shows that the person is synthetic."""
+    """Return a synthetic person's name, which says that the person is synthetic."""
     return f"sub-twin{place:05d}" if card.bids is not None else f"twin-{place:05d}"
 
 
 def _people(card: Card, rows: int, stream: Seeded) -> int:
-    """Return the number of people with which the first table has about `rows` rows."""
+    """Return the number of synthetic people that gives the first table about `rows` rows."""
     most = most_rows(card.every_table[0])
     return max(1, 2 * rows // (1 + most))
 
@@ -103,7 +103,10 @@ def _private(
 
 
 def _owners(card: Card, table: Table, people: int, stream: Seeded) -> list[str]:
-    """Return the name of the owner of each row. Without a person column, each row has its own."""
+    """Return the synthetic person to whom each row belongs.
+
+    Without a person column, each row belongs to a person of its own.
+    """
     if table.unit is None or most_rows(table) == 1:
         return [person_name(card, place) for place in range(1, people + 1)]
     each = 1 + stream.integers(most_rows(table), people)
@@ -130,7 +133,7 @@ def filled(
     stream: Seeded,
     where: tuple[Table, Mapping[str, Sequence[Value]]],
 ) -> list[Value]:
-    """Draw the values of a column.
+    """Draw the values of a column of a synthetic table.
 
     A column with the name of a public table's key takes the keys of that table.
     """

@@ -1,4 +1,4 @@
-"""The service for schema twins: checks access, and builds the twin without an engine."""
+"""The service for schema twins: it checks access, and builds the twin without an engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SAYS: Final = (
 
 @dataclass(frozen=True)
 class Twins:
-    """The schema twins of one vault."""
+    """The service that makes the schema twins (synthetic data from the card) of one vault."""
 
     catalogue: Catalogue
     dice: RandomSource

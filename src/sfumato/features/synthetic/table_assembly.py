@@ -30,7 +30,7 @@ from sfumato.vault.card.data_card import Card, Table
 
 @dataclass(frozen=True, eq=False)
 class TableMeasurements:
-    """The measurements of a table: its model, and the counts of people with 1, 2, ... rows."""
+    """The fitted model of a table, and the counts of people with 1, 2, ... rows in it."""
 
     columns: tuple[Coded, ...]
     made: FittedTwin
@@ -39,13 +39,13 @@ class TableMeasurements:
 
     @property
     def people(self) -> int:
-        """Return the measured number of people (of rows, if the table has no person column)."""
+        """Return the measured number of people, or of rows if the table has no person column."""
         return max(1, round(self.made.model.total))
 
 
 @dataclass(frozen=True, eq=False)
 class SampledRows:
-    """The drawn rows of a table before values are drawn: each row's owner and category codes."""
+    """The drawn rows of a table as category codes, with the person to whom each row belongs."""
 
     owners: Integers
     codes: Integers
@@ -55,7 +55,7 @@ class SampledRows:
 def dealt(
     drawn: Mapping[str, TableMeasurements], seed: str, people: tuple[int, int]
 ) -> dict[str, SampledRows]:
-    """Draw the rows of every table.
+    """Draw the rows of every table of a DP twin, as category codes.
 
     `people` is the number of people in the first table, and the cap for each table.
     """
@@ -93,7 +93,7 @@ def _dealt(
 def dp_tables(
     card: Card, drawn: Mapping[str, TableMeasurements], rows: Mapping[str, SampledRows], seed: str
 ) -> list[TwinTable]:
-    """Create every table of the card, with the drawn rows in tables of people."""
+    """Create every table of a DP twin; public tables are synthetic, without measurements."""
     public = public_tables(card, seed)
     pools = pools_of(card, public)
     return [
@@ -127,13 +127,13 @@ def _table(
 
 
 def _owners(drawn: TableMeasurements, people: int, everybody: int, stream: Seeded) -> Integers:
-    """Choose the people in the table. Return the number of the owner of each row."""
+    """Choose the people in the table, and return the number of the person of each row."""
     places = np.sort(stream.order(everybody)[:people])
     return np.asarray(np.repeat(places, _times(drawn, people, stream)), dtype=np.int64)
 
 
 def _times(drawn: TableMeasurements, people: int, stream: Seeded) -> Integers:
-    """Draw each person's number of rows."""
+    """Draw each person's number of rows from the noisy counts of people by number of rows."""
     if drawn.times is None:
         return np.ones(people, dtype=np.int64)
     weights = np.cumsum(np.maximum(drawn.times, 0) + 1e-6)

@@ -27,7 +27,7 @@ NOT_AVAILABLE: Final = "n/a"
 
 @dataclass(frozen=True)
 class Stamp:
-    """The description of a twin, so that nobody mistakes it for the data."""
+    """The description of how a twin was made, so that nobody mistakes the twin for the data."""
 
     kind: str  # schema-twin or dp-twin; part of every name
     data_set: str
@@ -54,7 +54,7 @@ class Stamp:
 
 
 def twin_json(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Json:
-    """Return the twin as a message: its name, its stamp, and every file."""
+    """Return the twin as the JSON of a reply: its name, its stamp, and every file."""
     files = dict(_files(card, stamp, tables))
     files[STAMP] = json.dumps(stamp.as_json(), indent=2, ensure_ascii=False) + "\n"
     return {"name": stamp.name, "stamp": stamp.as_json(), "files": files}
@@ -77,7 +77,7 @@ def _text(table: TwinTable, separator: str, null: str) -> str:
 
 
 def twin_files(value: Value) -> str:
-    """Return a value as text for a file; numbers are exact decimals."""
+    """Format one value as text for a twin's file; numbers become exact decimals."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -95,7 +95,7 @@ def twin_files(value: Value) -> str:
 
 
 def _bids(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tuple[str, str]]:
-    """Yield the BIDS folder: participants, column descriptions, and empty files per person."""
+    """Yield the files of a BIDS folder (a standard layout of studies), as path and text."""
     yield DESCRIPTION, _json(_twin_description(card, stamp))
     yield ".bidsignore", f"{STAMP}\n"
     own = {table.name: table for table in card.every_table}
@@ -108,13 +108,13 @@ def _bids(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tup
 
 
 def description_of(card: Card) -> Json:
-    """Return the owner's dataset_description.json, with the fields that BIDS requires."""
+    """Return the owner's BIDS dataset_description.json, with all fields that BIDS requires."""
     own: Json = json.loads(card.description) if card.description else {}
     return {"Name": card.name, "BIDSVersion": BIDS_VERSION, "DatasetType": "raw", **own}
 
 
 def _twin_description(card: Card, stamp: Stamp) -> Json:
-    """Return the description for a twin, with its kind in the name and in GeneratedBy."""
+    """Return the BIDS description of a twin, with its kind in the name and in GeneratedBy."""
     own = description_of(card)
     before = own.get("GeneratedBy")
     made = {"Name": "sfumato", "Description": stamp.guarantee}
@@ -126,7 +126,7 @@ def _twin_description(card: Card, stamp: Stamp) -> Json:
 
 
 def stubs(card: Card, kind: str, person: str) -> Iterator[tuple[str, str]]:
-    """Yield the path and the text of each file in a synthetic person's folder.
+    """Yield the path and the text of each file in a synthetic person's BIDS folder.
 
     Only JSON sidecars have content, because a card does not describe images.
     """

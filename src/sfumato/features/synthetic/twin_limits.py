@@ -25,7 +25,7 @@ def seed_of(seed: str | None, dice: RandomSource) -> str:
 
 
 def check_rows(card: Card, rows: int) -> None:
-    """Refuse a twin that is too large."""
+    """Refuse a twin of more rows than the limits on cells and files allow."""
     if rows > largest(card, MAX_VALUES):
         raise Refused(
             "too-large",
