@@ -23,7 +23,7 @@ MAX_NAMES = 200
 
 @dataclass(frozen=True)
 class Range:
-    """An output that a rule allows, with the widest range that it may declare."""
+    """An output of a program that a rule allows, with the widest range that it may declare."""
 
     name: str
     lower: Fraction
@@ -32,7 +32,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Rule:
-    """An approval rule: the users, columns and outputs it allows, and its limits of epsilon."""
+    """An approval rule: the users, columns and outputs that it allows, and its epsilon limits."""
 
     id: str
     data_set: str
@@ -78,7 +78,7 @@ class Rule:
 
     @classmethod
     def of_json(cls, said: Any) -> Self:  # Any: what `as_json` has made
-        """Parse a rule from its stored JSON."""
+        """Parse a rule from the JSON that `as_json` returned and the store kept."""
         return cls(
             id=said["rule"],
             data_set=said["data_set"],
@@ -99,7 +99,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class HandedIn:
-    """The properties of a submitted program and of its author, which a rule checks."""
+    """The properties of a submitted program and of its author that a rule checks."""
 
     user: str
     groups: tuple[str, ...]
@@ -111,7 +111,9 @@ class HandedIn:
 
 @dataclass(frozen=True)
 class Spending:
-    """The epsilon of one run under a rule. A repetition of the same run does not count again.
+    """The epsilon that one run reserves or spends under an approval rule.
+
+    A repetition of the same run does not count again.
 
     Until the run has an answer, this is a reservation of one asker. Another asker of the same run
     needs a reservation of their own.
@@ -124,7 +126,7 @@ class Spending:
 
     @property
     def reservation_key(self) -> str:
-        """Return the key under which the run's epsilon is reserved or spent."""
+        """Return the key under which this run's epsilon is stored as reserved or spent."""
         return f"{self.run}:{self.by}" if self.by else self.run
 
 
@@ -136,23 +138,23 @@ class RuleStore(Protocol):
         ...
 
     def find(self, data_set: str, rule: str) -> Rule | None:
-        """Return the rule of this id, or None."""
+        """Return the data set's approval rule of this id, or None."""
         ...
 
     def of(self, data_set: str) -> tuple[Rule, ...]:
-        """Return all rules of a data set, the oldest first."""
+        """Return all approval rules of a data set, the oldest first."""
         ...
 
     def end(self, rule: Rule) -> None:
-        """Store that the rule has ended."""
+        """Store that the owner has ended the approval rule."""
         ...
 
     def spent(self, rule: str) -> Fraction:
-        """Return the epsilon that runs have reserved or spent under the rule."""
+        """Return the total epsilon that runs have reserved or spent under the rule."""
         ...
 
     def reserve(self, spending: Spending, most: Fraction) -> bool | None:
-        """Reserve a run's epsilon if the rule's total stays within `most`.
+        """Reserve a run's epsilon under a rule, if the rule's total stays within `most`.
 
         Returns True if the epsilon is reserved now. Returns False if the run has its answer, or the
         asker already has the reservation. Returns None if too little epsilon is left.
@@ -160,16 +162,19 @@ class RuleStore(Protocol):
         ...
 
     def spend(self, spending: Spending, key: str) -> None:
-        """Turn the reservation into spent epsilon under that key; a second call adds nothing."""
+        """Record a run's reserved epsilon as spent, under `key`; a second call adds nothing."""
         ...
 
     def cancel(self, spending: Spending) -> None:
-        """Cancel a reservation whose asker was never charged."""
+        """Cancel a run's reservation of epsilon, because its asker was never charged."""
         ...
 
 
 def misfit(rule: Rule, one: HandedIn) -> str | None:
-    """Return why a program does not match the rule, or None. A rule allows only what it lists."""
+    """Return why a program does not match an approval rule, or None if it matches.
+
+    A rule allows only what it lists.
+    """
     if rule.is_over:
         return "the rule is over"
     if one.user not in rule.users and not set(one.groups) & set(rule.groups):
@@ -207,7 +212,10 @@ _KEYS = {
 
 
 def read_rule(card: Card, shape: object, made: tuple[str, str, str]) -> Rule:
-    """Parse an owner's rule; `made` is its id, its owner and its time. Refuse an invalid rule."""
+    """Parse an owner's approval rule; refuse an invalid one.
+
+    `made` is the rule's id, its owner and its time.
+    """
     body = as_table(shape, "rule", _KEYS)
     users, groups, columns, texts = (
         _names(body.get(key, []), key) for key in ("users", "groups", "columns", "texts")

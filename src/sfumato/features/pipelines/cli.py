@@ -103,7 +103,7 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
 @click.option("--source", is_flag=True, help="Also print each program's source.")
 @command
 def list_(shell: Shell, data_set: str, source: bool) -> None:
-    """List the programs of a data set: all to its owner, your own to you."""
+    """List the programs submitted for a data set: all if you own it, else your own."""
     with shell.open() as vault:
         found = vault.call("pipelines", {"data_set": data_set})
         brought = {} if shell.is_remote else {one.name: one for one in vault.environments.all()}
@@ -156,7 +156,7 @@ def decline(shell: Shell, data_set: str, digest: str) -> None:
 @click.option("--seed", metavar="TEXT", help="The seed of the synthetic people.")
 @command
 def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
-    """Show noise and bias for several numbers of blocks, on synthetic people; free."""
+    """Show noise and bias of a program for several numbers of blocks, on synthetic people; free."""
     body: Json = {
         "data_set": data_set,
         "pipeline": digest,
@@ -250,7 +250,7 @@ def _output(text: str) -> Json:
 
 
 def _check_listed(outputs: list[Json], whitelist: str) -> None:
-    """Refuse an output whose file is not on the whitelist, in which `#` starts a comment."""
+    """Refuse an output whose file is not listed in the whitelist, where `#` starts a comment."""
     lines = {line.partition("#")[0].strip() for line in whitelist.splitlines()}
     for output in outputs:
         if output.get("path") not in lines:
@@ -271,7 +271,7 @@ def _line(one: Any, source: bool, brought: Mapping[str, Any]) -> str:  # Any: JS
 
 
 def _of_image(found: Any) -> str:  # Any: an object of the sandbox, which no CLI module imports
-    """Return an image's entry point and settings as JSON, because they are untrusted text."""
+    """Return an image's start command and settings as JSON text, because they are untrusted."""
     if found is None or not (found.entry or found.settings):
         return ""
     return f", runs {json.dumps(found.entry)}, settings {json.dumps(found.settings)}"

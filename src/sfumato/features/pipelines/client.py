@@ -16,7 +16,7 @@ Ranges = Mapping[str, Sequence[Number] | Mapping[str, Any]]
 
 
 def program_body(function: Callable[[Any], object], outputs: Ranges) -> Json:
-    """Return a function's source and outputs as JSON; refuse one without source text."""
+    """Return a function's source and declared outputs as JSON; refuse one without source text."""
     name, source = source_of(function)
     return {"source": source, "name": name, "outputs": outputs_body(outputs)}
 
@@ -54,7 +54,7 @@ def source_of(function: Callable[..., object]) -> tuple[str, str]:
 
 
 def outputs_body(outputs: Ranges) -> list[Json]:
-    """Return the declared outputs as JSON; refuse an incomplete range."""
+    """Return the declared outputs and their ranges as JSON; refuse an incomplete range."""
     made: list[Json] = []
     for name, bounds in outputs.items():
         if isinstance(bounds, Mapping):

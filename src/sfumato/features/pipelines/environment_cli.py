@@ -56,7 +56,7 @@ def add(
 @environment.command("list")
 @command
 def list_(shell: Shell) -> None:
-    """List the environments on this machine."""
+    """List the program environments (packages and images) on this machine."""
     with shell.open_folder() as vault:
         found = vault.environments.all()
     lines = "\n".join(map(_line, found)) or "None."

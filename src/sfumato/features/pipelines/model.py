@@ -13,7 +13,7 @@ STATES: Final = (WAITING, APPROVED, DECLINED)
 
 @dataclass(frozen=True)
 class Submitted:
-    """A submitted program and its owner's decision.
+    """A program submitted for approval, with the data set owner's decision.
 
     An approved program may spend up to `most_epsilon` per run.
     """
@@ -37,21 +37,21 @@ class PipelineStore(Protocol):
         ...
 
     def find(self, data_set: str, digest: str) -> Submitted | None:
-        """Return the program of this digest, or None."""
+        """Return the data set's submitted program of this digest, or None."""
         ...
 
     def of(self, data_set: str) -> tuple[Submitted, ...]:
-        """Return all programs of a data set, the newest first."""
+        """Return all programs submitted for a data set, the newest first."""
         ...
 
     def decide(self, one: Submitted) -> None:
-        """Store the decision on a program."""
+        """Store the owner's decision on a submitted program."""
         ...
 
     def add_trial(self, data_set: str, digest: str, gave: Sequence[str]) -> None:
-        """Record the outputs that gave a number in a trial on synthetic people."""
+        """Record which outputs of a program gave a number in a trial on synthetic people."""
         ...
 
     def tried(self, data_set: str, digest: str) -> tuple[str, ...] | None:
-        """Return the outputs that gave a number in any trial; None if there was no trial."""
+        """Return the outputs that gave a number in any trial of a program; None without a trial."""
         ...

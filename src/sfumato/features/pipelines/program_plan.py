@@ -58,7 +58,7 @@ DISK_MB: Final = SandboxLimits.disk_mb  # the default disk space of a block, in 
 
 @dataclass(frozen=True)
 class Program:
-    """A program with its declared outputs. Its owner approves it by its digest."""
+    """A submitted program with its declared outputs, which an owner approves by its digest."""
 
     data_set: str
     # one of KINDS; a "bids" program first runs for each person alone, then for each block
@@ -75,7 +75,7 @@ class Program:
 
     @property
     def own_environment(self) -> str:
-        """Return the name of the program's own environment, or an empty text."""
+        """Return the name of the environment that the program brings, or an empty text."""
         return own_of(self.environment)
 
     @property
@@ -114,7 +114,10 @@ class Program:
 
 @dataclass(frozen=True)
 class Run:
-    """The terms of one run: the program, blocks, trimming, epsilon, limits and aggregate."""
+    """The terms of one run: program, number of blocks, trimming, epsilon, and limits.
+
+    Blocks are disjoint groups of people. `take` is how their results are combined: mean or median.
+    """
 
     program: Program
     blocks: int
@@ -126,17 +129,17 @@ class Run:
 
     @property
     def numbers(self) -> int:
-        """Return the count of released numbers, including every entry of arrays.
+        """Return how many numbers the run releases, including every entry of arrays.
 
-        They share epsilon.
+        These numbers share epsilon.
         """
         return sum(output.count for output in self.program.outputs)
 
     @property
     def person_runs(self) -> int:
-        """Return the number of runs for single people before the blocks.
+        """Return how many times the program runs for a single person, before the blocks.
 
-        Each of them has a new sandbox.
+        Each of these runs has a new sandbox.
         """
         return self.program.people if self.program.is_study and self.program.kind == "bids" else 0
 
@@ -172,7 +175,7 @@ class Run:
 
     @property
     def event(self) -> Event:
-        """Return the privacy event that the ledger is charged with."""
+        """Return the privacy event of the run, which the ledger is charged with."""
         if self.take == MEDIAN:
             one = ExponentialEvent(self.share)
             return one if self.numbers == 1 else JointEvent((one,) * self.numbers)
@@ -182,19 +185,19 @@ class Run:
 
     @property
     def mechanism(self) -> str:
-        """Return the name of the mechanism that releases each number."""
+        """Return the name of the mechanism that releases each number of the run."""
         if self.take == MEDIAN:
             return "exponential mechanism"
         return "gaussian" if self.rho else "laplace"
 
     @property
     def noises(self) -> tuple[Noise, ...]:
-        """Return the noise of each output's sum over blocks, in steps. It is empty for medians."""
+        """Return the noise of each output's sum over blocks, in grid steps; empty for medians."""
         found = map(self.noise, self.program.outputs)
         return tuple(noise for noise in found if noise is not None)
 
     def draws(self) -> list[tuple[Noise, int]]:
-        """Return each output's noise, and how many draws of it the output needs."""
+        """Return each output's noise, and how many values of that noise the output needs."""
         counts = (output.count for output in self.program.outputs)
         return list(zip(self.noises, counts, strict=False))
 
@@ -206,7 +209,7 @@ class Run:
         return [noise.as_json() for noise in self.noises]
 
     def noise(self, output: Output) -> Noise | None:
-        """Return the noise of each number of an output; None for a median."""
+        """Return the noise that each number of an output gets; None for a median."""
         if self.take == MEDIAN:
             return None
         if self.rho:
@@ -217,7 +220,7 @@ class Run:
 
     @property
     def counted(self) -> int:
-        """Return the number of averaged blocks, whether or not they gave a number."""
+        """Return how many blocks are averaged after trimming, whether or not they gave a number."""
         return self.blocks - 2 * self.trim
 
     def margins(self) -> dict[str, float]:
@@ -235,7 +238,7 @@ class Run:
         return {o.name: float(o.step) * noise.margin() / self.counted for o, noise in pairs}
 
     def as_json(self) -> Json:
-        """Return the terms for the ledger; the source is replaced by its digest."""
+        """Return the run's terms as JSON for the ledger; the source is replaced by its digest."""
         return {
             "digest": self.program.digest,
             "data_set": self.program.data_set,
@@ -268,7 +271,7 @@ class Run:
 
 
 def read_program(card: Card, shape: Mapping[str, object], environment: str) -> Program:
-    """Parse a submitted program for this environment; refuse an invalid one."""
+    """Parse a submitted program that runs in the given environment; refuse an invalid one."""
     source, name, kind = shape.get("source"), shape.get("name"), shape.get("kind", "function")
     least = 0 if is_image(environment) else 1  # an image has a program of its own
     is_text = isinstance(source, str) and source.isascii()
@@ -318,7 +321,7 @@ def _columns(card: Card, kind: str, wanted: object) -> tuple[str, ...]:
 
 
 def _is_placed(output: Output, kind: str) -> bool:
-    """Return True if an output's path fits the program's kind.
+    """Return True if the path of an output's result file fits the program's kind.
 
     A function has a default path for each output. A program must name a file.
     """
@@ -328,7 +331,7 @@ def _is_placed(output: Output, kind: str) -> bool:
 
 
 def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> Run:
-    """Parse the terms of a run; refuse invalid ones. `delta` is the default delta."""
+    """Parse the terms of a run of the program; refuse invalid ones. `delta` is the default."""
     blocks = _whole(shape.get("blocks", 50), "blocks", 2, MAX_BLOCKS)
     trim = _whole(shape.get("trim", 0), "trim", 0, MAX_BLOCKS)
     if 2 * trim >= blocks:

@@ -21,13 +21,13 @@ _UNTRIED: Final = (
 
 
 def most_people(card: Card) -> int | None:
-    """Return the largest number of people that the card declares, or None if it declares none."""
+    """Return the largest number of people that the card allows for, or None if it names none."""
     known = [card.size, None if card.folders is None else card.folders.people]
     return min((one for one in known if one is not None), default=None)
 
 
 def too_many_blocks(card: Card, blocks: int) -> Refused | None:
-    """Return the refusal of more blocks than the card declares people, or None."""
+    """Return the refusal of a run with more blocks than the card declares people, or None."""
     people = most_people(card)
     if people is None or blocks <= people:
         return None
@@ -50,7 +50,7 @@ def price_warnings(run: Run, gave: Sequence[str] | None) -> list[str]:
 
 
 def answer_warnings(run: Run, gave: Sequence[str] | None, values: Mapping[str, float]) -> list[str]:
-    """Return the warnings for an answer; without a trial they also use its released values."""
+    """Return the warnings for a run's answer; without a trial they also use released values."""
     untried = run.program.outputs if gave is None else ()
     near = [_near(one) for one in untried if _is_near_middle(run, one, values)]
     return [*_never(run, gave), *_wide(run), *near]

@@ -60,7 +60,7 @@ from sfumato.vault.ledger_entries import Charge, Charged, OperationState, Pendin
 
 
 def answer_of(run: Run, stored: Sequence[int]) -> Json:
-    """Build the answer from the stored integers: noisy sums over blocks, or chosen medians."""
+    """Build a run's answer from the stored integers: noisy sums over blocks, or chosen medians."""
     parts = list(_parts(run, stored))
     plain = [(output, values[0]) for output, values in parts if not output.shape]
     return {
@@ -118,7 +118,9 @@ def _margin(run: Run, output: Output) -> float | None:
 
 
 def _interval(run: Run, output: Output, value: float) -> list[float] | None:
-    """Return the confidence interval around the clamped value, cut to the range.
+    """Return the confidence interval around the clamped value, cut to the declared range.
+
+    A median has none.
 
     The average is in the range, so clamping never moves the value away from it. So this interval
     contains the average whenever the interval around the noisy value does.
@@ -144,7 +146,7 @@ OF_RANKS: Final = (
 
 @dataclass(frozen=True)
 class PipelinePorts:
-    """The dependencies of a pipeline: ledger, engine, sandbox, noise pool and a private folder."""
+    """What a pipeline run needs: ledger, engine, sandbox, noise pool and a private folder."""
 
     ledger: Ledger
     engine: SplitEngine
@@ -199,7 +201,7 @@ def run_pipeline(door: PipelinePorts, order: RunOrder) -> Release:
 
 
 def check_sandbox(sandbox: Sandbox, limits: SandboxLimits, own: str = "") -> None:
-    """Refuse before any charge if no sandbox starts; programs never run without one."""
+    """Refuse a run before any charge if no sandbox starts; programs never run without one."""
     is_there = True
     try:
         sandbox.check(limits, own)
@@ -210,7 +212,7 @@ def check_sandbox(sandbox: Sandbox, limits: SandboxLimits, own: str = "") -> Non
 
 
 def _check_room(engine: SplitEngine, order: RunOrder) -> None:
-    """Refuse before any charge if the disk has too little space for per-person results."""
+    """Refuse a run before any charge if the disk has too little space for per-person results."""
     folders = order.card.folders
     if folders is None or not order.run.person_runs:
         return
@@ -235,7 +237,10 @@ def no_sandbox() -> Refused:
 def _text(
     door: PipelinePorts, order: RunOrder, charge: Charge, drawn: list[NDArray[np.int64]]
 ) -> str:
-    """Run the program, and return the answer to store. Every failure gives the same refusal."""
+    """Run the program on the blocks, and return the answer as JSON text to store.
+
+    Every failure gives the same refusal.
+    """
     # a failure here freezes no query shape
     sums, _ = attempt_read(lambda: _sums(door, order, drawn))
     if sums is None:
@@ -278,7 +283,7 @@ def _split_order(order: RunOrder, target: str, key: bytes) -> SplitOrder:
 
 
 def _each_person(door: PipelinePorts, order: RunOrder, split: SplitOrder) -> None:
-    """Run a "bids" program for each person alone. Store the results, which the blocks get."""
+    """Run a "bids" program for each person alone, and store the results for the block runs."""
     if not order.run.person_runs:
         return
     laid, turns = _laid(order), door.engine.split_people(split)
@@ -289,7 +294,7 @@ def _each_person(door: PipelinePorts, order: RunOrder, split: SplitOrder) -> Non
 
 
 def _laid(order: RunOrder) -> InputTiming:
-    """Return the engine's starting time, and the most data that it may write by the card."""
+    """Return when the engine starts to write, and the most data that it may write by the card."""
     run, folders = order.run, order.card.folders
     if folders is None or not run.program.is_study:
         return InputTiming(time.monotonic())
@@ -329,7 +334,7 @@ def _charge(order: RunOrder) -> Charge:
 
 
 def bounding(run: Run) -> str:
-    """Return a text that describes the contribution bounds: one person is in one block."""
+    """Return a text on the contribution bounds of a run: one person is in one block."""
     return (
         f"a person with all their rows is in one of {run.blocks} blocks, whatever the program does"
     )

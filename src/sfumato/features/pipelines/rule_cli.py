@@ -18,7 +18,7 @@ from sfumato.wire.query_json import Json
 @click.argument("data_set")
 @command
 def rules(shell: Shell, data_set: str) -> None:
-    """List the approval rules: all rules for the owner, and for others the rules about them."""
+    """List a data set's approval rules: all if you own it, else the rules about you."""
     with shell.open() as vault:
         found = vault.call("pipeline-rules", {"data_set": data_set})
     shell.show(found, "\n".join(map(_line, found["rules"])) or "None.")

@@ -42,7 +42,7 @@ _UNPAID: Final = (  # codes of refusals that come before a charge
 
 @dataclass(frozen=True)
 class PipelineRules:
-    """The approval rules of one vault."""
+    """The service for the approval rules of one vault."""
 
     ledger: Ledger
     store: RuleStore
@@ -50,7 +50,7 @@ class PipelineRules:
     dice: RandomSource
 
     def set(self, caller: Caller, card: Card, shape: object) -> Json:
-        """Create a rule for future submissions; it is noted in the ledger before it applies."""
+        """Create an approval rule for future submissions; the ledger notes it before it applies."""
         if sum(not one.is_over for one in self.store.of(card.name)) >= MAX_RULES:
             raise bad_pipeline(f"a data set may have {MAX_RULES} rules at most; end some")
         made = self.dice.draw(8).hex(), caller.user, self.clock.now()
@@ -60,7 +60,7 @@ class PipelineRules:
         return self._shown(rule)
 
     def end(self, caller: Caller, card: Card, rule: str) -> Json:
-        """End a rule: it approves nothing more, and programs it approved can't run by it."""
+        """End an approval rule: it approves nothing more, and programs can't run by it."""
         found = self.store.find(card.name, rule)
         if found is None or found.is_over:
             raise _unknown()
@@ -72,7 +72,7 @@ class PipelineRules:
         return self._shown(ended)
 
     def all(self, caller: Caller, listing: Listing, asker: Asker) -> Json:
-        """Return a data set's rules: all for its owner, for others those that name them."""
+        """Return a data set's approval rules: all for its owner, else those that name the asker."""
         found = [
             one
             for one in self.store.of(listing.card.name)
@@ -81,7 +81,7 @@ class PipelineRules:
         return {"rules": [self._shown(one) for one in found]}
 
     def fitting(self, program: Program, asker: Asker) -> Rule | None:
-        """Return the oldest rule that the program matches, or None.
+        """Return the oldest approval rule that the program matches, or None.
 
         Rules do not cover environments, so a program with its own environment matches no rule.
         """
@@ -93,7 +93,9 @@ class PipelineRules:
 
     @contextmanager
     def taken(self, found: Submitted, order: RunOrder) -> Iterator[RunOrder]:
-        """During the block, hold a reservation of the run's epsilon under the program's rule.
+        """Reserve a run's epsilon under its approval rule while the `with` block runs.
+
+        After the run, the reserved epsilon is spent, or cancelled if nothing was charged.
 
         Refuse a run outside the rule's limits, and an asker whom the rule does not name. A run that
         was charged and failed stays spent; the next try is charged and counted again. A program
@@ -121,7 +123,7 @@ class PipelineRules:
         self.store.spend(spending, spending.run)
 
     def check(self, found: Submitted, run: Run, asker: Asker) -> None:
-        """Refuse an asker or a run that the approving rule does not allow at present."""
+        """Refuse an asker or a run that the program's approval rule does not allow at present."""
         if not is_by_rule(found):
             return
         rule = self._rule_of(found)
@@ -167,7 +169,7 @@ def _short(text: str) -> str:
 
 
 def _run_key(run: Run, version: str) -> str:
-    """Return a key of the run's terms and the data version.
+    """Return the key of a run for its rule: a hash of the run's terms and the data version.
 
     Equal runs have equal keys, so they count once.
     """

@@ -41,18 +41,18 @@ class SqlPipelineRules:
             )
 
     def find(self, data_set: str, rule: str) -> Rule | None:
-        """Return the rule of this id, or None."""
+        """Return the data set's approval rule of this id, or None."""
         found = [one for one in self.of(data_set) if one.id == rule]
         return found[0] if found else None
 
     def of(self, data_set: str) -> tuple[Rule, ...]:
-        """Return all rules of a data set, the oldest first."""
+        """Return all approval rules of a data set, the oldest first."""
         sql = "SELECT body FROM pipeline_rules WHERE data_set = ? ORDER BY made_at, id"
         rows = self._records.rows(sql, (data_set,))
         return tuple(Rule.of_json(json.loads(body)) for (body,) in rows)
 
     def end(self, rule: Rule) -> None:
-        """Store that the rule has ended."""
+        """Store that the owner has ended the approval rule."""
         with self._records.change() as link:
             link.change(
                 "UPDATE pipeline_rules SET body = ? WHERE id = ?",
@@ -60,11 +60,11 @@ class SqlPipelineRules:
             )
 
     def spent(self, rule: str) -> Fraction:
-        """Return the epsilon that runs have reserved or spent under the rule."""
+        """Return the total epsilon that runs have reserved or spent under the rule."""
         return sum((Fraction(e) for _, e in self._records.rows(_TAKEN, (rule,))), Fraction(0))
 
     def reserve(self, spending: Spending, most: Fraction) -> bool | None:
-        """Reserve a run's epsilon, if the rule's total stays within `most`."""
+        """Reserve a run's epsilon under a rule, if the rule's total stays within `most`."""
         with self._records.change() as link:
             taken = self._taken(link, spending)
             if spending.run in taken or spending.reservation_key in taken:
@@ -75,7 +75,7 @@ class SqlPipelineRules:
             return True
 
     def spend(self, spending: Spending, key: str) -> None:
-        """Turn the reservation into spent epsilon under that key; a second call adds nothing."""
+        """Record a run's reserved epsilon as spent, under `key`; a second call adds nothing."""
         with self._records.change() as link:
             taken = self._taken(link, spending)
             if spending.reservation_key != key:
@@ -84,7 +84,7 @@ class SqlPipelineRules:
                 _put(link, spending, key)
 
     def cancel(self, spending: Spending) -> None:
-        """Cancel a reservation."""
+        """Cancel a run's reservation of epsilon."""
         with self._records.change() as link:
             _drop(link, spending)
 

@@ -28,7 +28,7 @@ Short = Annotated[str, letters(10)]
 
 
 class ProgramOutput(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A number that a program gives, and its range."""
+    """An output that a program declares: its name, range and step, and where it is in a file."""
 
     name: Annotated[str, letters(63)]
     lower: Any
@@ -40,7 +40,7 @@ class ProgramOutput(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class OutputRange(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A number that an approved program may give, and the widest range."""
+    """An output that an approval rule allows, with the widest range that it may declare."""
 
     name: Annotated[str, letters(63)]
     lower: Any
@@ -48,7 +48,7 @@ class OutputRange(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SubmitPipeline(OfDataSet, frozen=True, kw_only=True):
-    """A program to approve."""
+    """A request to submit a program for the owner's approval."""
 
     source: Annotated[Any, needed(Annotated[str, letters(200_000)])] = UNSET
     name: Annotated[Any, needed(Name)] = UNSET
@@ -60,20 +60,20 @@ class SubmitPipeline(OfDataSet, frozen=True, kw_only=True):
 
 
 class OnePipeline(OfDataSet, frozen=True, kw_only=True):
-    """A program, by its digest."""
+    """A request about one submitted program, by its digest."""
 
     pipeline: Name
 
 
 class DecidePipeline(OnePipeline, frozen=True, kw_only=True):
-    """An owner's decision on a program."""
+    """The owner's decision on a submitted program: approved or declined."""
 
     state: Literal["approved", "declined"]
     most_epsilon: Annotated[Number, Meta(description="The largest epsilon of one run.")] = None
 
 
 class PipelineTerms(OnePipeline, frozen=True, kw_only=True):
-    """The price of a run, and how the people are split into blocks."""
+    """The terms of a run: its price, and how the people are split into blocks."""
 
     epsilon: NeededNumber = UNSET
     blocks: Annotated[Any, shaped(Count | None)] = UNSET
@@ -98,14 +98,14 @@ class RunPipeline(PipelineTerms, frozen=True, kw_only=True):
     op: Label | None = None
 
     def __post_init__(self) -> None:
-        """Read the exact numbers; refuse an unusable operation id."""
+        """Read the request's exact numbers; refuse an unusable operation id."""
         super().__post_init__()
         if self.op is not None and not (1 <= len(self.op) <= 100 and self.op.isprintable()):
             raise self.malformed("op has to be 1 to 100 printable letters")
 
 
 class SetPipelineRule(OfDataSet, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rule that approves programs: who, on which columns, for which numbers and prices."""
+    """A request for an approval rule: who, on which columns, for which outputs and prices."""
 
     columns: Annotated[Any, needed(Names)] = UNSET
     outputs: Annotated[Any, needed(Annotated[list[OutputRange], items(200)])] = UNSET
@@ -119,13 +119,13 @@ class SetPipelineRule(OfDataSet, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class OnePipelineRule(OfDataSet, frozen=True, kw_only=True):
-    """A rule, by its id."""
+    """A request about one approval rule, by its id."""
 
     rule: Name
 
 
 class Pipeline(Reply):
-    """A submitted program and its state."""
+    """A submitted program and its state: waiting, approved or declined."""
 
     digest: Name
     data_set: Name
@@ -141,21 +141,21 @@ class ProgramEnvironment(Reply):
 
 
 class Pipelines(Reply):
-    """The programs of a data set, and the environments that they may use."""
+    """The programs of a data set that the caller may see, and the environments for them."""
 
     pipelines: list[Pipeline]
     environments: list[ProgramEnvironment]
 
 
 class PipelinePrice(Reply):
-    """The price of a run, and the error of its noise."""
+    """The price of a run of a program, and the error of its noise."""
 
     epsilon: float
     blocks: int
 
 
 class PipelinePlan(Reply):
-    """The noise and the bias for several numbers of blocks."""
+    """The noise and bias of a program's run, for several numbers of blocks of people."""
 
     proposed: Annotated[
         int | None, Meta(description="The proposed number of blocks; null: none is proposed.")
@@ -164,13 +164,13 @@ class PipelinePlan(Reply):
 
 
 class PipelineRule(Reply):
-    """A rule that approves programs."""
+    """A rule that approves matching programs automatically."""
 
     rule: Name
     data_set: Name
 
 
 class PipelineRules(Reply):
-    """The rules of a data set."""
+    """The approval rules of a data set."""
 
     rules: list[PipelineRule]

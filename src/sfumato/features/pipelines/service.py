@@ -63,7 +63,7 @@ MAX_WAITING: Final = 20  # the most waiting programs of one author on one data s
 
 @dataclass(frozen=True)
 class Unsplit:
-    """A stand-in for an engine that does not support splitting rows into blocks."""
+    """A stand-in for an engine that can't split rows into blocks; it refuses every run."""
 
     kind: str
 
@@ -95,7 +95,7 @@ class Pipelines:
     planning: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def submit(self, caller: Caller, data_set: str, shape: Mapping[str, object]) -> Json:
-        """Submit a program; it waits for the owner, unless it is theirs or matches a rule."""
+        """Submit a program; it waits for the owner, unless they submit it or it matches a rule."""
         listing, asker = self._listing(caller, data_set)
         own = read_own(shape.get("environment"))
         program = read_program(listing.card, shape, self.door.sandbox.environment(own))
@@ -114,19 +114,19 @@ class Pipelines:
         return _shown(self._decided(caller.user, found, asked.state, most))
 
     def set_rule(self, caller: Caller, data_set: str, shape: object) -> Json:
-        """Create a rule that approves matching programs from now on; for the owner."""
+        """Create a rule that approves matching programs from now on; only the owner may do so."""
         listing, _ = self._listing(caller, data_set)
         self._check_owner(caller, listing)
         return self.rules.set(caller, listing.card, shape)
 
     def end_rule(self, caller: Caller, data_set: str, rule: str) -> Json:
-        """End a rule; for the owner."""
+        """End an approval rule; only the owner may do so."""
         listing, _ = self._listing(caller, data_set)
         self._check_owner(caller, listing)
         return self.rules.end(caller, listing.card, rule)
 
     def all_rules(self, caller: Caller, data_set: str) -> Json:
-        """Return a data set's rules: all for its owner, for others those that name them."""
+        """Return a data set's approval rules: all for its owner, else those that name the user."""
         listing, asker = self._listing(caller, data_set)
         return self.rules.all(caller, listing, asker)
 
@@ -142,7 +142,7 @@ class Pipelines:
         return {"pipelines": [_shown(one) for one in mine], "environments": environments}
 
     def price(self, caller: Caller, asked: PipelineTerms) -> Json:
-        """Return a run's cost and its error from noise; nothing is spent."""
+        """Return a run's price and the error of its noise; nothing is spent."""
         listing, _ = self._listing(caller, asked.data_set)
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
@@ -162,7 +162,7 @@ class Pipelines:
         }
 
     def plan(self, caller: Caller, asked: PlanPipeline) -> Json:
-        """Estimate noise and bias for several numbers of blocks, on synthetic people, for free."""
+        """Estimate a program's noise and bias for several block counts, on synthetic people."""
         listing, _ = self._listing(caller, asked.data_set)
         card, found = listing.card, self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
@@ -316,13 +316,19 @@ class Pipelines:
             )
 
     def _thawed(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
-        """Return the result of `_listing`. Refuse while the data set is frozen."""
+        """Return a data set and its asker, as `_listing` does.
+
+        Refuse while the data set is frozen.
+        """
         listing, asker = self._listing(caller, data_set)
         check_not_frozen(self.catalogue, listing, caller.user)
         return listing, asker
 
     def _listing(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
-        """Return a data set that the caller owns or may query, or refuse."""
+        """Return a data set that the caller owns or may query, or refuse.
+
+        The caller is returned too, as the asker of a release.
+        """
         found, groups = listing_to_query(self.catalogue, caller, data_set)
         return found, Asker(caller.user, groups)
 
@@ -343,7 +349,7 @@ def _planned(program: Program, asked: PipelineTerms, blocks: int, delta: Fractio
 
 
 def _values(answer: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON of our own release
-    """Return the answer's released numbers by name. Arrays are not included."""
+    """Return the released numbers of an answer by name, without arrays."""
     return dict(zip(answer["columns"], answer["rows"][0], strict=True))
 
 
@@ -354,7 +360,7 @@ def _people(count: object) -> int:
 
 
 def _check_blocks(card: Card, run: Run) -> None:
-    """Refuse more blocks than the card declares people; only public numbers are used."""
+    """Refuse a run with more blocks than the card declares people, from public numbers only."""
     refused = too_many_blocks(card, run.blocks)
     if refused is not None:
         raise refused
@@ -398,7 +404,7 @@ def _shown(one: Submitted) -> Json:
 
 
 def _errors(program: Program, epsilon: object, card: Card) -> Json:
-    """Return the noise margins for several numbers of blocks, from public numbers alone."""
+    """Return a program's noise margins for several numbers of blocks, from public numbers alone."""
     people = most_people(card)
     rows = []
     for blocks in BLOCKS if people is None else blocks_to_try(people) or BLOCKS[:1]:

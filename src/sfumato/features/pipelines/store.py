@@ -46,18 +46,18 @@ class SqlPipelines:
             return link.change(sql, values) == 1
 
     def find(self, data_set: str, digest: str) -> Submitted | None:
-        """Return the program of this digest, or None."""
+        """Return the data set's submitted program of this digest, or None."""
         sql = f"SELECT {_KEPT} FROM pipelines WHERE data_set = ? AND digest = ?"
         rows = self._records.rows(sql, (data_set, digest))
         return _submitted(rows[0]) if rows else None
 
     def of(self, data_set: str) -> tuple[Submitted, ...]:
-        """Return all programs of a data set, the newest first."""
+        """Return all programs submitted for a data set, the newest first."""
         sql = f"SELECT {_KEPT} FROM pipelines WHERE data_set = ? ORDER BY handed_in_at DESC, digest"
         return tuple(map(_submitted, self._records.rows(sql, (data_set,))))
 
     def decide(self, one: Submitted) -> None:
-        """Store the decision on a program."""
+        """Store the owner's decision on a submitted program."""
         sql = (
             "UPDATE pipelines SET state = ?, most_epsilon = ?, decided_by = ?, decided_at = ?"
             " WHERE data_set = ? AND digest = ?"
@@ -67,7 +67,7 @@ class SqlPipelines:
             link.change(sql, (*said, one.data_set, one.digest))
 
     def add_trial(self, data_set: str, digest: str, gave: Sequence[str]) -> None:
-        """Record the outputs that gave a number in a trial on synthetic people.
+        """Record which outputs of a program gave a number in a trial on synthetic people.
 
         A row with an empty output records that there was a trial.
         """
@@ -80,7 +80,7 @@ class SqlPipelines:
                 link.change(sql, (data_set, digest, output))
 
     def tried(self, data_set: str, digest: str) -> tuple[str, ...] | None:
-        """Return the outputs that gave a number in any trial; None if there was no trial."""
+        """Return the outputs that gave a number in any trial of a program; None without a trial."""
         sql = "SELECT output FROM pipeline_trials WHERE data_set = ? AND digest = ?"
         found = [str(output) for (output,) in self._records.rows(sql, (data_set, digest))]
         return tuple(sorted(output for output in found if output)) if found else None

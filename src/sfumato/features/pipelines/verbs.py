@@ -49,7 +49,7 @@ class Services(Protocol):
     "pipelines", "GET", _PIPELINES, "read", OfDataSet, Pipelines, refusals=("unknown-data-set",)
 )
 def pipelines(services: Services, caller: Caller, asked: OfDataSet) -> Json:
-    """List the programs of a data set, all to its owner, your own to you; and environments."""
+    """List a data set's submitted programs, all to its owner, your own to you; and environments."""
     return services.pipelines.all(caller, asked.data_set)
 
 
@@ -57,7 +57,10 @@ def pipelines(services: Services, caller: Caller, asked: OfDataSet) -> Json:
     "submit-pipeline", "POST", _PIPELINES, "ask", SubmitPipeline, Pipeline, refusals=_REFUSALS
 )
 def submit_pipeline(services: Services, caller: Caller, asked: SubmitPipeline) -> Json:
-    """Submit a program with its numbers and their ranges; it waits for the owner."""
+    """Submit a program with its outputs and their ranges, for the owner's approval.
+
+    It waits for the owner, unless the owner submits it or it matches an approval rule.
+    """
     return services.pipelines.submit(caller, asked.data_set, asked.as_body("data_set"))
 
 
@@ -67,7 +70,7 @@ def submit_pipeline(services: Services, caller: Caller, asked: SubmitPipeline) -
     refusals=_REFUSALS,
 )  # fmt: skip
 def decide_pipeline(services: Services, caller: Caller, asked: DecidePipeline) -> Json:
-    """Approve a program and its ranges up to an epsilon for each run; or decline it."""
+    """Approve a program and its ranges up to an epsilon for each run; or decline the program."""
     return services.pipelines.decide(caller, asked)
 
 
@@ -87,7 +90,7 @@ def price_pipeline(services: Services, caller: Caller, asked: PipelineTerms) -> 
     is_long=True,
 )  # fmt: skip
 def plan_pipeline(services: Services, caller: Caller, asked: PlanPipeline) -> Json:
-    """Return noise and bias for several numbers of blocks, tried on synthetic people; free."""
+    """Return a program's noise and bias for several block counts, on synthetic people; free."""
     return services.pipelines.plan(caller, asked)
 
 
@@ -100,7 +103,7 @@ def plan_pipeline(services: Services, caller: Caller, asked: PlanPipeline) -> Js
     is_long=True,
 )  # fmt: skip
 def run_pipeline(services: Services, caller: Caller, asked: RunPipeline) -> Json:
-    """Run an approved program on blocks of people, and return the private average of its output."""
+    """Run an approved program on blocks of people, and return its private averages or medians."""
     return services.pipelines.run(caller, asked).as_json()
 
 
@@ -118,7 +121,7 @@ def pipeline_rules(services: Services, caller: Caller, asked: OfDataSet) -> Json
     refusals=(*_REFUSALS, "bad-card"),
 )  # fmt: skip
 def set_pipeline_rule(services: Services, caller: Caller, asked: SetPipelineRule) -> Json:
-    """Approve matching programs automatically from now on."""
+    """Create a rule that approves matching programs automatically from now on."""
     return services.pipelines.set_rule(caller, asked.data_set, asked.as_body("data_set"))
 
 
@@ -127,5 +130,5 @@ def set_pipeline_rule(services: Services, caller: Caller, asked: SetPipelineRule
     refusals=_REFUSALS,
 )  # fmt: skip
 def end_pipeline_rule(services: Services, caller: Caller, asked: OnePipelineRule) -> Json:
-    """End a rule: it approves nothing more, and no program runs by it."""
+    """End an approval rule: it approves nothing more, and no program runs by it."""
     return services.pipelines.end_rule(caller, asked.data_set, asked.rule)
