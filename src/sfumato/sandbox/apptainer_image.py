@@ -50,7 +50,7 @@ _SHELL: Final = (
 
 @dataclass(frozen=True)
 class SifImage:
-    """The start commands of an image: its entry point, and the shell wrapper of every program."""
+    """The start commands of an Apptainer image: its entry point, and a wrapper for programs."""
 
     entry: tuple[str, ...]
     through: tuple[str, ...]
@@ -58,19 +58,22 @@ class SifImage:
 
 @dataclass(frozen=True)
 class Part:
-    """Offset and size of a partition in its file."""
+    """The offset and size of a partition (a stored file system) in an Apptainer image file."""
 
     offset: int
     size: int
 
 
 def is_sif(path: Path) -> bool:
-    """Say whether the path is a regular file, as a SIF is; an OCI layout would be a folder."""
+    """Return True if the path is a regular file, as an Apptainer image (SIF) is.
+
+    An OCI layout, the other image format, is a folder.
+    """
     return path.is_file()
 
 
 def read_sif(path: Path, digest: str, target: Path) -> SifImage:
-    """Unpack the image to the target and return its start commands; or refuse."""
+    """Unpack an Apptainer image to the target and return its start commands; or refuse."""
     if _DIGEST.fullmatch(digest) is None:
         raise bad_environment("the name of an image must be sha256: and 64 hexadecimal digits")
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
@@ -95,7 +98,7 @@ def _image_settings(merged: Layers) -> SifImage:
 
 
 def _take(path: Path, digest: str, target: Path) -> None:
-    """Read the file once: extract the system partition, and check the file's digest."""
+    """Read an image file once: extract the system partition, and check the file's digest."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -117,7 +120,7 @@ def _take(path: Path, digest: str, target: Path) -> None:
 
 
 def _copied(pieces: Iterator[bytes], part: Part, kept: IO[bytes]) -> str:
-    """Hash all pieces, and write the bytes that belong to the partition; return the digest."""
+    """Hash all pieces of a file, and write those of the partition to `kept`; return the digest."""
     whole, at = hashlib.sha256(), 0
     for piece in pieces:
         whole.update(piece)
@@ -127,7 +130,7 @@ def _copied(pieces: Iterator[bytes], part: Part, kept: IO[bytes]) -> str:
 
 
 def part_of(head: bytes, size: int) -> Part:
-    """Find the system partition from the file's first bytes and its size; or refuse."""
+    """Find the system partition in an image file, from its first bytes and its size; or refuse."""
     if len(head) < _HEADER.size:
         raise bad_environment("the file is not an Apptainer image")
     _, magic, version, arch, _, _, _, _, count, table, *_ = _HEADER.unpack_from(head)
@@ -146,7 +149,7 @@ def part_of(head: bytes, size: int) -> Part:
 
 
 def _part(line: tuple[Any, ...], table_end: int, size: int) -> Part | None:
-    """Read one descriptor; return its partition, or None for an ignored object; or refuse."""
+    """Read one descriptor of an image file: return its partition, None to ignore it, or refuse."""
     kind, used, _, _, _, offset, length, *_, extra = line
     if used == 0:
         return None

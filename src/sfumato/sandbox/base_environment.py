@@ -42,7 +42,7 @@ _WARM_S: Final = 120
 
 @dataclass(frozen=True)
 class Environment:
-    """An environment on disk: its folder, its libraries, and a program's own files."""
+    """A program environment on disk: its folder, its libraries, and a program's own files."""
 
     folder: Path
     modules: tuple[str, ...]
@@ -52,23 +52,23 @@ class Environment:
 
     @property
     def python(self) -> str:
-        """Return the interpreter's path inside a sandbox."""
+        """Return the path of the Python interpreter inside a sandbox."""
         return f"{_HERE}/python/bin/{_VERSION}"
 
     @property
     def first(self) -> list[str]:
-        """Return the command that starts the interpreter before the copy into memory exists."""
+        """Return the command that starts Python before the environment is copied into memory."""
         loader = f"{_FROM}/libs/{LOADER.name}"
         return [loader, "--library-path", f"{_FROM}/libs", f"{_FROM}/python/bin/{_VERSION}"]
 
     @property
     def digest(self) -> str:
-        """Return the digest that identifies this environment."""
+        """Return the digest that identifies this environment, which is its folder's name."""
         return self.folder.name
 
 
 def environment(folder: Path | None = None, *, vault: Path | None = None) -> Environment:
-    """Return the base environment, creating the copy if it is missing; or refuse."""
+    """Return the base environment of sandboxes, and create its copy if missing; or refuse."""
     root = own_folder(folder or default_folder())
     if vault is not None:
         _check_outside_vault(vault.resolve(), root.resolve())
@@ -90,9 +90,10 @@ def environment(folder: Path | None = None, *, vault: Path | None = None) -> Env
 def with_own(made: Environment, files: Path, *, is_image: bool) -> Environment:
     """Return the environment with a program's own files added.
 
-    Only a block that has dropped all privileges imports these files. If the zygote imported them,
-    they would also be in the next block. If they replace a base library, all base libraries are
-    left out, and none is preloaded.
+    Only a block (the process that runs the program) that has dropped all privileges imports these
+    files. If the zygote (the process from which blocks are forked) imported them, they would also
+    be in the next block. If they replace a base library, all base libraries are left out, and none
+    is preloaded.
     """
     house = made.folder / "packages"
     theirs = set() if is_image else _modules_in(files / "packages")
@@ -108,12 +109,12 @@ def _modules_in(folder: Path) -> set[str]:
 
 
 def environment_digest() -> str:
-    """Return the digest of the base environment, without creating it."""
+    """Return the digest of the base environment, without creating its copy on disk."""
     return _digest(_distributions(PREFERRED), _code())
 
 
 def _code() -> tuple[bytes, bytes]:
-    """Return the two seccomp filters for this machine's processor; empty if there are none."""
+    """Return the seccomp filters (allowed system calls) of programs and of images, or no bytes."""
     try:
         return filter_for(platform.machine()), image_filter_for(platform.machine())
     except UnknownMachine:
@@ -121,7 +122,7 @@ def _code() -> tuple[bytes, bytes]:
 
 
 def default_folder() -> Path:
-    """Return the folder of environments, which the uid of the sandboxes can read."""
+    """Return the default folder of environments, which the uid of the sandboxes can read."""
     if os.geteuid() == 0:
         return Path("/var/cache/sfumato-sandbox")
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -242,7 +243,7 @@ def _copy_distribution(one: metadata.Distribution, target: Path) -> None:
 
 
 def _warm(held: LockedFolder, modules: list[str]) -> None:
-    """Import the libraries once, so that their .pyc files exist in the copy."""
+    """Import an environment's libraries once, so that their .pyc files exist in the copy."""
     draft = held.place
     imports = "".join(f"import {name}\n" for name in modules)
     subprocess.run(

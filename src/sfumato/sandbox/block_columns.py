@@ -17,7 +17,7 @@ from sfumato.vault.card.data_card import Card, Table
 
 @dataclass(frozen=True)
 class _Named:
-    """A column, with the name by which programs, rules and owners call it."""
+    """A column of a table, with the name by which programs, rules and owners call it."""
 
     name: str
     table: int  # index of the table on the card
@@ -76,7 +76,7 @@ def _of_table(table: Table, place: int) -> Iterator[_Named]:
 
 
 def _seen(every: Sequence[_Named], wanted: object) -> list[_Named]:
-    """Return the wanted columns in their order, or all if none are named; or refuse."""
+    """Return the wanted columns in the order asked for, or all if none are named; or refuse."""
     if wanted is None:
         wanted = [one.name for one in every]
     if not isinstance(wanted, list | tuple) or not wanted:

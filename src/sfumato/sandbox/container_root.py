@@ -27,7 +27,7 @@ _FILES: Final = (
 def listening(
     made: Environment, cpu: int, uid: int | None
 ) -> Iterator[tuple[ContainerSettings, socket.socket]]:
-    """Yield the container's settings, and a socket that waits for the container's connection."""
+    """Yield the settings of a container, and a socket that listens for its connection."""
     root = _root()
     with held_folder(root.parent, CONTROL) as held:
         control = held.place / "control"
@@ -58,7 +58,7 @@ def _wall(
 
 
 def _root() -> Path:
-    """Return the folder with the empty root and the seccomp profile, creating it if needed."""
+    """Return the folder with the containers' empty root and seccomp profile, created if needed."""
     said = f"{MOUNT_POINTS} {_FILES} {calls()}".encode()
     above = own_folder(default_folder())
     place = above / f"container-{hashlib.sha256(said).hexdigest()[:24]}"

@@ -39,7 +39,7 @@ _OF_THE_HOUSE: Final = (
 
 @dataclass(frozen=True)
 class Runtime:
-    """The runtime that the owner has chosen to start sandboxes."""
+    """The runtime that the owner has chosen to start sandboxes, such as bubblewrap or podman."""
 
     name: str = BUBBLEWRAP
     detail: str = ""  # podman: name of its OCI runtime; docker: digest of an image
@@ -47,7 +47,7 @@ class Runtime:
 
 @dataclass(frozen=True)
 class ContainerSettings:
-    """The settings of one container; all paths are paths on the host."""
+    """The settings to start one sandbox container; all paths are paths on the host."""
 
     files: str  # folder of the base environment
     own: str | None  # folder of the program's own environment
@@ -61,7 +61,7 @@ class ContainerSettings:
 
 
 def read_runtime(text: object) -> Runtime:
-    """Parse the name of a runtime, such as podman:runc; refuse an unknown one."""
+    """Parse the name of a sandbox runtime, such as podman:runc; refuse an unknown one."""
     name, colon, detail = str(text if text is not None else BUBBLEWRAP).partition(":")
     allowed = {
         BUBBLEWRAP: detail == "",
@@ -79,18 +79,18 @@ def read_runtime(text: object) -> Runtime:
 
 
 def command(runtime: Runtime, wall: ContainerSettings) -> list[str]:
-    """Return the command that starts a container; the caller appends the first process."""
+    """Return the command that starts a sandbox container; the caller appends its first process."""
     ways = {PODMAN: podman, DOCKER: docker, APPTAINER: apptainer}
     return ways[runtime.name](wall, runtime.detail)
 
 
 def program(runtime: Runtime) -> str:
-    """Return the name of the executable that must be installed."""
+    """Return the name of the executable that a runtime needs, such as bwrap or podman."""
     return "bwrap" if runtime.name == BUBBLEWRAP else runtime.name
 
 
 def podman(wall: ContainerSettings, way: str) -> list[str]:
-    """Return podman's command line, with our empty folder as its root instead of an image.
+    """Return podman's command to start a container, with our empty folder as its root.
 
     Podman runs as root of its own user namespace. Its state is on a tmpfs in its own mount
     namespace. So a kill of `unshare` ends everything and leaves nothing. The only capability
@@ -115,7 +115,7 @@ def podman(wall: ContainerSettings, way: str) -> list[str]:
 
 
 def docker(wall: ContainerSettings, image: str) -> list[str]:
-    """Return docker's command line; the image is a local digest, which is never pulled.
+    """Return docker's command to start a container from a local image digest, never pulled.
 
     A block neither runs nor sees anything of the image. The daemon may run as root, if the owner
     has set it up so. The container never runs as root.
@@ -130,7 +130,7 @@ def docker(wall: ContainerSettings, image: str) -> list[str]:
 
 
 def apptainer(wall: ContainerSettings, _detail: str) -> list[str]:
-    """Return apptainer's command line, with our folder as its root in its own user namespace."""
+    """Return apptainer's command to start a container, with our folder as its root."""
     shown = [(wall.files, "/from"), *(((wall.own, "/own"),) if wall.own else ())]
     binds = [part for source, place in shown for part in ("--bind", f"{source}:{place}:ro")]
     return [
@@ -144,7 +144,7 @@ def apptainer(wall: ContainerSettings, _detail: str) -> list[str]:
 
 
 def _alike(wall: ContainerSettings) -> list[str]:
-    """Return the options that podman and docker have in common."""
+    """Return the options that the podman and docker commands have in common."""
     shown = [(wall.files, "/from"), *(((wall.own, "/own"),) if wall.own else ())]
     binds = [f"type=bind,src={source},dst={place},readonly" for source, place in shown]
     binds.append(f"type=bind,src={wall.control},dst={CONTROL}")
@@ -159,7 +159,7 @@ def _alike(wall: ContainerSettings) -> list[str]:
 
 
 def calls() -> str:
-    """Return the container's seccomp profile as JSON, in the runtimes' format."""
+    """Return the container's seccomp profile (allowed system calls) as JSON for the runtimes."""
     allowed = {"names": sorted({*ALLOWED, *_OF_THE_HOUSE}), "action": "SCMP_ACT_ALLOW"}
     profile = {
         "defaultAction": "SCMP_ACT_ERRNO",

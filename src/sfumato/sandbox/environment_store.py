@@ -70,7 +70,7 @@ def _hashed(place: Path) -> hashlib._Hash:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Yield every path below the folder, without following links."""
+    """Yield the path of every file and folder below a folder, without following links."""
     left = [folder]
     while left:
         with os.scandir(left.pop()) as found:
@@ -110,7 +110,7 @@ _OPEN_FOLDER: Final = _OPEN | os.O_DIRECTORY
 
 @dataclass(frozen=True)
 class ImageSettings:
-    """Start settings that an image declares; empty for a lock or a folder of modules."""
+    """The start settings that an image declares; empty for a lock file or a folder of modules."""
 
     entry: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
@@ -118,26 +118,26 @@ class ImageSettings:
 
 
 class Environments:
-    """The environments that have been added on this machine, by name."""
+    """The programs' own environments that the owner has added on this machine, by name."""
 
     def __init__(self, root: Path | None = None) -> None:
-        """Set the root folder, which is created on first use; the default depends on the user."""
+        """Set the root folder, created on first use; without one, use the user's default folder."""
         self._root = root
 
     @property
     def root(self) -> Path:
-        """Return the root folder of the environments, which only this process's user may change."""
+        """Return the root folder of the environments, which only this user may change."""
         return own_folder(self._root or own_folder(default_folder()) / "own")
 
     def add_lock(self, lock: Path, note: str = "") -> OwnEnvironment:
-        """Add the wheels that a locked requirements file pins; or refuse."""
+        """Add an environment of the wheels that a locked requirements file pins; or refuse."""
         text = _text_of(lock)
         lines = read_lock(text)
         name = f"{LOCK}-{hashlib.sha256(text.encode()).hexdigest()}"
         return self._added(name, lambda draft: _install(lines, draft), note)
 
     def add_folder(self, folder: Path, note: str = "") -> OwnEnvironment:
-        """Add a copy of a folder of modules and files; or refuse."""
+        """Add an environment that is a copy of a folder of modules and files; or refuse."""
         if not folder.is_dir():
             raise bad_environment("there is no such folder")
         with held_folder(self.root) as held:
@@ -147,7 +147,7 @@ class Environments:
             return self._added(name, lambda draft: _move(copy, draft.place / FILES), note)
 
     def add_image(self, layout: Path, digest: str, note: str = "") -> OwnEnvironment:
-        """Add the image of that digest, from an OCI layout or an Apptainer file; or refuse."""
+        """Add an environment from an image: an OCI layout or an Apptainer file; or refuse."""
         name = f"{IMAGE}-{digest.removeprefix('sha256:')}"
 
         def made(draft: LockedFolder) -> ImageSettings:
@@ -161,12 +161,12 @@ class Environments:
         return self._added(name, made, note)
 
     def all(self) -> tuple[OwnEnvironment, ...]:
-        """Return all environments, sorted by name."""
+        """Return all environments that were added on this machine, sorted by name."""
         names = sorted(place.name for place in self.root.iterdir() if is_name(place.name))
         return tuple(one for one in map(self.find, names) if one is not None)
 
     def names(self) -> tuple[str, ...]:
-        """Return the names alone, for researchers who submit programs; this creates no folder."""
+        """Return the names of the environments, for researchers; this creates no folder."""
         try:
             found = os.listdir(self._root or default_folder() / "own")
         except OSError:
@@ -174,7 +174,7 @@ class Environments:
         return tuple(sorted(filter(is_name, found)))
 
     def find(self, name: str) -> OwnEnvironment | None:
-        """Return the environment with this name, or None."""
+        """Return the record of the environment with this name, or None."""
         if not is_name(name):
             return None
         try:
@@ -200,7 +200,7 @@ class Environments:
             (self.root / name).rename(gone.place / name)
 
     def sweep(self) -> None:
-        """Delete drafts and half-removed folders of processes that were killed."""
+        """Delete unfinished and half-removed environments, which killed processes have left."""
         above = default_folder()
         for place in (above, above / "own") if self._root is None else (self._root,):
             with contextlib.suppress(Refused):  # another user's folder; its use is refused later
@@ -219,7 +219,7 @@ class Environments:
         make: Callable[[LockedFolder], ImageSettings],
         note: str,
     ) -> OwnEnvironment:
-        """Return the environment of that name; if it is missing, create it atomically."""
+        """Return the environment of that name; if it is missing, create it atomically by `make`."""
         if not is_name(name):
             raise bad_environment("the name of an image must be sha256: and 64 hexadecimal digits")
         found = self.find(name)
@@ -242,7 +242,7 @@ class Environments:
 
 
 def _is_put(draft: Path, place: Path) -> bool:
-    """Rename the draft to its final name; return False if another process was faster."""
+    """Rename a new environment to its final name; return False if another process was faster."""
     try:
         draft.rename(place)
     except OSError:
@@ -281,7 +281,7 @@ def _told_pip(command: list[str], draft: LockedFolder) -> None:
 
 
 def _run(command: list[str], draft: LockedFolder) -> subprocess.CompletedProcess[bytes]:
-    """Run a command that inherits the draft's lock, and puts its temporary files in the draft."""
+    """Run a command that inherits the lock of a draft folder and writes temporary files in it."""
     with tempfile.TemporaryDirectory(dir=draft.place) as nowhere:  # an empty folder: no modules
         return subprocess.run(
             command,
@@ -338,7 +338,7 @@ def _check_sizes(fetched: Path) -> None:
 
 
 def _compile(packages: Path, draft: LockedFolder) -> None:
-    """Compile the packages to .pyc files, reproducibly, for their path in the sandbox."""
+    """Compile an environment's packages to .pyc files, reproducibly, for their sandbox path."""
     quietly = [sys.executable, "-I", "-m", "compileall", "-qq", "--invalidation-mode"]
     there = ["-s", str(packages), "-p", PACKAGES_THERE]
     _run(
@@ -363,13 +363,13 @@ def _copy(folder: Path, target: Path) -> None:
 
 
 class _Copy:
-    """Copier of one folder; it counts files and bytes, and refuses more than the limits."""
+    """Copy of one folder, which counts files and bytes, and refuses more than the limits."""
 
     def __init__(self) -> None:
         self._count = self._size = 0
 
     def fill(self, source: int, target: Path, depth: int) -> None:
-        """Copy the contents of an open folder."""
+        """Copy the contents of an open folder into a new target folder, level by level."""
         if depth > _MAX_DEPTH:
             raise bad_environment(f"the folder is more than {_MAX_DEPTH} folders deep")
         target.mkdir()

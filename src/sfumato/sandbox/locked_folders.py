@@ -26,7 +26,7 @@ _KINDS: Final = (DRAFT, GONE, CONTROL)
 
 @dataclass(frozen=True)
 class LockedFolder:
-    """A folder and the descriptor that holds its lock."""
+    """A draft folder, and the file descriptor that holds its lock."""
 
     place: Path
     lock: int
@@ -34,7 +34,7 @@ class LockedFolder:
 
 @contextmanager
 def held_folder(above: Path, kind: str = DRAFT) -> Iterator[LockedFolder]:
-    """Yield a new locked folder; delete it afterwards, unless it was renamed."""
+    """Yield a new draft folder that is locked; delete it afterwards, unless it was renamed."""
     sweep(above)
     made = _new(above, kind)
     try:
@@ -45,7 +45,7 @@ def held_folder(above: Path, kind: str = DRAFT) -> Iterator[LockedFolder]:
 
 
 def sweep(above: Path) -> None:
-    """Delete the draft folders of killed processes; folders with a held lock stay."""
+    """Delete the draft folders of killed processes; a folder that a live process locks stays."""
     for place in (found for kind in _KINDS for found in above.glob(f"{kind}*")):
         lock = _taken(place)
         if lock is not None:
@@ -54,7 +54,7 @@ def sweep(above: Path) -> None:
 
 
 def _new(above: Path, kind: str) -> LockedFolder:
-    """Create a locked folder; try again if a concurrent sweep locked or deleted it first.
+    """Create a locked draft folder; try again if a concurrent sweep locked or deleted it first.
 
     Any other lock error is raised, because another try would fail too.
     """
@@ -73,7 +73,7 @@ def _new(above: Path, kind: str) -> LockedFolder:
 
 
 def _taken(place: Path) -> int | None:
-    """Try to lock a folder; return None if a live process holds the lock, or if locking fails."""
+    """Try to lock a folder; return the descriptor, or None if it is locked or can't be locked."""
     try:
         return _locked(place)
     except OSError:

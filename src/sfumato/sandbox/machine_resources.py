@@ -16,13 +16,13 @@ _COUNTS_APART: Final = (5, 14)  # first Linux with separate thread and signal li
 
 
 def memory_mb(groups: Path = _GROUPS, own: Path = _OWN_GROUPS) -> int:
-    """Return the memory, in MB, that we may use: the machine's, or less under a control group."""
+    """Return the memory in MB that this process may use: the machine's, or its control group's."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([machine, *_limits(groups, own)]) >> 20
 
 
 def _limits(groups: Path, own: Path) -> list[int]:
-    """Return the memory limits of our control group and of its ancestors (cgroup v1 and v2)."""
+    """Return the memory limits of this process's control groups (cgroup v1 and v2)."""
     found = []
     for line in _read(own).splitlines():
         _, kinds, place = line.split(":", 2)
@@ -37,7 +37,7 @@ def _limits(groups: Path, own: Path) -> list[int]:
 
 
 def is_too_old(release: str) -> bool:
-    """Say whether the kernel numbers the tmpfs files of all blocks in one sequence.
+    """Return True if the kernel numbers the tmpfs files of all blocks in one sequence.
 
     Then a block could see from its first inode number how many files another block has created.
     """
@@ -45,7 +45,7 @@ def is_too_old(release: str) -> bool:
 
 
 def one_by_one(release: str, overcommit: Path = _OVERCOMMIT) -> bool:
-    """Say whether blocks must run one at a time, because they share limits of the kernel."""
+    """Return True if blocks must run one at a time, because they share limits of the kernel."""
     if _read(overcommit).strip() == _STRICT:
         return True
     return os.geteuid() != 0 and _version(release) < _COUNTS_APART

@@ -48,7 +48,7 @@ Json = dict[str, Any]  # Any: untrusted JSON, validated piece by piece
 
 @dataclass(frozen=True)
 class Image:
-    """An image's digest, its start command, and its environment variables."""
+    """A container image's digest, its start command, and its environment variables."""
 
     digest: str
     entry: tuple[str, ...]
@@ -56,7 +56,7 @@ class Image:
 
 
 def read_image(layout: Path, digest: str, target: Path) -> Image:
-    """Unpack the image of that digest to the target and return its configuration; or refuse."""
+    """Unpack the OCI image of that digest to the target and return its settings; or refuse."""
     if _DIGEST.fullmatch(digest) is None:
         raise bad_environment("the name of an image must be sha256: and 64 hexadecimal digits")
     index = _json_of(layout / "index.json")
@@ -78,7 +78,7 @@ def read_image(layout: Path, digest: str, target: Path) -> Image:
 
 
 def _manifests(layout: Path, index: Json) -> Iterator[str]:
-    """Yield the digests of all image manifests in an index and its nested indexes.
+    """Yield the digests of all image manifests in an OCI index and its nested indexes.
 
     Each index is read once, even if it is listed several times.
     """
@@ -97,7 +97,7 @@ def _manifests(layout: Path, index: Json) -> Iterator[str]:
 
 
 def _named(index: Json) -> Iterator[Json]:
-    """Yield the entries of an index that are for Linux on amd64, or that name no platform."""
+    """Yield the entries of an OCI index for Linux on amd64, or without a platform."""
     listed = index.get("manifests")
     for one in listed if isinstance(listed, list) else ():
         place = _dict(_dict(one).get("platform"))
@@ -157,7 +157,7 @@ def _read_json(text: bytes) -> Json:
 
 
 class _Room:
-    """Budget of unpacked bytes of one image; a layer that is listed twice counts twice."""
+    """The budget of unpacked bytes of one image; a layer that is listed twice counts twice."""
 
     def __init__(self) -> None:
         self._left = _MAX_UNPACKED
@@ -171,7 +171,7 @@ class _Room:
 
 @contextmanager
 def _layer(layout: Path, said: object, whole: object, room: _Room) -> Iterator[IO[bytes]]:
-    """Yield a layer's unpacked tar after verifying its packed and its unpacked digest; or refuse.
+    """Yield a layer's unpacked tar, after verifying its packed and unpacked digests; or refuse.
 
     The layer is unpacked to an anonymous temporary file, and verified before it is parsed.
     """
@@ -191,17 +191,17 @@ def _layer(layout: Path, said: object, whole: object, room: _Room) -> Iterator[I
 
 
 class _Counted(io.RawIOBase):
-    """File wrapper that hashes the bytes as they are read."""
+    """A file wrapper that hashes the bytes as they are read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.hash, self._file = hashlib.sha256(), file
 
     def readable(self) -> bool:
-        """Return True."""
+        """Return True, because the wrapped file can be read."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Read and hash up to that many bytes."""
+        """Read and hash up to `size` bytes of the file."""
         found = self._file.read(size)
         self.hash.update(found)
         return found
@@ -213,7 +213,10 @@ class _Counted(io.RawIOBase):
 
 
 def _unpacked(packed: _Counted, tar: IO[bytes], whole: object, room: _Room) -> bool:
-    """Unpack a gzip blob into the file; say whether the unpacked bytes have the expected digest."""
+    """Unpack a gzip blob into the file, within the budget of unpacked bytes.
+
+    Return True if the unpacked bytes have the expected digest.
+    """
     try:
         with gzip.GzipFile(fileobj=packed, mode="rb") as file:
             return _copied(file, tar, whole, room)
@@ -227,7 +230,10 @@ def _copied(
     whole: object,
     room: _Room,
 ) -> bool:
-    """Copy the bytes into the file within the budget; say whether they have the expected digest."""
+    """Copy a layer's bytes into the file, within the budget of unpacked bytes.
+
+    Return True if the bytes have the expected digest.
+    """
     plain = hashlib.sha256()
     while piece := source.read(_AT_ONCE):
         room.take(len(piece))
@@ -238,7 +244,7 @@ def _copied(
 
 @contextmanager
 def _blob(layout: Path, said: object) -> Iterator[IO[bytes]]:
-    """Open the blob that a descriptor names; the caller verifies its digest."""
+    """Open the blob (content-addressed file) of a descriptor; the caller verifies its digest."""
     digest = _dict(said).get("digest")
     if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
         raise bad_environment("the name of a blob is not a sha256 digest")

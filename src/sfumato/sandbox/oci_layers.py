@@ -41,7 +41,7 @@ class Member(tarfile.TarInfo):
     """A tar member with limits; a long extended header or a sparse file raises ValueError."""
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
-        """Check the member's type and size before its data is read or skipped.
+        """Check a tar member's type and size before its data is read or skipped.
 
         Otherwise a huge declared size would make `tarfile` skip for ever.
         """
@@ -53,7 +53,7 @@ class Member(tarfile.TarInfo):
         return made
 
     def _proc_pax(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
-        """Return the next member, with the pax records of this header applied to it.
+        """Return the next tar member, with the pax records of this header applied to it.
 
         Global pax headers are ignored, because layers do not need them. They are refused if they
         set a path, a link or a size.
@@ -71,7 +71,7 @@ class Member(tarfile.TarInfo):
 
 
 def records(text: bytes) -> dict[bytes, bytes]:
-    """Parse pax records in linear time; return those for path, linkpath and size.
+    """Parse a tar's pax records in linear time; return those for path, linkpath and size.
 
     A record is `LENGTH KEY=VALUE` and a newline. A malformed record raises ValueError. So does a
     sparse map, because it can be large in memory even if it is small when compressed.
@@ -121,7 +121,7 @@ def _text(said: bytes) -> str:
 
 
 def _padded(size: int) -> int:
-    """Round a size up to whole tar blocks."""
+    """Round a size in bytes up to whole tar blocks."""
     return -(-size // _BLOCK) * _BLOCK
 
 
@@ -135,7 +135,7 @@ _GONE, _ALL_GONE = ".wh.", ".wh..wh..opq"
 
 @dataclass
 class StoredFile:
-    """A regular file: the path of its unpacked bytes on the host, and whether it is executable."""
+    """A regular file of an image: the host path of its unpacked bytes, and if it is executable."""
 
     place: Path
     may_run: bool
@@ -143,14 +143,14 @@ class StoredFile:
 
 @dataclass
 class Link:
-    """A symbolic link; its target is resolved only inside the image."""
+    """A symbolic link of an image; its target is resolved only inside the image."""
 
     target: str
 
 
 @dataclass
 class Folder:
-    """A folder and its entries by name."""
+    """A folder of an image, and its entries by name."""
 
     inside: dict[str, Folder | StoredFile | Link] = field(default_factory=dict)
 
@@ -168,7 +168,7 @@ class Layers:
         self._names: dict[str, str] = {}  # interns path components to save memory
 
     def add(self, layer: IO[bytes]) -> None:
-        """Merge a layer, an open tar, on top of the tree; or refuse."""
+        """Merge a layer (an open tar file) on top of the image's tree; or refuse."""
         found: list[tuple[tuple[str, ...], Node | tuple[str, ...]]] = []
         try:
             with tarfile.open(fileobj=layer, mode="r|", tarinfo=Member) as tar:
@@ -193,13 +193,13 @@ class Layers:
                 self._put(parts, node)
 
     def has(self, path: str) -> bool:
-        """Say whether a path exists in the image, resolving links inside the image."""
+        """Return True if a path exists in the image; links are resolved inside the image."""
         *above, name = parts_of(path.lstrip("/"))
         folder = self._folder(tuple(above), make=False)
         return folder is not None and name in folder.inside
 
     def write(self, target: Path) -> None:
-        """Write the tree to disk, folders and files before links; or refuse."""
+        """Write the image's tree to disk, folders and files before links; or refuse."""
         try:
             self._write(target)
         except OSError:
@@ -223,7 +223,7 @@ class Layers:
             place.symlink_to(to)
 
     def _node(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> Node | tuple[str, ...] | None:
-        """Convert a tar member to a node; a hard link becomes the path of its target."""
+        """Convert a tar member to a node of the tree; a hard link becomes its target's path."""
         if self._count > MAX_ENTRIES:
             raise ValueError
         if member.isdir():
@@ -272,7 +272,7 @@ class Layers:
         folder.inside[parts[-1]] = node
 
     def _folder(self, parts: tuple[str, ...], *, make: bool) -> Folder | None:
-        """Resolve a path to a folder of the tree, following links inside the tree.
+        """Resolve a path to a folder of the image's tree, following links inside the tree.
 
         Return None if there is no such folder.
         """
@@ -309,7 +309,7 @@ class Layers:
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """Split a member's path into names; refuse absolute paths and paths with `..`."""
+    """Split a tar member's path into names; refuse absolute paths and paths with `..`."""
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
     is_long = len(path) > _MAX_PATH or len(parts) > _MAX_DEPTH
     if path.startswith("/") or ".." in parts or "\0" in path or is_long:
@@ -338,7 +338,7 @@ def _walked(folder: Folder, place: Path) -> Iterator[tuple[Path, Node]]:
 def layers_of(
     files: Iterable[AbstractContextManager[IO[bytes]]], target: Path, bytes_in: Path
 ) -> None:
-    """Merge these layers, the lowest first, and write the files to the target; or refuse."""
+    """Merge an image's layers, the lowest first, and write the files to the target; or refuse."""
     merged = Layers(bytes_in)
     for one in files:
         with one as file:

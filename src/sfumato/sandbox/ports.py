@@ -15,7 +15,7 @@ from sfumato.vault.sealed import Sealed
 
 @dataclass(frozen=True)
 class BlockColumn:
-    """A column that a program sees: its name, its stored index, its type and its step."""
+    """A column that a program sees: its name, its index in the stored table, its type and step."""
 
     name: str
     place: int
@@ -25,7 +25,7 @@ class BlockColumn:
 
 @dataclass(frozen=True)
 class BlockTable:
-    """A table with a person column, and the columns of it that a program sees."""
+    """A table with a person column, and those of its columns that a program sees."""
 
     name: str
     place: int  # index of the table on the card
@@ -41,7 +41,7 @@ KEPT_PROGRAMS: Final = 4
 
 @dataclass(frozen=True)
 class StudyOrder:
-    """Options of a study: blocks are BIDS folders, and per-person runs come before the block runs.
+    """Options for blocks that are BIDS folders, with a run for each person before the blocks.
 
     A person's folder and stored result depend on no other person (soundness rule 29).
     """
@@ -53,7 +53,7 @@ class StudyOrder:
 
 @dataclass(frozen=True)
 class SplitOrder:
-    """An order to split a table into one file per block of persons.
+    """An order to split a table's rows into one file per block (disjoint group) of people.
 
     All rows of a person are in one block: block = PRF(key, person) mod blocks. A file is a function
     of the key and of the rows of its own persons (soundness rules 26 and 29).
@@ -70,37 +70,38 @@ class SplitOrder:
 
 
 def study_room(turns: int, person_mb: int) -> int:
-    """Return the most disk space, in bytes, that a run over folders takes.
+    """Return the most disk space, in bytes, that a run over people's folders takes.
 
-    It depends on public numbers only.
+    `turns` is the number of per-person runs. The space depends on public numbers only.
 
     It counts each result three times: stored, new, and in the blocks. It counts people's files
-    twice: in turns and in blocks.
+    twice: for their own runs and for the blocks.
     """
     return turns * (3 * MAX_KEPT + 2 * (person_mb << 20))
 
 
 def output_path(turn: str) -> str:
-    """Return the path where the per-person run of a turn leaves its result."""
+    """Return the path of the result file of a per-person run, next to its input file `turn`."""
     return turn + ".said"
 
 
 class SplitEngine(Protocol):
-    """Engine that splits rows into blocks for programs."""
+    """An engine that splits rows into blocks of people, on which programs run."""
 
     def split(self, order: SplitOrder) -> tuple[str, ...]:
         """Write one file per block, also for empty blocks; return the paths.
 
         Any failure raises `EngineStopped`, without details. In a study, the results of per-person
-        runs are read from the files next to their turns, stored, and added to the persons' blocks.
+        runs are read from the files next to their input files, stored, and added to the persons'
+        blocks.
         """
         ...
 
     def split_people(self, order: SplitOrder) -> tuple[str, ...]:
-        """Write one file per turn: a person's folder, or nothing; return the paths.
+        """Write one input file per person's own run, and return the paths.
 
-        Persons get their turns at random. A turn is empty if it has no person, or if the person's
-        result is already stored.
+        Persons get their runs (turns) in random order. A file is empty if the run has no person, or
+        if the person's result is already stored.
         """
         ...
 
@@ -116,7 +117,7 @@ class Drafts(Protocol):
     """Source of private folders that exist for one run."""
 
     def draft(self) -> AbstractContextManager[str]:
-        """Yield a private folder and delete it afterwards.
+        """Yield a private folder for one run, and delete it afterwards.
 
         Also delete leftovers of killed processes.
         """
@@ -125,7 +126,7 @@ class Drafts(Protocol):
 
 @dataclass(frozen=True)
 class SandboxLimits:
-    """Resource limits of a block, the same for every block of a job."""
+    """The resource limits of a block (one run of a program), the same for all blocks of a job."""
 
     cpu_s: float = 1.0  # processor time of a block; more makes it late (soundness rule 27)
     memory_mb: int = 2048
@@ -142,7 +143,7 @@ class SandboxLimits:
 
 @dataclass(frozen=True)
 class BlockJob:
-    """An order to run an untrusted program on every block of rows separately."""
+    """An order to run an untrusted program on each block of people's rows separately."""
 
     program: dict[str, object]  # the message for the sandbox; it contains no row and no secret
     inputs: tuple[str, ...]  # one file of rows per block; only the block reads its file
@@ -181,7 +182,7 @@ class TrialResult:
 
     @property
     def ending(self) -> str:
-        """Return how the trial ended, in words."""
+        """Return a text on how the trial ended, such as its exit status."""
         if self.ended == "exited":
             return f"exit status {self.status}"
         if self.ended == "stopped" and self.status < 0:
@@ -191,7 +192,7 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class InputTiming:
-    """When the engine began to write the inputs, and how large they can be by the card.
+    """When the engine began to write the programs' inputs, and how large these can be by the card.
 
     The time that the engine needs depends on people's rows and files, and programs can read the
     clock. So blocks start at a time that only public numbers determine.
@@ -203,10 +204,10 @@ class InputTiming:
 
 
 class Sandbox(Protocol):
-    """Sandbox that runs untrusted programs on blocks of rows."""
+    """A sandbox that runs untrusted programs on blocks of people's rows."""
 
     def run(self, job: BlockJob) -> Sealed[IntegerArray]:
-        """Run all blocks; return their outputs in steps, as an array of blocks by outputs.
+        """Run a program on all blocks; return their outputs in steps, one row for each block.
 
         A block with no output, too much output or an invalid one counts as the middle of each
         range. The duration depends only on the limits, whatever the programs do. The inputs are
@@ -215,17 +216,17 @@ class Sandbox(Protocol):
         ...
 
     def run_each(self, job: BlockJob) -> None:
-        """Run the program on every turn; write its result next to the turn's file.
+        """Run the program once for each person's input file; write each result next to the file.
 
-        An empty turn gets no result. The result is the file `output_path(turn)`, which only a block
-        opens later.
+        An empty file gets no result. The path of a result is `output_path(turn)`, which only a
+        block opens later.
         """
         ...
 
     def try_out(self, job: TrialJob) -> tuple[TrialResult, ...]:
-        """Run a program on synthetic rows.
+        """Run a program on synthetic rows, and return each block's full result.
 
-        Return each block's full result as soon as it is done.
+        There is no fixed schedule: a processor starts its next block as soon as it is free.
         """
         ...
 
@@ -238,7 +239,7 @@ class Sandbox(Protocol):
         ...
 
     def check(self, limits: SandboxLimits, own: str = "") -> None:
-        """Raise `SandboxStopped` if no sandbox can start with these limits per block."""
+        """Raise `SandboxStopped` if no sandbox can start with these limits for each block."""
         ...
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ _BESIDE: Final = "+"  # separates the base digest from the name of the own envir
 
 @dataclass(frozen=True)
 class OwnEnvironment:
-    """An own environment that has been added on this machine."""
+    """A program's own environment that the owner has added on this machine."""
 
     name: str
     megabytes: int  # megabytes of memory for the copy in each sandbox
@@ -37,17 +37,17 @@ class OwnEnvironment:
 
     @property
     def kind(self) -> str:
-        """Return its kind: lock, folder or image."""
+        """Return the kind of the environment: lock, folder or image."""
         return self.name.partition("-")[0]
 
 
 def is_name(text: object) -> bool:
-    """Say whether a value has the form of an environment's name."""
+    """Return True if a value has the form of an environment's name."""
     return isinstance(text, str) and _NAME.fullmatch(text) is not None
 
 
 def is_image(environment: str) -> bool:
-    """Say whether an environment digest (see `bound`) contains an image."""
+    """Return True if an environment digest, made by `bound`, contains an image."""
     return own_of(environment).startswith(f"{IMAGE}-")
 
 
@@ -58,7 +58,7 @@ def kind_and_digest(name: str) -> tuple[str, str]:
 
 
 def read_own(text: object) -> str:
-    """Read the own environment of a manifest: its name, or NONE; refuse a malformed name."""
+    """Read the name of the environment that a program brings, or NONE; refuse a malformed name."""
     if text is None or text == NONE:
         return NONE
     if not isinstance(text, str) or not is_name(text):

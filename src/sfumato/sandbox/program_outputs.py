@@ -45,7 +45,7 @@ _MATLAB: Final = "mat"
 
 @dataclass(frozen=True)
 class Output:
-    """One declared output, a number or an array: its name, range, step, and place in a file."""
+    """A declared output of a program, a number or an array: name, range, step, place in a file."""
 
     name: str
     lower: Fraction
@@ -57,7 +57,7 @@ class Output:
 
     @property
     def count(self) -> int:
-        """Return how many numbers the output has."""
+        """Return how many numbers the output has; an array has several."""
         return math.prod(self.shape)
 
     @property
@@ -67,7 +67,7 @@ class Output:
 
     @property
     def middle(self) -> int:
-        """Return the value that replaces an invalid result, in steps above the lower end."""
+        """Return the middle of the range, which replaces an invalid result, in steps from below."""
         return self.steps // 2
 
     def snapped(self, value: object) -> int:
@@ -82,7 +82,7 @@ class Output:
         return min(self.steps, math.floor((inside - self.lower) / self.step + Fraction(1, 2)))
 
     def snapped_all(self, array: NumpyFile) -> list[int]:
-        """Convert all numbers of an array to steps, like `snapped` but in float arithmetic."""
+        """Convert all numbers of an array to steps of the range, like `snapped` but in floats."""
         if array.shape != self.shape:
             raise ValueError
         values = array.numbers()
@@ -92,7 +92,7 @@ class Output:
         return [int(one) for one in steps.tolist()]
 
     def as_json(self) -> dict[str, object]:
-        """Return the exact JSON of this output for the ledger."""
+        """Return the output's declaration as exact JSON for the ledger."""
         shape = {"shape": list(self.shape)} if self.shape else {}
         return {
             **shape,
@@ -106,7 +106,7 @@ class Output:
 
 
 def _exact(value: object) -> Fraction | None:
-    """Return a number as an exact fraction, or None if it is not a finite number."""
+    """Return a value as an exact fraction, or None if it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Fraction):
         return None
     if isinstance(value, float) and not math.isfinite(value):
@@ -120,7 +120,7 @@ def _exact(value: object) -> Fraction | None:
 
 
 def read_outputs(shape: object) -> tuple[Output, ...]:
-    """Parse the declared outputs of a program, or refuse."""
+    """Parse the outputs that a program declares, or refuse."""
     if not isinstance(shape, list) or not 1 <= len(shape) <= MAX_OUTPUTS:
         raise bad_pipeline(f"declare 1 to {MAX_OUTPUTS} outputs")
     outputs = tuple(_read_output(one) for one in shape)
@@ -175,18 +175,18 @@ def _read_dims(shape: object, name: str) -> tuple[int, ...]:
 
 
 def is_result_path(path: str) -> bool:
-    """Say whether a path may be a result file: inside the output folder, with a known suffix."""
+    """Return True if a path may be a result file: in the output folder, with a known suffix."""
     return len(path) <= 200 and _PATH.fullmatch(path) is not None and _suffix(path) in _SUFFIXES
 
 
 def _suffix(path: str) -> str:
-    """Return the file format, by the suffix."""
+    """Return a result file's format by its suffix, such as "npy" or "nii.gz"."""
     lower = path.lower()
     return "nii.gz" if lower.endswith(".nii.gz") else lower.rsplit(".", 1)[-1]
 
 
 def bound_of(value: object, name: str, end: str) -> Fraction:
-    """Parse an end of a range to the exact written number, or refuse."""
+    """Parse one end of an output's range to the exact written number, or refuse."""
     exact = _ratio(value) if isinstance(value, str) else _exact(value)
     if isinstance(value, float) and exact is not None:
         exact = Fraction(repr(value))  # 0.1 is 1/10, not the nearest double
@@ -196,7 +196,7 @@ def bound_of(value: object, name: str, end: str) -> Fraction:
 
 
 def _ratio(text: str) -> Fraction | None:
-    """Parse a decimal number, or a ratio as the ledger stores it."""
+    """Parse a text such as "0.5", or a ratio such as "1/2" as the ledger stores it."""
     return Fraction(text) if _RATIO.fullmatch(text) else _text_number(text)
 
 
@@ -239,14 +239,14 @@ def _text_number(text: str) -> Fraction | None:
 
 @dataclass(frozen=True)
 class Reading:
-    """How one output of a trial on synthetic rows was parsed; real rows never have a Reading."""
+    """How one output of a trial on synthetic rows was parsed; real rows never have one."""
 
     name: str
     is_number: bool  # False if the output counts as the middle of the range
     says: str
 
     def as_json(self) -> dict[str, object]:
-        """Return the reading as JSON for a plan."""
+        """Return how the trial's output was parsed, as JSON for a plan."""
         return {"output": self.name, "is_number": self.is_number, "says": self.says}
 
 
@@ -403,14 +403,14 @@ def _parse_csv(found: bytes) -> object:
 
 
 def _lines(found: bytes, between: str) -> tuple[list[list[str]], dict[str, int]]:
-    """Split a table into cells per line, and index the column names of line one."""
+    """Split a text table into cells per line, and index the column names of its first line."""
     lines = [line.split(between) for line in found.decode("utf-8").splitlines() if line.strip()]
     heads = {head.strip(): place for place, head in reversed(list(enumerate(lines[0])))}
     return lines, heads
 
 
 def _find_cell(table: Any, at: tuple[str | int, ...]) -> object:
-    """Return a cell by row and column number, or by row and the column's name in line one."""
+    """Return a table's cell by row and column number, or by row and column name."""
     lines, heads = table
     column = at[1] if len(at) > 1 else 0
     if isinstance(column, str):
@@ -431,7 +431,7 @@ def _find_npy(array: Any, at: tuple[str | int, ...]) -> object:
 
 
 def _in_matlab(arrays: Any, at: tuple[str | int, ...]) -> object:
-    """Return the array of the given name; without a name, the only array of the file."""
+    """Return a MATLAB file's array of the given name; without a name, its only array."""
     found: Mapping[str, NumpyFile] = arrays
     if at and isinstance(at[0], str):
         return found[at[0]]

@@ -55,18 +55,21 @@ _DROP_S: Final = 0.005  # longest time to delete one megabyte of inputs
 
 
 def turn_s(limits: SandboxLimits) -> float:
-    """Return the fixed time between two block starts on a lane, whatever the programs do."""
+    """Return the fixed time in seconds from one block's start to the next on one processor.
+
+    Programs can't change it, so the time reveals nothing about people's rows.
+    """
     gigabytes = (limits.memory_mb + limits.disk_mb) / 1024
     return limits.wall_s + _REST_S + _CLEAR_S * gigabytes
 
 
 def slot_s(blocks: int, sandboxes: int, limits: SandboxLimits, files: int = 1) -> float:
-    """Return the fixed duration of a job in seconds; it depends on public numbers only."""
+    """Return the fixed duration of a job of blocks in seconds, from public numbers only."""
     return -(-blocks // sandboxes) * turn_s(limits) + blocks * files * _READ_S
 
 
 def write_s(laid: InputTiming) -> float:
-    """Return the fixed time, in seconds, in which the engine writes the inputs.
+    """Return the fixed time, in seconds, in which the engine writes the programs' inputs.
 
     It depends on public numbers only.
     """
@@ -74,7 +77,7 @@ def write_s(laid: InputTiming) -> float:
 
 
 def drop_s(laid: InputTiming | None) -> float:
-    """Return the fixed time, in seconds, in which the inputs are deleted.
+    """Return the fixed time, in seconds, in which the programs' inputs are deleted.
 
     It depends on public numbers only.
     """
@@ -82,7 +85,7 @@ def drop_s(laid: InputTiming | None) -> float:
 
 
 def _drop(job: BlockJob) -> None:
-    """Delete the inputs within the job's fixed time, so that its end does not reveal their size."""
+    """Delete a job's inputs within its fixed time, so that its end does not reveal their size."""
     for path in () if job.input_timing is None else job.inputs:
         with suppress(OSError):  # all that is left is deleted later, with the run's folder
             os.unlink(path)
@@ -90,7 +93,7 @@ def _drop(job: BlockJob) -> None:
 
 @contextmanager
 def _in_memory(text: bytes) -> Iterator[int]:
-    """Yield the descriptor of an anonymous memory file with this content."""
+    """Yield the descriptor of an anonymous file in memory with this content."""
     made = os.memfd_create("text", os.MFD_CLOEXEC)
     try:
         with open(os.dup(made), "wb") as file:
@@ -120,7 +123,7 @@ class SandboxPool:
         sleep: Callable[[float], None] = time.sleep,
         runtime: Runtime = _BUBBLEWRAP,
     ) -> None:
-        """Keep the settings; sandboxes start later, with this runtime only."""
+        """Store the settings; sandboxes start later, with this runtime only."""
         self._runtime = runtime
         self._made, self._dice, self._sleep = made, dice, sleep
         self._job = threading.Lock()
@@ -133,7 +136,7 @@ class SandboxPool:
         self._checked: dict[str, str] = {}  # content digest of each environment at its last check
 
     def lanes(self, limits: SandboxLimits, own: str = "") -> int:
-        """Return how many blocks can run in parallel.
+        """Return how many blocks can run in parallel, at most one on each processor.
 
         Their memory limits together fit the machine.
         """
@@ -182,10 +185,10 @@ class SandboxPool:
             return Sealed(np.array(steps, dtype=np.int64).reshape(shape))
 
     def run_each(self, job: BlockJob) -> None:
-        """Run the program on every turn; write each result next to the turn's input file.
+        """Run the program once for each person's input file; write each result next to the file.
 
-        A turn with an empty input gets no result. A run that was stopped gets none either: the host
-        may have stopped it, so its result is not stored.
+        An empty input gets no result. A run that was stopped gets none either: the host may have
+        stopped it, so its result is not stored.
         """
         with self._job:
             ran = self._run_blocks(job)
@@ -200,9 +203,9 @@ class SandboxPool:
             self._wait_out(began, slot_s(len(said), lanes, job.limits))
 
     def try_out(self, job: TrialJob) -> tuple[TrialResult, ...]:
-        """Run a program on synthetic rows.
+        """Run a program on synthetic rows, and return each block's full result.
 
-        Return each block's full result as soon as it is done.
+        There is no fixed schedule: a processor starts its next block as soon as it is free.
         """
         with self._job:
             self._stop_outdated(job.own)
@@ -221,7 +224,7 @@ class SandboxPool:
             return tuple(said[block] for block in range(len(job.texts)))
 
     def _run_trial(self, job: TrialJob, lane: int, lanes: int) -> dict[int, TrialResult] | None:
-        """Run the trial blocks of one lane; return None if the host failed."""
+        """Run the trial blocks of one processor's sandbox; return None if the host failed."""
         said: dict[int, TrialResult] = {}
         left = list(reversed(range(lane, len(job.texts), lanes)))
         again = _STALLED_RETRIES
@@ -241,7 +244,10 @@ class SandboxPool:
         return said
 
     def _wait_out(self, began: float, slot: float) -> None:
-        """Wait until the fixed slot is over; if the host was late, until a multiple of the slot."""
+        """Wait until `slot` seconds have passed since `began`.
+
+        If the host was late, wait until a multiple of `slot`.
+        """
         taken = time.monotonic() - began
         self._sleep(max(1, -(-taken // slot)) * slot - taken)
 
@@ -251,11 +257,11 @@ class SandboxPool:
             self._end()
 
     def pids(self) -> tuple[int, ...]:
-        """Return the process ids of the launchers."""
+        """Return the process ids of the sandboxes' launchers."""
         return tuple(bubble.pid for bubble in self._sandboxes)
 
     def _is_warm(self, own: str) -> bool:
-        """Say whether all sandboxes run with this own environment; restart them if needed."""
+        """Return True if all sandboxes run with this own environment; restart them if needed."""
         cpus = sorted(os.sched_getaffinity(0))
         is_there = len(self._sandboxes) == len(cpus) and all(b.is_alive() for b in self._sandboxes)
         if is_there and self._warm_with == own:
@@ -276,7 +282,7 @@ class SandboxPool:
         return True
 
     def _is_still_warm(self, own: str) -> bool:
-        """Call `_is_warm` for a job that is already paid.
+        """Do as `_is_warm` for a job that is already paid: changed files count as a host failure.
 
         Changed files then count as a host failure.
         """
@@ -286,7 +292,7 @@ class SandboxPool:
             return False
 
     def _stored_environment(self, own: str) -> OwnEnvironment | None:
-        """Look up an own environment; return None for the empty name; refuse an unknown name."""
+        """Return a program's own environment, or None for an empty name; refuse an unknown name."""
         found = self._own.find(own)
         if own and found is None:
             raise missing_environment()
@@ -301,12 +307,12 @@ class SandboxPool:
             self._checked[own] = found.contents
 
     def _found(self, own: str) -> OwnEnvironment | None:
-        """Return the own environment of the running sandboxes, else the one on disk."""
+        """Return a program's own environment: of the running sandboxes, or else the one on disk."""
         held = self._own_environment
         return held if held is not None and held.name == own else self._own.find(own)
 
     def _program_message(self, job: BlockJob | TrialJob) -> bytes:
-        """Return the job message for the sandbox, with the image's own start settings."""
+        """Return a job's program as JSON for the sandbox, with its image's start settings."""
         found = self._found(job.own)
         if job.own and found is None:
             raise SandboxStopped
@@ -343,7 +349,7 @@ class SandboxPool:
     def _run_once(
         self, job: BlockJob, program: int, lanes: int, began: float
     ) -> dict[int, Ran] | None:
-        """Run every block once; return None if the host failed one."""
+        """Run every block of a job once, on all processors; return None if the host failed one."""
         with ThreadPoolExecutor(lanes) as threads:
             begun = [
                 threads.submit(
@@ -362,9 +368,9 @@ class SandboxPool:
     def _run_lane(
         self, job: BlockJob, program: int, blocks: range, began: float
     ) -> dict[int, Ran] | None:
-        """Run the blocks of one lane, each at its fixed start time.
+        """Run the blocks of one processor, each at its fixed start time.
 
-        None means that the host failed.
+        Return None if the host failed a block or was late.
         """
         said: dict[int, Ran] = {}
         for turn, block in enumerate(blocks):
@@ -379,7 +385,7 @@ class SandboxPool:
         return said
 
     def _run_block(self, lane: int, program: int, rows_path: str, limits: SandboxLimits) -> Ran:
-        """Run one block, even with an empty input; kernel counters would reveal a skipped turn."""
+        """Run one block, even with an empty input; kernel counters would reveal a skipped block."""
         rows = os.open(rows_path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return self._sandboxes[lane].run(program, rows, limits)

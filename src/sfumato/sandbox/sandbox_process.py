@@ -51,7 +51,7 @@ class SandboxProcessEnded(Exception):
 
 @dataclass(frozen=True)
 class Ran:
-    """The keeper's message about a block: how it ended, its processor time, and its output."""
+    """The sandbox's message about a block: how it ended, its processor time, and its output."""
 
     ended: int
     used_us: int
@@ -60,7 +60,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class TrialEnd:
-    """The keeper's second message about a trial block on synthetic rows."""
+    """The sandbox's second message about a trial block: its exit status and printed output."""
 
     status: int  # exit status of the program; a negative number is the signal that ended it
     printed: bytes  # the end of its standard output and error
@@ -93,22 +93,22 @@ class SandboxProcess:
 
     @property
     def pid(self) -> int:
-        """Return the process id of the launcher."""
+        """Return the process id of the sandbox's launcher."""
         return self._process.pid
 
     def is_alive(self) -> bool:
-        """Say whether the launcher is running."""
+        """Return True if the sandbox's launcher is running."""
         return self._process.poll() is None
 
     def run(self, program: int, rows: int, limits: SandboxLimits) -> Ran:
-        """Run one block to its end.
+        """Run a program on one block of rows, to its end.
 
         Only the sandbox reads the two descriptors (program and rows).
         """
         return self._send_order(_order(limits), program, rows, partial(_receive, limits=limits))
 
     def try_out(self, program: int, rows: int, limits: SandboxLimits) -> tuple[Ran, TrialEnd]:
-        """Run one block of synthetic rows; return also its exit status and printed output.
+        """Run a program on one block of synthetic rows; return also its status and printed output.
 
         Never pass real rows here: the printed output leaves the sandbox without noise.
         """
@@ -222,7 +222,7 @@ def _in_container(
 
 
 def _accept(listener: socket.socket, process: subprocess.Popen[bytes]) -> socket.socket:
-    """Accept the container's connection; fail if its runtime ends first or the start times out."""
+    """Accept a container's connection; fail if its runtime ends first or the start times out."""
     until = time.monotonic() + _START_S
     listener.settimeout(_LOOK_S)
     while time.monotonic() < until and process.poll() is None:
@@ -232,7 +232,10 @@ def _accept(listener: socket.socket, process: subprocess.Popen[bytes]) -> socket
 
 
 def _zygote(made: Environment, cpu: int, control: int, *, is_nested: bool = False) -> list[str]:
-    """Return the command that starts the zygote from the environment's copy in memory."""
+    """Return the command that starts the zygote, the process from which blocks are forked.
+
+    The zygote runs from the environment's copy in memory.
+    """
     settings = {
         "control": control,
         "path": [] if made.is_alone else ["/env/packages"],
@@ -249,7 +252,7 @@ def _zygote(made: Environment, cpu: int, control: int, *, is_nested: bool = Fals
 def _start(argv: list[str], uid: int | None, kept: tuple[int, ...]) -> subprocess.Popen[bytes]:
     """Start a command with an empty environment.
 
-    If we run as root, start it under an unused uid.
+    If this process runs as root, the command gets an unused uid.
     """
     found = shutil.which(argv[0])
     if found is None:
@@ -273,8 +276,9 @@ def _start(argv: list[str], uid: int | None, kept: tuple[int, ...]) -> subproces
 def arguments(made: Environment) -> list[str]:
     """Return bubblewrap's arguments; the sandbox sees no file of the host but the environment.
 
-    The zygote copies the environment into /env, a tmpfs of the sandbox, and unmounts /from. Two
-    sandboxes that share a file could use its state in the host's page cache as a covert channel.
+    The zygote (the process from which blocks are forked) copies the environment into /env, a tmpfs
+    of the sandbox, and unmounts /from. Two sandboxes that share a file could use its state in the
+    host's page cache as a covert channel.
 
     The zygote keeps one capability, over its own namespaces only, to create namespaces for each
     block. Every block drops it. There is no /proc, no /sys, and no usable network.
@@ -298,7 +302,7 @@ def arguments(made: Environment) -> list[str]:
 
 
 def own_uid(dice: RandomSource) -> int | None:
-    """Return a random unused uid if we run as root; else None, because our own uid is enough.
+    """Return a random unused uid if this process is root; else None, because its uid is enough.
 
     A sandbox that root started would be root outside of it, and no limit would apply.
     """
@@ -306,7 +310,10 @@ def own_uid(dice: RandomSource) -> int | None:
 
 
 def free_uid(number: int) -> int | None:
-    """Return the first unused uid of the range, starting at `number`; None if we are not root."""
+    """Return the first unused uid of the range, from `number` on.
+
+    Return None if this process is not root.
+    """
     if os.geteuid() != 0:
         return None
     taken = {account.pw_uid for account in pwd.getpwall()} | _uids_of_processes()

@@ -43,7 +43,7 @@ def copy_libraries(binaries: Iterable[Path], draft: Path, own: Path) -> None:
 
 
 def copy_runtime(draft: Path) -> None:
-    """Copy the fixed list of compiler runtime libraries into `draft/libs`."""
+    """Copy the fixed list of compiler runtime libraries, such as libgomp, into `draft/libs`."""
     libraries = draft / "libs"
     libraries.mkdir()
     folders = [Path(folder).resolve() for folder in _FOLDERS]

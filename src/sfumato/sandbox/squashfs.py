@@ -38,7 +38,7 @@ _LIMITED: Final = (
 
 
 def can_unfold() -> bool:
-    """Say whether this machine has the tools to unpack a squashfs."""
+    """Return True if this machine has the tools to unpack a squashfs image."""
     return shutil.which(TOOL) is not None and shutil.which(BWRAP) is not None
 
 
@@ -67,7 +67,7 @@ def unfold(squash: Path, read: Callable[[IO[bytes]], None]) -> None:
 
 
 def command(tool: Path, squash: Path, code: int) -> list[str]:
-    """Return the bubblewrap command of the tool, which sees only itself and the image."""
+    """Return the bubblewrap command to unpack an image; the tool sees only itself and the image."""
     return [
         *(BWRAP, "--unshare-all", "--unshare-user", "--as-pid-1", "--new-session"),
         *("--die-with-parent", "--uid", "1000", "--gid", "1000", "--hostname", "bubble"),
@@ -80,7 +80,7 @@ def command(tool: Path, squash: Path, code: int) -> list[str]:
 
 
 def _lay_out(tool: Path) -> None:
-    """Copy the tool and its libraries, which are trusted, to a folder."""
+    """Copy the unpacking tool and its libraries, which are trusted, to a folder."""
     tool.mkdir()
     source = Path(shutil.which(TOOL) or TOOL).resolve()
     shutil.copyfile(source, tool / TOOL)
@@ -107,9 +107,10 @@ def _filter() -> Iterator[int]:
 
 @contextmanager
 def _begun(argv: list[str], kept: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a command with an empty environment, as root under an unused uid.
+    """Start a command with an empty environment; kill it at the end of the `with` block.
 
-    It is killed when the block ends, or after a time limit.
+    It is also killed after a time limit. If this process runs as root, the command gets an unused
+    uid.
     """
     uid = free_uid(os.getpid())
     process = subprocess.Popen(

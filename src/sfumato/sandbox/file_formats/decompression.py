@@ -10,7 +10,10 @@ ZLIB, GZIP = 15, 31  # `wbits` values of zlib, which select the header format
 
 
 def inflated(found: bytes, form: int, most: int = MOST) -> bytes:
-    """Decompress the bytes; raise ValueError if they are invalid, incomplete or too large."""
+    """Decompress zlib or gzip bytes, up to `most` bytes.
+
+    Raise ValueError if they are invalid, incomplete or too large.
+    """
     machine = zlib.decompressobj(form)
     made = None
     try:

@@ -26,7 +26,7 @@ _FAILURES: Final = (ValueError, LookupError, struct.error)
 
 
 def read_matlab(found: bytes) -> Mapping[str, NumpyFile]:
-    """Return the arrays of a file by name, or raise ValueError, LookupError or struct.error."""
+    """Return a MATLAB file's arrays by name, or raise ValueError, LookupError or struct.error."""
     if found[124:128] != b"\x00\x01IM":
         raise ValueError
     arrays: dict[str, NumpyFile] = {}
@@ -43,7 +43,7 @@ def read_matlab(found: bytes) -> Mapping[str, NumpyFile]:
 
 
 def _elements(found: bytes, place: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the type and the bytes of each data element of a file or of an array."""
+    """Yield the type and the bytes of each data element of a MATLAB file or of an array in it."""
     for _ in range(_MOST):
         if place >= len(found):
             return
@@ -67,7 +67,7 @@ def _unfolded(said: bytes, most: int) -> bytes | None:
 
 
 def _array(kind: int, body: bytes) -> tuple[str, NumpyFile] | None:
-    """Parse an array of numbers and its name; None if the element is something else."""
+    """Parse a MATLAB array of numbers and its name; return None for any other element."""
     try:
         if kind == _PACKED:
             kind, body = next(_elements(body, 0))

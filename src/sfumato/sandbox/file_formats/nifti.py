@@ -22,7 +22,7 @@ _KINDS: Final = {
 
 
 def read_nifti(found: bytes) -> NumpyFile:
-    """Return the voxels of an image file, or raise ValueError, LookupError or struct.error."""
+    """Return the voxels of a NIfTI image, or raise ValueError, LookupError or struct.error."""
     size, magic = struct.unpack_from("<i", found, 0)[0], found[344:348]
     if size != _HEADER or magic != b"n+1\0":
         raise ValueError
@@ -41,12 +41,12 @@ def read_nifti(found: bytes) -> NumpyFile:
 
 
 def read_packed_nifti(found: bytes) -> NumpyFile:
-    """Return the voxels of a gzipped image file, or raise as `read_nifti` does."""
+    """Return the voxels of a gzipped NIfTI image, or raise as `read_nifti` does."""
     return read_nifti(inflated(found, GZIP))
 
 
 def _scaled(made: NumpyFile, slope: float, above: float) -> NumpyFile:
-    """Apply the header's slope and intercept to the stored values."""
+    """Scale a NIfTI image's stored values by the slope and intercept of its header."""
     # values that aren't finite later count as the middle of the range
     with np.errstate(all="ignore"):
         values = made.numbers() * slope + above

@@ -23,7 +23,7 @@ _FORMS: Final = {
 
 @dataclass(frozen=True)
 class NumpyFile:
-    """An array inside a file: shape, number type, memory order, and offset of its first byte."""
+    """An array inside an untrusted file: shape, number type, memory order, and first byte."""
 
     shape: tuple[int, ...]
     kind: str
@@ -32,12 +32,12 @@ class NumpyFile:
     found: bytes
 
     def number(self, at: tuple[int, ...]) -> object:
-        """Return the number at an index, or raise ValueError or struct.error."""
+        """Return the array's number at an index, or raise ValueError or struct.error."""
         form = struct.Struct("<" + _FORMS[self.kind])
         return form.unpack_from(self.found, self.start + self._offset(at) * form.size)[0]
 
     def numbers(self) -> NDArray[np.float64]:
-        """Return all numbers flattened in C order, or raise ValueError."""
+        """Return all numbers of the array, flattened in C order, or raise ValueError."""
         count = int(np.prod(self.shape, dtype=np.int64))
         flat = np.frombuffer(self.found, dtype="<" + self.kind, count=count, offset=self.start)
         values = flat.astype(np.float64)
@@ -58,7 +58,7 @@ class NumpyFile:
 
 
 def read_npy(found: bytes) -> NumpyFile:
-    """Return the array in a file, or raise ValueError, LookupError or struct.error."""
+    """Return the array in an .npy file, or raise ValueError, LookupError or struct.error."""
     if found[:6] != b"\x93NUMPY" or found[6] not in (1, 2):
         raise ValueError
     start = 10 if found[6] == 1 else 12
