@@ -1,4 +1,4 @@
-"""The Python client; it works the same for a vault folder and for a vault behind a server."""
+"""The Python client, which works the same on a vault folder and on a vault behind a server."""
 
 from sfumato.client.answer import Answer
 from sfumato.client.async_vault import AsyncDataSet, AsyncVault

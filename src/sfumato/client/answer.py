@@ -1,4 +1,4 @@
-"""The answer to a question, with plots, tidied counts, totals and sampling errors."""
+"""The answer to a question, with free post-processing: plots, tidied counts, totals, errors."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Answer(AnswerValues):
         return plotted(self, x=x, y=y, color=color, title=title)
 
     def tidy(self, margins: Answer | Sequence[Answer] = ()) -> Answer:
-        """Make counts whole and non-negative, and make cells agree with margins; free.
+        """Make counts whole and non-negative, and make groups add up to released totals; free.
 
         It is post-processing, so it costs nothing. The notes of the answer say what was changed.
 
         Args:
-            margins: One answer or several, with totals of the same numbers. The cells are adjusted
-                so that they add up to these totals.
+            margins: One answer or several, with totals of the same numbers. The groups' numbers are
+                adjusted so that they add up to these totals.
 
         Returns:
             The adjusted answer.
@@ -67,7 +67,7 @@ class Answer(AnswerValues):
         return tidied(self, [margins] if isinstance(margins, Answer) else margins)
 
     def total(self, *keep: str) -> Answer:
-        """Sum the cells over all keys that are not kept, with correct error bars; free.
+        """Sum the answer's groups over all keys that are not kept, with correct error bars; free.
 
         Args:
             *keep: The keys to keep. Without any, the sum is over all keys.

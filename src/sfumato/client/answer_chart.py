@@ -51,7 +51,7 @@ CONFIG: Final = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One plotted number, with its first key, its labels and its interval."""
+    """One number of an answer to plot, with its first key, its labels and its interval."""
 
     key: object
     labels: tuple[str, ...]
@@ -61,13 +61,13 @@ class Cell:
     text: str
 
     def said(self) -> str:
-        """Return a text with the labels and the value."""
+        """Return the number's labels and its value as text, such as "north, women: 12"."""
         return ": ".join(filter(None, (", ".join(self.labels), self.text)))
 
 
 @dataclass(frozen=True)
 class View:
-    """One column of an answer with its keys.
+    """One column of an answer to plot, with its keys.
 
     The keys are in this order: axis, colours, panels.
     """
@@ -80,17 +80,17 @@ class View:
 
     @property
     def panels(self) -> tuple[str, ...]:
-        """Return the keys that split the plot into panels."""
+        """Return the keys by which the plot is split into panels, after axis and colours."""
         return self.keys[1 + (self.colours > 0) :]
 
     @property
     def is_amount(self) -> bool:
-        """Return True for counts and sums, whose bars start at zero."""
+        """Return True if the plotted column is a count or a sum, whose bars start at zero."""
         return self.answer.output_of_column(self.y).get("verb") in AMOUNTS
 
     @property
     def order(self) -> Order:
-        """Return "temporal" or "quantitative" if the first key is a time or a number, else "".
+        """Return "temporal" or "quantitative" if the axis is a time or a number, else "".
 
         With such a key, the plot is a line.
         """
@@ -98,7 +98,7 @@ class View:
 
     @property
     def highest(self) -> dict[str, float]:
-        """Return the largest value for each label on the axis, by label."""
+        """Return the largest plotted value for each label on the axis."""
         found: dict[str, float] = {}
         for cell in self.cells:
             found[cell.labels[0]] = max(found.get(cell.labels[0], -math.inf), cell.value)
@@ -106,7 +106,7 @@ class View:
 
     @property
     def labels(self) -> list[str]:
-        """Return the labels on the axis, in order."""
+        """Return the labels on the plot's axis, in order and without repetition."""
         return list(dict.fromkeys(cell.labels[0] for cell in self.cells))
 
 
@@ -178,7 +178,7 @@ def _number(value: object, name: str) -> float:
 
 
 def _labels(keys: Sequence[object]) -> list[str]:
-    """Return the keys as printable text; two different keys get two different labels."""
+    """Return keys as printable labels; two different keys get two different labels."""
     made: dict[object, str] = {}
     taken: dict[str, int] = {}
     for key in dict.fromkeys(keys):
@@ -202,7 +202,7 @@ def plain(text: str) -> str:
 
 
 def order_of(keys: Sequence[object]) -> Order:
-    """Return "temporal" or "quantitative" for three or more ordered keys, else an empty text."""
+    """Return "temporal" or "quantitative" for three or more times or numbers, else ""."""
     known = {key for key in keys if key is not None}
     if len(known) < 3:
         return ""
@@ -226,7 +226,7 @@ def _is_time(key: str) -> bool:
 
 
 def spec_of(view: View, heading: str, under: Sequence[str]) -> Json:
-    """Return the Vega-Lite spec of a view, with a title and subtitle lines."""
+    """Return the Vega-Lite spec of an answer's plot, with a title and subtitle lines."""
     shown, notes = _shown(view)
     notes += [OPEN] * any(_is_open(cell) for cell in shown.cells)
     chart = _chart(shown)
@@ -249,9 +249,9 @@ def _wrapped(lines: Sequence[str]) -> list[str]:
 
 
 def _shown(view: View) -> tuple[View, list[str]]:
-    """Return the view with the cells that fit into the plot.
+    """Return the view with only the numbers that the plot has room for, and notes.
 
-    Also return notes about what is left out or sorted.
+    The notes say what is left out or sorted.
     """
     if view.order:
         missing = [cell for cell in view.cells if cell.key is None]
@@ -271,14 +271,14 @@ def _shown(view: View) -> tuple[View, list[str]]:
 
 
 def _is_open(cell: Cell) -> bool:
-    """Return True if an end of the cell's interval is infinite; NaN ends mean no interval."""
+    """Return True if an end of the number's interval is infinite; NaN ends mean no interval."""
     return math.isinf(cell.low) or math.isinf(cell.high)
 
 
 def _edges(cells: Sequence[Cell]) -> tuple[float, float]:
-    """Return the two plot coordinates at which open interval ends are drawn.
+    """Return the two plot coordinates at which infinite ends of intervals are drawn.
 
-    They are outside the range of all finite values and ends.
+    The coordinates are outside the range of all finite values and ends.
     """
     ends = [x for cell in cells for x in (cell.low, cell.value, cell.high) if math.isfinite(x)]
     low, high = min(ends, default=0.0), max(ends, default=0.0)
@@ -300,7 +300,7 @@ def _datum(cell: Cell, view: View, edges: tuple[float, float]) -> Json:
 
 
 def _placed(cell: Cell, order: Order) -> object:
-    """Return the key's coordinate; times are in UTC, so that no time zone shifts a day."""
+    """Return a key's axis coordinate; times are in UTC, so that no time zone shifts a day."""
     if order == "temporal":
         return datetime.fromisoformat(str(cell.key)).isoformat() + "Z"
     return cell.key if order else cell.labels[0]
@@ -336,7 +336,7 @@ def _tooltip(view: View) -> list[Json]:
 
 
 def _single(view: View) -> Json:
-    """Return the chart of a single number: its interval, and its value as text above."""
+    """Return the chart spec of a single number: its interval, and its value as text above."""
     loose = {"scale": {"zero": False, "padding": 40}, "axis": {"tickCount": 4}}
     line: Json = {"x": _value(view, "low") | loose, "x2": {"field": "high"}}
     point: Json = {"x": _value(view) | loose}
@@ -354,7 +354,7 @@ def _single(view: View) -> Json:
 
 
 def _line(view: View) -> Json:
-    """Return a line chart with an error band, for an ordered key."""
+    """Return the spec of a line chart with an error band, for keys in time or number order."""
     x: Json = {"field": "key", "type": view.order, "title": plain(view.keys[0])}
     x["scale"] = {"type": "utc"} if view.order == "temporal" else {"zero": False, "nice": False}
     if all(isinstance(cell.key, int) for cell in view.cells):
@@ -379,7 +379,7 @@ def _ink(view: View) -> Json:
 
 
 def _bars(view: View) -> Json:
-    """Return a bar chart for counts and sums, else a point chart, with error bars."""
+    """Return the spec of a bar chart for counts and sums, else a point chart, with error bars."""
     labels, beside = view.labels, max(view.colours, 1)
     step = max(56, 22 * beside + 12)
     stands = len(labels) <= 12 and max(map(len, labels)) * 7 <= step

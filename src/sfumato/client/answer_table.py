@@ -85,15 +85,17 @@ class AnswerValues(Hinted):
         return self.rows[0][0]
 
     def __iter__(self) -> Iterator[tuple[object, ...]]:
-        """Yield the rows."""
+        """Yield the rows of the answer, each as a tuple of its values."""
         return iter(self.rows)
 
     def __len__(self) -> int:
-        """Return the number of rows, which is public."""
+        """Return the number of rows of the answer, which is public."""
         return len(self.rows)
 
     def frame(self) -> dict[str, list[object]]:
-        """Return a dict of columns; each column with noise is followed by its _std, _low and _high.
+        """Return the answer as a dict of columns, with error columns after each noisy one.
+
+        A noisy column `n` is followed by `n_std`, `n_low` and `n_high`.
 
         If the answer already has a column of that name, ours gets one more underscore at the end.
         """
@@ -109,7 +111,7 @@ class AnswerValues(Hinted):
         return made
 
     def _beside(self, name: str, what: str) -> str:
-        """Return the name of an error column; append underscores until the answer lacks it."""
+        """Return an unused name for an error column, such as `n_std`, by adding underscores."""
         called = f"{name}_{what}"
         return called if called not in self.columns else self._beside(name, f"{what}_")
 
@@ -140,7 +142,7 @@ class AnswerValues(Hinted):
         return arrow_stream(self.frame(), requested_schema)
 
     def output_of_column(self, name: str) -> Json:
-        """Return the part of the question that a column answers.
+        """Return the part of the question that a column of the answer comes from.
 
         Args:
             name: The name of a column.
@@ -201,9 +203,9 @@ SomeAnswer = TypeVar("SomeAnswer", bound=AnswerValues)  # post-processing keeps 
 
 
 def _intervals(body: Mapping[str, Any]) -> tuple[tuple[Bar | None, ...], ...]:  # Any: JSON
-    """Return all intervals.
+    """Return the intervals of an answer's JSON, by row and column.
 
-    The JSON keeps intervals with an open end in a separate list.
+    The JSON has the intervals with an infinite end in a separate list.
     """
     rows = [[None if pair is None else (pair[0], pair[1]) for pair in r] for r in body["interval"]]
     for one in body.get("open_intervals", ()):
@@ -223,7 +225,7 @@ def array_lines(arrays: Mapping[str, Any]) -> list[str]:  # Any: JSON
 
 
 def chosen_lines(receipt: Mapping[str, object]) -> list[str]:
-    """Return a warning if intervals do not hold after a noisy selection (soundness rule 17)."""
+    """Return a warning if the intervals do not hold for selected rows (soundness rule 17)."""
     if "not valid for rows" not in str(receipt.get("interval", "")):
         return []
     return [
@@ -233,23 +235,23 @@ def chosen_lines(receipt: Mapping[str, object]) -> list[str]:
 
 
 def advice_lines(receipt: Mapping[str, object]) -> list[str]:
-    """Return the receipt's advice for a better answer. Older services send none.
+    """Return the lines of advice in a receipt on how to get a better answer.
 
-    If contribution bounds can cut rows, the advice says which bounds to set
-    (contribution_bounds.py).
+    Older services send no advice. If contribution bounds can drop rows, the advice says which
+    bounds to set (contribution_bounds.py).
     """
     said = receipt.get("advice")
     return [str(line) for line in said] if isinstance(said, list) else []
 
 
 def may_be_cut(receipt: Mapping[str, object]) -> bool:
-    """Return True if, by the card alone, contribution bounds can drop rows of a person."""
+    """Return True if contribution bounds can drop rows of a person, by the card alone."""
     bounds = receipt.get("bounds")
     return isinstance(bounds, dict) and bool(bounds.get("may_cut"))
 
 
 def rank_lines(receipt: Mapping[str, Any]) -> list[str]:  # Any: JSON
-    """Return a line for each median over blocks, with its rank error at 95 %."""
+    """Return a line for each median over blocks of people, with its rank error at 95 %."""
     return [
         f"{name} is a median of blocks, off by {error:g} of them at most at 95 %."
         for name, error in receipt.get("rank_error", {}).items()
@@ -257,12 +259,12 @@ def rank_lines(receipt: Mapping[str, Any]) -> list[str]:  # Any: JSON
 
 
 def why_free(receipt: Mapping[str, object]) -> str:
-    """Return why the answer was free: it belongs to a stream, or was asked before."""
+    """Return why the answer was free: its stream was paid before, or it was asked before."""
     return "free: paid when the stream was opened" if "stream" in receipt else "free: asked before"
 
 
 def cell_text(value: object, bar: Bar | None) -> str:
-    """Return a table cell: a number with its error bar, or a key unchanged."""
+    """Return the text of one value of the answer: a number with its error bar, or a key."""
     if value is None:
         return "null" if bar is None else f"null {_range_text(bar, bar)}"
     if not isinstance(value, int | float) or isinstance(value, bool) or bar is None:
@@ -275,7 +277,7 @@ def cell_text(value: object, bar: Bar | None) -> str:
 
 
 def _range_text(bar: Bar, digits_of: Bar) -> str:
-    """Return an interval as text.
+    """Return an interval as text, such as "[10 to 20]".
 
     It has as many digits as the half-width of `digits_of` needs.
     """

@@ -24,25 +24,25 @@ NoSuchTerm = Callable[[str, Sequence[str]], Refused]
 
 
 class Receipted(Protocol):
-    """Anything with a receipt, such as an answer."""
+    """An object with a receipt, such as an answer that is to be topped up."""
 
     @property
     def receipt(self) -> Json:
-        """Return the receipt."""
+        """Return the receipt of the answer."""
         ...
 
 
 class Sized(Protocol):
-    """A released count: an answer with one number."""
+    """A released count, as an answer with one number; it gives a group's size."""
 
     @property
     def value(self) -> object:
-        """Return the count."""
+        """Return the number of the released count."""
         ...
 
 
 class PriceTerms(TypedDict, total=False):
-    """The terms of a price: an epsilon or target errors, and bounds."""
+    """The terms to price a question: an epsilon or target errors, and contribution bounds."""
 
     epsilon: Number | None  # the price of the whole request
     error: Mapping[str, Number] | None  # column -> the wanted 95 % half-width
@@ -58,13 +58,13 @@ class PriceTerms(TypedDict, total=False):
 
 
 class AskTerms(PriceTerms, total=False):
-    """The terms of an ask: those of a price, and an operation id."""
+    """The terms to ask a question: those of a price, and an operation id."""
 
     op: str | None  # the caller's id: a retry with it is the same question and pays once
 
 
 class TwinTerms(TypedDict, total=False):
-    """The terms of a DP twin: its whole price, and how it is generated."""
+    """The terms of a DP twin (synthetic data): its whole price, and how it is generated."""
 
     epsilon: Number | None
     delta: Number | None
@@ -77,7 +77,7 @@ class TwinTerms(TypedDict, total=False):
 
 
 class RunTerms(TypedDict, total=False):
-    """The terms of a program run, without its price."""
+    """The terms to run a program on blocks of people, without the price."""
 
     blocks: int | None
     trim: int | None
@@ -90,7 +90,7 @@ class RunTerms(TypedDict, total=False):
 
 
 class FitTerms(TypedDict, total=False):
-    """The terms of a fit or a check: its whole price, and how the fit is computed."""
+    """The terms of a regression or a clamping check: the whole price, and the method's options."""
 
     epsilon: Number | None
     delta: Number | None
@@ -106,7 +106,7 @@ class FitPriceTerms(FitTerms, total=False):
 
 
 def terms_body(terms: Mapping[str, object]) -> Json:
-    """Return the given terms as JSON for the wire; drop those that are None or False."""
+    """Return the terms as JSON for a request; drop those that are None or False."""
     body = {k: v for k, v in terms.items() if v is not None and v is not False}
     top_up = body.get("top_up")
     for name in ("error", "split"):
@@ -134,7 +134,7 @@ def check_number(value: object, name: str) -> None:
 
 
 def named_terms(refusal: NoSuchTerm) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Refuse unknown keyword arguments with a code; keep the signature for help() and mypy."""
+    """Decorate a function to refuse unknown keyword arguments; its signature stays for help()."""
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         parameters = inspect.signature(function).parameters.values()
@@ -164,7 +164,7 @@ def named_terms(refusal: NoSuchTerm) -> Callable[[Callable[P, R]], Callable[P, R
 
 
 def unknown_term_refusal(what: str) -> NoSuchTerm:
-    """Return a function that refuses unknown keywords of "a question", "a DP twin", ..."""
+    """Return a function that makes the refusal of an unknown argument of `what`."""
 
     def refusal(name: str, known: Sequence[str]) -> Refused:
         cause = f"{what[0].upper()}{what[1:]} takes no argument {name!r}."
@@ -180,7 +180,7 @@ no_histogram_term: Final = unknown_term_refusal("a histogram")
 
 
 def no_fit_term(name: str, known: Sequence[str]) -> Refused:
-    """Return the refusal of a keyword that a fit or a check does not take."""
+    """Return the refusal of an argument that a regression or a clamping check does not take."""
     return Refused(
         "not-in-language",
         f"A fit or a check does not take the argument {name!r}.",
@@ -190,14 +190,14 @@ def no_fit_term(name: str, known: Sequence[str]) -> Refused:
 
 
 def no_line_term(name: str, known: Sequence[str]) -> Refused:
-    """Return the refusal of a keyword that a linear fit does not take."""
+    """Return the refusal of an argument that a linear regression does not take."""
     if name in ("rounds", "resume"):
         return Refused("not-in-language", "A line needs no rounds.", "Leave rounds and resume out.")
     return no_fit_term(name, known)
 
 
 def question_body(data_set: str, question: object, terms: Mapping[str, object]) -> Json:
-    """Return a question, as SQL or as a built query, and its terms as JSON for the wire."""
+    """Return a question, as SQL or as a built query, and its terms as JSON for a request."""
     unknown = sorted(set(terms) - AskTerms.__optional_keys__)
     if unknown:
         raise no_question_term(unknown[0], sorted(AskTerms.__optional_keys__))
@@ -225,7 +225,7 @@ def _by_name(term: str, pairs: object) -> Json:
 
 
 def _size_of(counted: Sized) -> int:
-    """Return the group size that a released count gives, at least one."""
+    """Return the group size that a released count gives, at least one; refuse what is no count."""
     value = counted.value
     if not isinstance(value, int | float):
         raise Refused(

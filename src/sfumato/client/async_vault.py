@@ -1,4 +1,4 @@
-"""The asynchronous client: a vault behind a service, used with `await`."""
+"""The asynchronous client of a vault behind a service, whose calls need `await`."""
 
 from __future__ import annotations
 
@@ -125,24 +125,24 @@ class AsyncVault:
 
 @dataclass(frozen=True)
 class _NotHere:
-    """A stand-in for the target of a question on an async data set. It refuses every call."""
+    """A stand-in for the data set of a question in async code, which refuses every call."""
 
     @property
     def card(self) -> CardView:
-        """Refuse: the card needs an `await`."""
+        """Refuse to return the card, because async code needs an `await` for it."""
         raise _awaited()
 
     @property
     def budget(self) -> Budget:
-        """Refuse: the budget needs an `await`."""
+        """Refuse to return the budget, because async code needs an `await` for it."""
         raise _awaited()
 
     def ask(self, _question: Builder, **_terms: Unpack[AskTerms]) -> Never:
-        """Refuse: the answer needs an `await`."""
+        """Refuse to ask, because async code needs an `await` for an answer."""
         raise _awaited()
 
     def price(self, _question: Builder, **_terms: Unpack[PriceTerms]) -> Never:
-        """Refuse: the price needs an `await`."""
+        """Refuse to price, because async code needs an `await` for a price."""
         raise _awaited()
 
 
@@ -160,7 +160,7 @@ class AsyncDataSet(Steps):
         return CardView(await self._vault.call("card", {"data_set": self.name}))
 
     async def columns(self) -> tuple[str, ...]:
-        """Return the names of the columns of the data set's own table, as the card has them."""
+        """Return the column names of the data set's main table, from the card."""
         return column_names(await self.card())
 
     async def budget(self) -> Budget:

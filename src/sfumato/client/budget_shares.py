@@ -1,6 +1,6 @@
-"""Split the price that a caller gives among several questions.
+"""Split one price among several questions.
 
-The sum of the parts never exceeds it.
+The sum of the shares never exceeds the price.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ RESUME: Final = (
 
 @dataclass(frozen=True)
 class Share:
-    """The price of one question: epsilon and delta."""
+    """One question's share of a whole price: epsilon and delta."""
 
     epsilon: Fraction
     delta: Fraction
 
 
 def shares(card: CardView, terms: FitTerms, parts: Sequence[Fraction]) -> list[Share]:
-    """Return the price of each question, rounded down; delta defaults to the card's."""
+    """Return each question's share of the price, rounded down; delta defaults to the card's."""
     whole, delta = _exact(terms.get("epsilon"), "epsilon"), terms.get("delta")
     extra = _exact(card["delta_per_request"] if delta is None else delta, "delta")
     if whole <= 0 or extra < 0:
@@ -110,9 +110,9 @@ def _left(shape: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pays(left: Mapping[str, Any], epsilon: Fraction, delta: Fraction, squares: Fraction) -> bool:
-    """Return True if the sum passes one of the account's two tests: ε and δ, or ρ (if δ is 0).
+    """Return True if an account's budget covers a sum of epsilon and delta, or of rho.
 
-    `left` is what is left of the account.
+    `left` is what is left of the account. The test by rho needs delta 0.
     """
     sums, rho = left["tests"]["sums"], left["tests"]["rho"]
     by_sum = epsilon <= _units(sums["epsilon"], EPSILON_UNIT) and delta <= _units(

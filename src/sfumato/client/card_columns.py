@@ -1,4 +1,4 @@
-"""Find the card's columns of the table that a fit or a check uses."""
+"""Find the card's columns of the table that a regression or a clamping check uses."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ CardOrFile: TypeAlias = "Mapping[str, object] | str | os.PathLike[str]"
 
 
 def card_of(card: CardOrFile) -> Mapping[str, object]:
-    """Return the card as a mapping; read it if a path was given."""
+    """Return a data card as a mapping; read its TOML file if a path was given."""
     if isinstance(card, Mapping):
         return card
     if isinstance(card, str | os.PathLike):
@@ -28,7 +28,7 @@ def card_of(card: CardOrFile) -> Mapping[str, object]:
 
 
 def check_plain(card: Mapping[str, object]) -> None:
-    """Refuse text-format keys on the card of a data frame, whose values have types already."""
+    """Refuse card keys on text formats for a data frame, whose values have types already."""
     shapes: list[object] = [card]
     for shape in shapes:  # the list grows by the tables and columns found
         if not isinstance(shape, Mapping):
@@ -46,7 +46,7 @@ def check_plain(card: Mapping[str, object]) -> None:
 
 
 def read_toml(path: str) -> dict[str, Any]:
-    """Parse a card's TOML file, or refuse it."""
+    """Parse the TOML file of a data card; refuse an unreadable or invalid one."""
     try:
         return tomllib.loads(Path(path).read_text("utf-8"), parse_float=Decimal)
     except OSError as wrong:

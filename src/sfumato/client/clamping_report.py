@@ -29,7 +29,10 @@ HALF: Final = Fraction(1, 2)
 
 @dataclass(frozen=True)
 class ClampedShare:
-    """The share of values or people whom one bound affects, with its 95 % interval."""
+    """The share of values or people that one bound affects, with its 95 % interval.
+
+    The bound is a clamping bound of a column, or `max_rows`.
+    """
 
     says: str
     share: float
@@ -38,18 +41,18 @@ class ClampedShare:
 
 @dataclass(frozen=True)
 class ClampingReport:
-    """The shares that a column's bounds cut off, and the answers from which they are computed."""
+    """The shares that a column's bounds cut off, and the paid answers that give these shares."""
 
     cuts: tuple[ClampedShare, ...]
     answers: tuple[Answer, ...]
 
     @property
     def epsilon(self) -> float:
-        """Return the total price of the check."""
+        """Return the total epsilon of the clamping check."""
         return sum(float(str(answer.receipt["epsilon"])) for answer in self.answers)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return the header and the rows."""
+        """Return the header and the rows of the table of shares, as text."""
         return ["cut off", "share", "at 95 %"], [
             [cut.says, _percent(cut.share), " to ".join(map(_percent, cut.interval))]
             for cut in self.cuts
@@ -96,13 +99,13 @@ def clamping_report(built: Builder, of: str, terms: FitTerms) -> ClampingReport:
 
 
 def _max_rows(card: CardView, table: str) -> int:
-    """Return `max_rows` of the card, for the table of the question."""
+    """Return the contribution bound `max_rows` of the question's table, from the card."""
     named = [t for t in card["tables"] if t["name"].casefold() == table.casefold()]
     return int(str((named[0] if named else card)["max_rows"]))
 
 
 def _values(built: Builder, of: str, columns: Sequence[Any]) -> Builder:  # Any: JSON
-    """Build the question: how many values there are, and how many are at each bound."""
+    """Build the question of how many values a column has, and how many are at each bound."""
     declared = [c for c in columns if c["name"].casefold() == str(of).casefold()]
     if not declared or declared[0]["lower"] is None or declared[0]["step"] is None:
         raise Refused(
@@ -121,13 +124,13 @@ def _values(built: Builder, of: str, columns: Sequence[Any]) -> Builder:  # Any:
 
 
 def _people(built: Builder, most: int) -> Builder:
-    """Build the question: how many people there are, and how many have more than `most` rows."""
+    """Build the question of how many people there are, and how many have more than `most` rows."""
     each = built.each_person(n="count")
     return each.people(name="people").sum(case((col("n") > most, 1), otherwise=0), name="cut")
 
 
 def _cut(answer: Answer, says: str, part: str, whole: str) -> ClampedShare:
-    """Return the quotient of two noisy counts, with the widest range that their intervals allow."""
+    """Return the share of two noisy counts, with the widest range that their intervals allow."""
     places = [answer.columns.index(name) for name in (part, whole)]
     value, count = (float(str(answer.rows[0][place])) for place in places)
     (low, high), (least, largest) = (_interval(answer, place) for place in places)

@@ -65,7 +65,7 @@ class Condition:
 
 @dataclass(frozen=True, eq=False)
 class Column(Hinted):
-    """An expression over the columns of a row, or of the answer."""
+    """An expression over the columns of a row, or of the answer, such as `col("age") // 10`."""
 
     _called: ClassVar[str] = "A column"
     _hints: ClassVar[Mapping[str, str]] = COLUMN_HINTS
@@ -320,12 +320,12 @@ def case(*whens: tuple[Condition | Column, object], otherwise: object = None) ->
 
 
 def expression(value: object) -> Expr:
-    """Convert a column or a plain value to an expression."""
+    """Convert a column or a plain value to an expression of the query language."""
     return value.expr if isinstance(value, Column) else LiteralValue(value_of(value))
 
 
 def expr_of(of: object) -> Expr:
-    """Convert a column or a column's name to an expression, or refuse."""
+    """Convert a column or a column's name to an expression of the query language, or refuse."""
     if isinstance(of, str):
         return Ref(of)
     if isinstance(of, Column):
@@ -336,7 +336,10 @@ def expr_of(of: object) -> Expr:
 
 
 def condition(value: object) -> Predicate:
-    """Convert to a condition; a boolean column alone means that it is true."""
+    """Convert a condition or a boolean column to a predicate of the query language; or refuse.
+
+    A boolean column alone means that it is true.
+    """
     if isinstance(value, Condition):
         return value.predicate
     if isinstance(value, Column):

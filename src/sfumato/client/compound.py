@@ -28,7 +28,7 @@ Of = str | Column
 
 
 class CompoundSteps(TableSteps):
-    """Steps that combine several questions for one price."""
+    """Steps of a question that ask several questions for one price, such as a regression."""
 
     @named_terms(no_line_term)
     def linear(  # noqa: PLR0913  # the terms of a fit

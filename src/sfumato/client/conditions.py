@@ -58,7 +58,7 @@ def _item_of(value: object) -> object:
 
 
 def of_column(name: str, value: object) -> Predicate:
-    """Convert a value, a list, a (low, high) pair, None or ... to a condition on a column."""
+    """Convert a value, list, (low, high) pair, None or `...` to a condition on a column."""
     if value is None:
         return IsNull(Ref(name))
     if value is Ellipsis:
@@ -81,7 +81,7 @@ def among(of: Expr, values: Iterable[object]) -> Among:
 
 
 def clamping_bounds(within: object) -> tuple[Constant, Constant]:
-    """Return the two bounds to which each person's sum is clamped, or refuse."""
+    """Return the (low, high) bounds to which each person's sum is clamped; refuse anything else."""
     if not isinstance(within, tuple | list) or len(within) != 2:
         raise Refused(
             "not-in-language",
@@ -105,7 +105,7 @@ def share_of(share: object) -> Fraction:
 
 
 def order_of(name: object) -> Order:
-    """Parse a column's name to sort by; a leading minus sorts from the largest down."""
+    """Parse the name of a column to sort by; a leading minus sorts from the largest down."""
     if not isinstance(name, str):
         raise Refused(
             "not-in-language",
@@ -129,7 +129,7 @@ def equal_pairs(table: str, also: Equal) -> tuple[tuple[str, str], ...]:
 
 
 def _is_equal(name: object) -> bool:
-    """Return True for a column's name, and for a pair of column names."""
+    """Return True for a column's name, or for a pair of column names, that a join compares."""
     is_pair = isinstance(name, tuple) and [type(one) for one in name] == [str, str]
     return isinstance(name, str) or is_pair
 

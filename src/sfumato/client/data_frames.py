@@ -28,12 +28,15 @@ def arrow_stream(columns: Mapping[str, list[object]], requested_schema: object) 
 
 
 def is_frame(rows: object) -> bool:
-    """Return True if rows are a frame, False if they are a path."""
+    """Return True if the given rows are a data frame, False if they are a path."""
     return not isinstance(rows, str | os.PathLike)
 
 
 def writer_of(frame: object) -> Callable[[Path, int], None]:
-    """Return a function that writes the frame as CSV, and refuses more than `room` bytes."""
+    """Return a function that writes a data frame as CSV.
+
+    The function refuses a file of more than `room` bytes.
+    """
     check_frame(frame)
 
     def write(path: Path, room: int) -> None:
@@ -50,7 +53,7 @@ def writer_of(frame: object) -> Callable[[Path, int], None]:
 
 @contextmanager
 def as_files(files: Mapping[str, Rows]) -> Iterator[dict[str, str | os.PathLike[str]]]:
-    """Give a path for each source; write frames to a private folder that the exit deletes."""
+    """Yield a path for each source; data frames are written to private files, deleted on exit."""
     with ExitStack() as held:
         paths = {}
         for name, rows in files.items():
@@ -107,7 +110,7 @@ def write_frame(frame: Rows, path: Path) -> None:
 
 
 def _names(frame: Rows) -> list[object] | None:
-    """Return the column names, or None if the object is not a frame."""
+    """Return a data frame's column names, or None if the object is not a frame."""
     attribute = {"pandas": "columns", "polars": "columns", "pyarrow": "column_names"}
     found = getattr(frame, attribute.get(_library(frame), ""), None)
     return None if found is None else list(found)

@@ -1,4 +1,4 @@
-"""Sum released cells into totals: free post-processing, with correct error bars for sums.
+"""Sum released groups into totals: free post-processing, with correct error bars for sums.
 
 Only counts of rows, and sums, over a complete list of public keys can be added (soundness rule 8).
 Numbers of people would count some people twice, and private keys leave groups out.
@@ -23,7 +23,7 @@ _Z95: Final = 1.959963984540054
 
 
 def total_cells(answer: SomeAnswer, keep: Sequence[str]) -> SomeAnswer:
-    """Return the sums over all keys that are not kept, as a new answer."""
+    """Sum an answer's numbers over all keys that are not in `keep`, as a new answer."""
     places = _kept_places(answer, keep)
     numbers = _numbers(answer)
     groups: dict[tuple[object, ...], list[int]] = {}
@@ -67,7 +67,7 @@ def _line(
 
 
 def margin_of_sum(std: float, count: int, kind: str) -> float:
-    """Bound the absolute sum of `count` independent noises, with probability 95 % or more.
+    """Bound the absolute sum of `count` independent noise values, at 95 % or more.
 
     For Gaussian noise it is the normal quantile. For Laplace noise it is a Chernoff bound:
     E exp(xS) <= (1 - (bx)^2)^-count. It holds for discrete noise of scale b too, as
@@ -81,7 +81,10 @@ def margin_of_sum(std: float, count: int, kind: str) -> float:
 
 
 def _chernoff(scale: float, count: int, share: float) -> float:
-    """Return t with 2 exp(-xt) (1 - share^2)^-count = 5 %, where x = share / scale."""
+    """Return the bound t above which a sum of Laplace noise is with probability 5 % at most.
+
+    t solves 2 exp(-xt) (1 - share^2)^-count = 5 %, where x = share / scale (Chernoff).
+    """
     return scale / share * (math.log(2 / MISS) - count * math.log1p(-(share**2)))
 
 
@@ -91,7 +94,7 @@ def _kind(answer: AnswerValues) -> str:
 
 
 def has_private_keys(answer: AnswerValues) -> bool:
-    """Return True if partition selection chose the keys, so that some groups may be missing."""
+    """Return True if partition selection chose the answer's keys, so groups may be missing."""
     split = cast("list[dict[str, Any]]", answer.receipt.get("split", []))
     return any(part["part"] == "choice of keys" for part in split)
 

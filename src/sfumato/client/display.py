@@ -48,7 +48,7 @@ class Budget(_Shown):
     """The privacy budget (cap, spent, left) of a data set, its people and the user."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return the header, and one row for each account: cap, spent, left."""
+        """Return the budget as a table: the header, and one row for each account."""
         people: Any = self["people"]
         whose = [("data set", self.shape), (f"people {people['domain']}", people)]
         whose += [(name.replace(":", " ", 1), budget) for name, budget in self["yours"].items()]
@@ -64,7 +64,7 @@ class Budget(_Shown):
         ]
 
     def lines(self) -> list[str]:
-        """Return the table as text, with delta if the cap has one."""
+        """Return the budget table as lines of text, with delta if the cap has one."""
         lines = table_text(*self.table())
         if self["cap"]["delta"]:
             lines.append(f"delta: {self['left']['delta']:g} left of {self['cap']['delta']:g}")
@@ -79,7 +79,7 @@ class Price(_Shown):
     """The price of a question, and the error to expect of its answer."""
 
     def lines(self) -> list[str]:
-        """Return the price as lines of text."""
+        """Return the price, the errors to expect, and other prices as lines of text."""
         free = bool(self.shape.get("free"))  # older services do not send this field
         paid = "paid before: the same question is free, with the same numbers"
         lines = [
@@ -98,7 +98,7 @@ class Price(_Shown):
         return [*lines, fits + left]
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return the header, and rows of other prices: their errors, and what an answer reveals."""
+        """Return other prices as a table: their errors, and what an answer reveals at most."""
         names = [name for name, error in self["error"].items() if error is not None]
         head = ["epsilon", *(f"± {name}" for name in names), "50 % sure becomes at most"]
         return head, [
@@ -155,7 +155,7 @@ class SubmittedProgram(_Shown):
     """A submitted program as its owner sees it for approval, with the noise of its numbers."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return the header, and one row for each number of blocks: the noise of each output."""
+        """Return the noise of each output as a table, with one row for each number of blocks."""
         names = list(self["errors"]["at"][0]["noise"])
         return ["blocks", *(f"± {name}" for name in names)], [
             [f"{row['blocks']:,}", *(f"{row['noise'][name]:.4g}" for name in names)]
@@ -163,7 +163,7 @@ class SubmittedProgram(_Shown):
         ]
 
     def lines(self) -> list[str]:
-        """Return the program's state and the noise table as text."""
+        """Return the program's state and the table of its noise as lines of text."""
         return [*self._head(), *table_text(*self.table())]
 
     def _head(self) -> list[str]:
@@ -177,10 +177,10 @@ class SubmittedProgram(_Shown):
 
 
 class BlocksPlan(_Shown):
-    """Noise and bias of a program for several numbers of blocks, tried on synthetic people."""
+    """The noise and bias of a program for several numbers of blocks, tried on synthetic people."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return the header, and rows of noise and bias, by number of blocks and output.
+        """Return the noise and bias as a table, by number of blocks and output.
 
         The last column counts the tried blocks that gave no number. The bias is "-" if all blocks,
         or the run on all people, gave no number.
@@ -204,13 +204,16 @@ class BlocksPlan(_Shown):
         return f"{row['bias'][name]:+.4g}", f"± {row['bias_within'][name]:.2g}"
 
     def lines(self) -> list[str]:
-        """Return warnings, trials, the table, and the limits of the trial."""
+        """Return the plan as lines of text: warnings, trials, the table, and the trial's limits."""
         head, foot = self._words()
         first = [*warned(self.shape.get("warnings", ())), *self._trial_lines()]  # type: ignore[arg-type]  # JSON
         return [*first, head, *table_text(*self.table()), *foot]
 
     def _trial_lines(self) -> list[str]:
-        """Return how each trial ended, its results and output; of blocks, only failed ones."""
+        """Return lines on how each trial run of the program ended, what it returned and printed.
+
+        Of the runs on blocks, only failed ones are shown.
+        """
         trials: Any = self.shape.get("trials", [])
         shown = [one for one in trials if not one["of"].startswith("one of") or _has_failed(one)]
         lines: list[str] = []
@@ -240,7 +243,7 @@ class BlocksPlan(_Shown):
 
 
 def _without(row: Mapping[str, Any], name: str) -> int:
-    """Return the number of blocks without a number.
+    """Return the number of tried blocks in which the program gave no number for an output.
 
     Older services send `in_the_middle` instead, which is used then.
     """
@@ -256,7 +259,7 @@ class TwinPrice(_Shown):
     """The price of a DP twin: what it measures, and the share of private bins."""
 
     def lines(self) -> list[str]:
-        """Return the price as lines of text."""
+        """Return the twin's price and its measured columns as lines of text."""
         bins, error = self["private_bins"], self.shape.get("error_epsilon")
         return [
             f"epsilon {self['epsilon']:g}, delta {self['delta']:g}, by {self['method']}; "
@@ -283,7 +286,7 @@ class History(_Shown):
     """A page of the user's own questions, the newest first."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return the header, and one row for each question: time, data set, price and state."""
+        """Return the questions as a table: time, data set, question, price, state, operation id."""
         head = ["when", "data set", "question", "epsilon", "state", "operation"]
         return head, [
             [
@@ -298,7 +301,7 @@ class History(_Shown):
         ]
 
     def lines(self) -> list[str]:
-        """Return the table as text."""
+        """Return the table of questions as lines of text."""
         return table_text(*self.table()) if self["questions"] else ["You have asked nothing yet."]
 
     def __len__(self) -> int:
@@ -312,7 +315,7 @@ class CardView(_Shown):
     """The data card: the owner's public description of a data set."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return the header, and one row for each column of the card's tables."""
+        """Return the card's columns as a table, with one row for each column of all its tables."""
         rows = [_column_row(column) for column in self["columns"]]
         for table in self["tables"]:
             rows += [
@@ -344,10 +347,10 @@ class CardView(_Shown):
 
 
 class AddReport(_Shown):
-    """How rows were read when a data set was added: shares in bands, for the owner alone."""
+    """A report on how a data set's rows were read, as coarse shares, for its owner alone."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return the header, and for each column the shares of cells that differ from the card.
+        """Return the report as a table: by column, the shares of cells that differ from the card.
 
         In a wide table, columns without anything to report are left out.
         """
@@ -371,7 +374,7 @@ class AddReport(_Shown):
         return [_READ, *table_text(*self.table()), *self.notes()]
 
     def notes(self) -> list[str]:
-        """Return the notes about whole tables."""
+        """Return the report's lines about whole tables, such as rows that were dropped."""
         named = [(table, _named(at, table)) for at, table in enumerate(self["tables"])]
         said = (
             ("without_person", "rows without a person, which are dropped"),
@@ -427,9 +430,9 @@ def _average_line(terms: Mapping[str, Any]) -> str:  # Any: JSON of the wire
 
 
 def _or_unknown(error: float | None) -> str:
-    """Return an error as text.
+    """Return an expected error as text, or "-" if it is unknown.
 
-    It is "-" for an unknown error, because a formula may divide by zero at that price.
+    An error is unknown if a formula may divide by zero at that price.
     """
     return "-" if error is None else number_text(error, error)
 
@@ -463,5 +466,5 @@ def _keys(keys: list[object] | None) -> str:
 
 
 def column_names(card: CardView) -> tuple[str, ...]:
-    """Return the column names of the data set's own table."""
+    """Return the column names of the data set's main table, from the card."""
     return tuple(str(column["name"]) for column in card["columns"])

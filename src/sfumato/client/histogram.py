@@ -36,7 +36,7 @@ class Histogram:
 
     @property
     def epsilon(self) -> float:
-        """Return the total price of both questions."""
+        """Return the total epsilon of the histogram's two questions."""
         return sum(float(str(one.receipt["epsilon"])) for one in (self.quantiles, self.counts))
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ class HistogramTerms(TypedDict, total=False):
 
 
 def histogram_of(built: Builder, of: str | Column, bins: int, terms: HistogramTerms) -> Histogram:
-    """Ask for quantiles and counts, for half of the price each; or refuse."""
+    """Ask for a histogram: quantiles, then counts between them, for half of the price each."""
     _check(built, bins)
     built = built.at_most(groups=terms.get("max_groups"), rows=terms.get("max_rows"))
     column = col(of) if isinstance(of, str) else of
@@ -72,19 +72,22 @@ def histogram_of(built: Builder, of: str | Column, bins: int, terms: HistogramTe
 
 
 def _counted(built: Builder, column: Column, edges: Sequence[Fraction | int]) -> Builder:
-    """Build the question: how many values are between each two edges."""
+    """Build the question of how many values are between each two neighbouring bin edges."""
     whens = [(column < edge, place) for place, edge in enumerate(edges)]
     numbered = built.where(~column.is_null()).group_by(bin=case(*whens, otherwise=len(edges)))
     return numbered.count(name="count")
 
 
 def edges_of(released: Sequence[object]) -> tuple[Fraction, ...]:
-    """Return the distinct quantiles in order; each has its own noise, so they may cross."""
+    """Return the distinct released quantiles in order, as bin edges.
+
+    Each quantile has its own noise, so they may be released out of order.
+    """
     return tuple(sorted({Fraction(str(edge)) for edge in released}))
 
 
 def labels_of(edges: Sequence[Fraction]) -> list[str]:
-    """Return a readable label for each bin, such as "10 to below 20"."""
+    """Return a readable label for each histogram bin, such as "10 to below 20"."""
     ends = [_text(edge) for edge in edges]
     between = [f"{low} to below {high}" for low, high in pairwise(ends)]
     return [f"below {ends[0]}", *between, f"{ends[-1]} and above"]
@@ -114,7 +117,7 @@ def _known(terms: HistogramTerms) -> Number:
 
 
 def _half(epsilon: Number) -> Number:
-    """Return exactly half of the price, as a fraction or a decimal. Refuse other types."""
+    """Return exactly half of an epsilon, as a fraction or a decimal; refuse other types."""
     if isinstance(epsilon, bool) or not isinstance(epsilon, Number):
         raise Refused(
             "bad-budget", "epsilon must be a plain number.", "Write histogram(x, epsilon=1)."
@@ -138,7 +141,7 @@ def _check(built: Builder, bins: int) -> None:
 
 
 def _check_both_fit(places: Builder, counts: Builder, half: PriceTerms) -> None:
-    """Refuse, before anything is paid, unless the budget covers both questions.
+    """Refuse a histogram, before anything is paid, unless the budget covers both questions.
 
     The bin edges do not change the price, so any edges may stand for the unknown ones.
     """

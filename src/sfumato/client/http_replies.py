@@ -30,12 +30,12 @@ class HttpReply:
 def read_whole(
     reply: Any,
 ) -> HttpReply:  # Any: httpx's response; its body is not read yet
-    """Read the reply, or refuse one that is too large; compressed data stays compressed."""
+    """Read an HTTP reply whole, or refuse one that is too large; never decompress it."""
     return _came(reply, b"".join(_within(reply.iter_raw())))
 
 
 async def read_whole_later(reply: Any) -> HttpReply:  # Any: as above
-    """Read the reply like `read_whole`, without blocking the event loop."""
+    """Read an HTTP reply like `read_whole`, without blocking the event loop."""
     parts, room = [], MAX_BYTES
     raw: AsyncIterable[bytes] = reply.aiter_raw()
     async for part in raw:
@@ -46,9 +46,9 @@ async def read_whole_later(reply: Any) -> HttpReply:  # Any: as above
 
 
 def lost(error: Exception) -> HttpReply:
-    """Return the reply for a lost connection, with status 0.
+    """Return the reply that stands for a lost connection, with status 0.
 
-    It notes whether the server's certificate was the cause.
+    `is_untrusted` says whether the server's certificate was the cause.
     """
     return HttpReply(0, b"", is_untrusted="CERTIFICATE_VERIFY_FAILED" in str(error))
 

@@ -29,7 +29,7 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Added:
-    """A data set, or a version of one, that was added."""
+    """The result of adding a data set, or a version of one: its name, version and report."""
 
     name: str
     version: str
@@ -47,11 +47,11 @@ class Service(Protocol):
     """The interface of a client for owner actions: it calls verbs and sends files."""
 
     def call(self, verb: str, body: Json) -> Json:
-        """Return the service's reply, or raise its refusal."""
+        """Call a verb (an API operation) of the service; return its reply or raise its refusal."""
         ...
 
     def send(self, path: Path) -> str:
-        """Send a file and return its upload id."""
+        """Upload a file to the service, and return the id of the upload."""
         ...
 
 
@@ -63,7 +63,10 @@ def add(  # noqa: PLR0913, PLR0917  # an owner's words
     different_people: str | None = None,
     accept_unreadable: Sequence[str] = (),
 ) -> Added:
-    """Upload the files, add the data set and wait for the job; the key "" is the main table."""
+    """Upload the files, add them as a data set, and wait until the service has read them.
+
+    In `files`, the key "" is the main table.
+    """
     has_frame = any(is_frame(one) for one in files.values())
     with as_files(files) as paths:
         if has_frame:
@@ -89,7 +92,7 @@ def add(  # noqa: PLR0913, PLR0917  # an owner's words
 
 
 def _rows(service: Service, files: Mapping[str, Path]) -> Json:
-    """Upload the files, and return the request's fields for them.
+    """Upload the files of a new data set, and return the request's fields for them.
 
     For tables of a database connection, nothing is sent, and the fields name the tables.
     """
@@ -115,7 +118,7 @@ def _rows(service: Service, files: Mapping[str, Path]) -> Json:
 
 
 def proposed(service: Service, source: Path) -> Json:
-    """Return a source's columns and a draft card, as the service reads them."""
+    """Return the columns of a file or database table and a draft card, as the service reads it."""
     there = read_connection(os.fspath(source))
     if there is None:
         return service.call("proposed", {"upload": service.send(source)})
@@ -129,7 +132,7 @@ def described(service: Service, source: Path) -> list[tuple[str, str]]:
 
 
 def stream_body(question: str | Builder, terms: Json) -> Json:
-    """Return a stream's question and terms as JSON for the wire."""
+    """Return a stream's question and its terms as JSON for a request."""
     asked: Json = (
         {"sql": question}
         if isinstance(question, str)
@@ -139,7 +142,7 @@ def stream_body(question: str | Builder, terms: Json) -> Json:
 
 
 def _plain(value: object) -> object:
-    """Convert a card's value to JSON values: dates become text, and numbers stay exact."""
+    """Convert a card's value to JSON values; dates become text, and numbers stay exact."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

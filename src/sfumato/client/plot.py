@@ -34,7 +34,7 @@ NAMED: Final = 5  # the most cells that the summary names; it counts the others
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot as a Vega-Lite spec, with a summary and a table for screen readers."""
+    """A plot of an answer as a Vega-Lite spec, with a summary and a table for screen readers."""
 
     spec: Json
     title: str
@@ -44,7 +44,7 @@ class Plot:
 
     @property
     def table(self) -> str:
-        """Return every plotted number as a text table."""
+        """Return every plotted number as a text table, for screen readers."""
         return "\n".join(table_text(self.columns, self.cells))
 
     def save(self, path: str | Path) -> Path:
@@ -158,7 +158,7 @@ def _no_such_picture(suffix: str) -> Refused:
 def plotted(
     answer: AnswerValues, *, x: str | None, y: str | None, color: str | None, title: str | None
 ) -> Plot:
-    """Plot one column of the answer."""
+    """Plot one column of the answer: choose its axis, colours and title, and describe it."""
     view = view_of(answer, x, y, color)
     by = f" by {' and '.join(view.keys)}" if view.keys else ""
     heading = plain(title or f"{view.y}{by}").replace("\n", " ")
@@ -211,7 +211,7 @@ def _summary(view: View, heading: str) -> list[str]:
 
 
 def _extremes(view: View) -> list[str]:
-    """Return sentences about the largest and smallest cell, and about significant differences."""
+    """Return sentences on the largest and smallest number, and on significant differences."""
     cells = sorted(view.cells, key=lambda cell: -cell.value)
     if len(cells) < 2:
         return [f"{view.y}: {cell.said()}." for cell in cells] or ["The answer has no numbers."]
@@ -231,7 +231,7 @@ def _extremes(view: View) -> list[str]:
 
 
 def _left_out(view: View) -> list[str]:
-    """Return a sentence about the rows without a number, for example after a division by zero."""
+    """Return a sentence on the rows that the plot leaves out because they have no number."""
     missing = len(view.answer.rows) - len(view.cells)
     return [f"{missing:,} without a number {'is' if missing == 1 else 'are'} left out."] * (
         missing > 0
@@ -239,7 +239,7 @@ def _left_out(view: View) -> list[str]:
 
 
 def _differences(cells: Sequence[Cell]) -> list[str]:
-    """Return sentences: which cells may equal the largest one, and how many pairs differ."""
+    """Return sentences on which groups may equal the largest one, and how many pairs differ."""
     same = [cell for cell in cells[1:] if not is_apart(cells[0], cell)]
     names = "; ".join(", ".join(cell.labels) for cell in same[:NAMED])
     more = f" and {len(same) - NAMED:,} more" if len(same) > NAMED else ""
@@ -257,9 +257,10 @@ def _differences(cells: Sequence[Cell]) -> list[str]:
 
 
 def is_apart(above: Cell, below: Cell) -> bool:
-    """Return True if the 95 % interval of the difference excludes zero, for independent noise.
+    """Return True if the 95 % interval of the difference of two noisy numbers excludes zero.
 
-    Its half-width is the root of the sum of the two facing half-widths squared (Zou, Donner 2008).
-    Running counts share noise, so for them the test is conservative.
+    The noise must be independent. The interval's half-width is the root of the sum of the two
+    facing half-widths squared (Zou, Donner 2008). Running counts share noise, so for them the test
+    is conservative.
     """
     return above.value - below.value > math.hypot(above.value - above.low, below.high - below.value)

@@ -49,7 +49,7 @@ def _write(text: str) -> None:
 
 
 def bar(spent_s: float) -> str:
-    """Return a bar that moves with elapsed time; the remaining time is not known."""
+    """Return a progress bar of text that moves with time; the time left is not known."""
     place = int(spent_s * 4) % (2 * (WIDTH - 1))
     place = min(place, 2 * (WIDTH - 1) - place)
     return "[" + " " * place + "=" + " " * (WIDTH - 1 - place) + "]"

@@ -1,4 +1,4 @@
-"""The query builder: questions in Python, with the same query language as SQL."""
+"""The query builder: write questions in Python, in the same query language as SQL."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ if TYPE_CHECKING:
 
 
 class Target(Protocol):
-    """What a built question is sent to: a data set."""
+    """The interface of a data set, to which a built question is sent."""
 
     @property
     def card(self) -> CardView:
-        """Return the data card."""
+        """Return the data card of the data set."""
         ...
 
     @property
     def budget(self) -> Budget:
-        """Return the privacy budget: cap, spent and left."""
+        """Return the privacy budget of the data set: cap, spent and left."""
         ...
 
     def ask(self, question: Builder, **terms: Unpack[AskTerms]) -> Answer:
@@ -523,11 +523,11 @@ class Builder(Steps):
         return f"<a question of {self.data_set!r}: {names}; .price(epsilon=1) or .ask(epsilon=1)>"
 
     def builder(self) -> Builder:
-        """Return this question itself."""
+        """Return this question itself, because it is a builder already."""
         return self
 
     def question(self) -> Query:
-        """Return the question as an immutable `Query`."""
+        """Return the built question as an immutable `Query`."""
         keys = tuple(Output(name, key) for name, key in self.keys)
         return Query(
             data_set=self.data_set,

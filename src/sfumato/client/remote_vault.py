@@ -38,7 +38,7 @@ PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """One HTTP request."""
+    """An HTTP request to the service: method, path, body and query parameters."""
 
     method: str
     path: str
@@ -48,7 +48,7 @@ class HttpRequest:
 
 @dataclass(frozen=True)
 class Pause:
-    """A step of a conversation: wait before the next request."""
+    """A step of a conversation with the service: wait before the next request."""
 
     seconds: float
 
@@ -58,7 +58,7 @@ Conversation = Generator[HttpRequest | Pause, HttpReply | None, Json]
 
 
 def conversation(verb: str, body: Json, draw: Draw) -> Conversation:
-    """Yield a verb's requests, with retries while the service is down, and return its reply."""
+    """Yield a verb's HTTP requests, with retries while the service is down; return its reply."""
     request = _request(verb, body, draw)
     last: Json = {}
     for pause in (*PAUSES_S, None):
@@ -100,7 +100,7 @@ def _request(verb: str, body: Json, draw: Draw) -> HttpRequest:
 def _in_a_path(place: str, name: str) -> str:
     """Quote a name for a URL path.
 
-    A name that cannot be in a path is refused like an unknown name.
+    A name that can't be in a path, such as "..", is refused like an unknown name.
     """
     if "/" in name or name in (".", ".."):
         code = _NO_SUCH.get(place, "bad-request")
@@ -162,7 +162,7 @@ class HttpTransport:
         self._draw = draw
 
     def call(self, verb: str, body: Json) -> Json:
-        """Call a verb; return the JSON of the answer or of the refusal."""
+        """Call a verb (an API operation); return the JSON of its answer or of its refusal."""
         talk = conversation(verb, body, self._draw)
         step = next(talk)
         while True:
@@ -190,7 +190,7 @@ class HttpTransport:
                 return _read(HttpReply(0, b""))
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the HTTP connections."""
         self._http.close()
 
     def _done(self, step: HttpRequest | Pause) -> HttpReply | None:
@@ -215,7 +215,7 @@ class AsyncTransport:
         self._draw = draw
 
     async def call(self, verb: str, body: Json) -> Json:
-        """Call a verb; return the JSON of the answer or of the refusal."""
+        """Call a verb (an API operation); return the JSON of its answer or of its refusal."""
         talk = conversation(verb, body, self._draw)
         step = next(talk)
         while True:
@@ -226,7 +226,7 @@ class AsyncTransport:
                 return made
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the HTTP connections."""
         await self._http.aclose()
 
     async def _done(self, step: HttpRequest | Pause) -> HttpReply | None:
@@ -430,7 +430,7 @@ class RemoteVault(Vault):
         )
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the HTTP connections."""
         self._remote.close()
 
     def __enter__(self) -> RemoteVault:
@@ -455,7 +455,7 @@ def connect(url: str, *, token: str, draw: Draw) -> RemoteVault:
 
 
 def check_wire(wire: object) -> None:
-    """Refuse a service with an older wire version; a newer one still supports this one."""
+    """Refuse a service that speaks an older protocol version; a newer one supports this one too."""
     if not isinstance(wire, int) or wire < WIRE:
         raise Refused(
             "service-down",
@@ -483,7 +483,7 @@ def _settings(url: str, token: str) -> dict[str, Any]:  # Any: httpx's own argum
 
 
 def _plain(token: str) -> str:
-    """Strip white space from the token, such as a final newline. Refuse other odd letters."""
+    """Strip white space from an access token; refuse letters that no token has."""
     plain = str(token).strip()
     if not all("!" <= letter <= "~" for letter in plain):
         raise Refused(

@@ -25,7 +25,7 @@ Bar = tuple[float, float]
 
 @dataclass(frozen=True)
 class _Sources:
-    """The positions of three columns: a mean, and its standard deviation and count."""
+    """The positions of three columns of an answer: a mean, its standard deviation and count."""
 
     mean: int
     deviation: int
@@ -104,6 +104,6 @@ def _number(answer: AnswerValues, row: int, place: int) -> float:
 
 
 def _end(answer: AnswerValues, row: int, place: int, which: int) -> float:
-    """Return the low or high end (`which`) of a number's interval, or the number if it has none."""
+    """Return one end (`which`) of a number's interval, or the number itself if it has none."""
     bar = answer.interval[row][place]
     return _number(answer, row, place) if bar is None else float(bar[which])

@@ -36,17 +36,17 @@ def printable(text: str) -> str:
 
 
 def warned(warnings: Sequence[str]) -> list[str]:
-    """Return the warnings as lines that are shown before the numbers."""
+    """Return warnings as lines of text, to be shown before the numbers."""
     return [f"Read first: {one}" for one in warnings]
 
 
 def warned_html(warnings: Sequence[str]) -> str:
-    """Return the warnings as HTML."""
+    """Return warnings as HTML, to be shown before the numbers."""
     return "".join(f"<p><b>{escape(line)}</b></p>" for line in warned(warnings))
 
 
 def table_html(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    """Return the table as HTML; every cell is escaped."""
+    """Return a table as HTML, with every header and cell escaped."""
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells

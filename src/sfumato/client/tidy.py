@@ -113,7 +113,7 @@ CLIPPED: Final = (
 
 @dataclass(frozen=True)
 class Estimates:
-    """A column of noisy numbers, with standard deviations and 95 % half-widths."""
+    """A column of noisy numbers, with their standard deviations and 95 % half-widths."""
 
     values: Floats
     std: Floats
@@ -122,7 +122,7 @@ class Estimates:
 
 @dataclass(frozen=True)
 class Margin:
-    """Noisy sums over groups of cells. `groups` has, for each cell, the index of its sum."""
+    """A margin: noisy sums over sets of groups, with the index of its sum for each group."""
 
     groups: Integers
     sums: Estimates
@@ -130,7 +130,7 @@ class Margin:
 
 @dataclass(frozen=True)
 class Table:
-    """An answer, with the names of its key columns and the key of each row."""
+    """An answer to be tidied, with the names of its key columns and the key of each row."""
 
     answer: AnswerValues
     keys: tuple[str, ...]
@@ -138,7 +138,7 @@ class Table:
 
 
 def tidied(answer: SomeAnswer, margins: Sequence[AnswerValues]) -> SomeAnswer:
-    """Adjust the answer's cells to the margins, and round its counts."""
+    """Adjust an answer's numbers so that they add up to the margins, and round its counts."""
     table = _table(answer)
     coarser = sorted(map(_table, margins), key=lambda margin: len(margin.keys))
     for place, margin in enumerate(coarser):
@@ -162,7 +162,7 @@ def tidied(answer: SomeAnswer, margins: Sequence[AnswerValues]) -> SomeAnswer:
 def _tidy_column(
     answer: SomeAnswer, place: int, table: Table, coarser: Sequence[Table]
 ) -> tuple[SomeAnswer, list[str]]:
-    """Return the answer with one column tidied, and the notes about it."""
+    """Adjust one column of an answer to its margins and round counts; return notes on it too."""
     name, notes = answer.columns[place], []
     like = ((t, _column_like(t, table, name)) for t in coarser)
     found = [(t.keys, _margin(table, t, index)) for t, index in like if index is not None]
@@ -191,7 +191,7 @@ def _tidy_column(
 
 
 def least_squares(cells: Estimates, margins: Sequence[Margin]) -> Estimates:
-    """Return the best linear unbiased estimate of the cells, with exact standard deviations."""
+    """Return the least-squares estimate of cells under margins, with exact standard deviations."""
     parts = [cells, *(margin.sums for margin in margins)]
     unit = max(float(part.std.max(initial=0)) for part in parts) or 1.0
     own = _variance(cells, unit)
@@ -208,9 +208,9 @@ def least_squares(cells: Estimates, margins: Sequence[Margin]) -> Estimates:
 
 
 def _variance(part: Estimates, unit: float) -> Floats:
-    """Return the variances in multiples of unit².
+    """Return the noise variances in multiples of unit².
 
-    Zero noise becomes a tiny variance, so that S is invertible.
+    Zero noise becomes a tiny variance, so that the matrix S (see the module) is invertible.
     """
     return np.asarray(np.maximum(part.std / unit, 1e-5) ** 2, dtype=np.float64)
 
@@ -218,7 +218,7 @@ def _variance(part: Estimates, unit: float) -> Floats:
 def _system(
     cells: Estimates, own: Floats, margins: Sequence[Margin], unit: float
 ) -> tuple[Floats, Floats, list[int]]:
-    """Return S, the residuals of the margins, and the offset of each margin in both."""
+    """Return the matrix S, the margins' residuals, and each margin's offset in both."""
     sizes = [len(margin.sums.values) for margin in margins]
     starts = [sum(sizes[:place]) for place in range(len(sizes))]
     weights = np.diag(np.concatenate([_variance(margin.sums, unit) for margin in margins]))
@@ -235,7 +235,7 @@ def _summed(values: Floats, margin: Margin) -> Floats:
 
 
 def _widest(parts: Sequence[Estimates]) -> float:
-    """Return the largest ratio of half-width to standard deviation.
+    """Return the largest ratio of a 95 % half-width to its standard deviation.
 
     A sum of such noises has no larger ratio.
     """
@@ -247,7 +247,7 @@ def _widest(parts: Sequence[Estimates]) -> float:
 
 
 def _gap_note(name: str, cells: Estimates, margins: Sequence[Margin]) -> str:
-    """Return the gap between margins and cells, or refuse a gap that noise cannot explain."""
+    """Return a note on the gap between margins and cells; refuse a gap that noise can't explain."""
     far = max(_farthest(cells, margin) for margin in margins)
     if far > FAR:
         raise Refused(
@@ -270,9 +270,10 @@ def _farthest(cells: Estimates, margin: Margin) -> float:
 
 
 def _nested(found: Sequence[tuple[tuple[str, ...], Margin]]) -> tuple[list[Integers], list[bool]]:
-    """Return the groups of each margin that rounding keeps; each margin refines the one before.
+    """Return the groups of each margin whose sums rounding preserves.
 
-    The second list says, for each margin, whether rounding keeps it.
+    Each of these margins refines the one before. The second list says, for each margin, whether it
+    is one of them.
     """
     levels: list[Integers] = []
     last: set[str] = set()
@@ -300,7 +301,7 @@ def _table(answer: AnswerValues) -> Table:
 
 
 def _check_fits(table: Table, margin: Table, others: Sequence[Table]) -> None:
-    """Refuse a margin to which the cells of the table do not add up."""
+    """Refuse a margin (an answer with totals) to which the table's numbers do not add up."""
     for one in (table, margin):
         _check_plain(one)
     mine, its = table.answer.receipt, margin.answer.receipt
@@ -337,7 +338,7 @@ def _shares_a_draw(one: Table, other: Table) -> bool:
 
 
 def _draws(table: Table) -> set[object]:
-    """Return each aggregate of a table with its numbers by key.
+    """Return the noise draws of a table: each aggregate with its released numbers by key.
 
     Equal numbers mean the same noise draw. A stored answer that is given again has a new receipt,
     so receipts cannot show it. Two draws that are equal by chance are refused rather than counted
@@ -353,7 +354,7 @@ def _draws(table: Table) -> set[object]:
 
 
 def _check_plain(table: Table) -> None:
-    """Refuse a table unless it is a complete, plain grouping in which a person counts once."""
+    """Refuse a table unless all its groups are shown and a person counts in one group only."""
     receipt = table.answer.receipt
     question = _question(receipt)
     sizes = [len({row[place] for row in table.rows}) for place in range(len(table.keys))]
@@ -389,7 +390,7 @@ def _counts_in_one_group(receipt: Json) -> bool:
 
 
 def _bounds(receipt: Json) -> object:
-    """Return the contribution bounds in a form that can be compared.
+    """Return a receipt's contribution bounds in a form that can be compared.
 
     Receipts of older versions have them only as text.
     """
@@ -400,7 +401,7 @@ def _bounds(receipt: Json) -> object:
 
 
 def _column_like(margin: Table, table: Table, name: str) -> int | None:
-    """Return the index of the margin's column with the same aggregate, or None."""
+    """Return the index of the margin's column with the same aggregate as a column, or None."""
     wanted = _aggregate(table.answer, name)
     for place, other in enumerate(margin.answer.columns):
         if _aggregate(margin.answer, other) == wanted:

@@ -1,4 +1,4 @@
-"""The researcher's client: a vault and its data sets."""
+"""The researcher's client: a vault (a service for private data) and its data sets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Transport(Protocol):
     """The interface through which the client calls services, in this process or over HTTP."""
 
     def call(self, verb: str, body: Json) -> Json:
-        """Return the JSON of the answer or of the refusal."""
+        """Call a verb (an API operation); return the JSON of its answer or of its refusal."""
         ...
 
 
@@ -101,7 +101,7 @@ class Vault:
         return len(self._names())
 
     def __bool__(self) -> bool:
-        """Return True: an empty vault is still a vault. No request is sent."""
+        """Return True, because an empty vault is still a vault; no request is sent."""
         return True
 
     def __iter__(self) -> Iterator[DataSet]:
@@ -116,7 +116,7 @@ class Vault:
         return names
 
     def _is_reviewed(self, name: str) -> bool:
-        """Return True if the user may review files of a data set, even without asking it."""
+        """Return True if the user may review files for output checking of a data set."""
         try:
             self.call("airlock", {"data_set": name})
         except Refused as refused:
@@ -215,7 +215,7 @@ class DataSet(Steps):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return the column names of the data set's own table, from the card.
+        """Return the column names of the data set's main table, from the card.
 
         Types and bounds, and the columns of other tables, are in `card`.
         """
