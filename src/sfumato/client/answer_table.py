@@ -56,7 +56,7 @@ class AnswerValues(Hinted):
 
     @classmethod
     def of(cls, shape: Mapping[str, object]) -> Self:
-        """Return the answer that a JSON object describes.
+        """Return the answer that its JSON object describes.
 
         Args:
             shape: The answer's JSON, as `/v1/data-sets/{data_set}/ask` returns it.

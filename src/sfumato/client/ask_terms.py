@@ -1,4 +1,4 @@
-"""Typed terms of ask, price, twin, run and fit calls, and their JSON."""
+"""Typed terms of ask, price, twin (synthetic data), run and fit calls, and their JSON."""
 
 from __future__ import annotations
 

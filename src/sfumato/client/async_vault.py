@@ -112,7 +112,7 @@ class AsyncVault:
         return answer
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the service."""
         await self._transport.close()
 
     async def __aenter__(self) -> AsyncVault:
@@ -498,7 +498,7 @@ class AsyncDataSet(Steps):
         return BlocksPlan(await self._vault.call("plan-pipeline", body))
 
     def builder(self) -> Builder:
-        """Return an empty question about this data set."""
+        """Return an empty question about this data set, to which steps are added."""
         return Builder(self.name, _NotHere())
 
     def _body(self, question: str | Builder, terms: Mapping[str, object]) -> Json:

@@ -1,4 +1,4 @@
-"""Read a data card: a mapping, or the path of a TOML file."""
+"""Read a data card (public facts on a data set): a mapping, or the path of a TOML file."""
 
 from __future__ import annotations
 

@@ -144,11 +144,11 @@ class Column(Hinted):
         raise _not_python("and, or, not", "&, | and ~ with brackets: (a > 1) & (b < 2)")
 
     def floor(self) -> Column:
-        """Return the largest whole number that is not above the value."""
+        """Return the number rounded down to a whole number (FLOOR)."""
         return Column(Floor(self.expr))
 
     def round(self, digits: int = 0) -> Column:
-        """Return the number rounded half up.
+        """Return the number rounded half up, to `digits` decimals.
 
         Args:
             digits: How many decimals; -2 rounds to hundreds.

@@ -34,7 +34,7 @@ class _Shown:
         return self.shape[key]
 
     def lines(self) -> list[str]:
-        """Return the object as lines of text."""
+        """Return the JSON object as lines of text, one for each key."""
         return [f"{key}: {value}" for key, value in self.shape.items()]
 
     def __repr__(self) -> str:
@@ -256,10 +256,10 @@ def _has_failed(trial: Mapping[str, Any]) -> bool:
 
 
 class TwinPrice(_Shown):
-    """The price of a DP twin: what it measures, and the share of private bins."""
+    """The price of a DP twin (synthetic data): what it measures, and the share of private bins."""
 
     def lines(self) -> list[str]:
-        """Return the twin's price and its measured columns as lines of text."""
+        """Return the synthetic twin's price and its measured columns as lines of text."""
         bins, error = self["private_bins"], self.shape.get("error_epsilon")
         return [
             f"epsilon {self['epsilon']:g}, delta {self['delta']:g}, by {self['method']}; "
@@ -283,7 +283,7 @@ def assumed_words(price: Mapping[str, object]) -> list[str]:
 
 
 class History(_Shown):
-    """A page of the user's own questions, the newest first."""
+    """A page of the user's own earlier questions, the newest first."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return the questions as a table: time, data set, question, price, state, operation id."""
@@ -325,7 +325,7 @@ class CardView(_Shown):
         return ["column", "type", "from", "to", "step", "keys"], rows
 
     def lines(self) -> list[str]:
-        """Return the card as lines of text."""
+        """Return the data card as lines of text."""
         unit = "a row" if self["unit"] == "row" else f"a person ({self['unit']})"
         budget = self["budget"]
         per = f" per {self['window']}" if "window" in self.shape else ""
@@ -368,7 +368,7 @@ class AddReport(_Shown):
         return [*head, "people cut", "rows cut"], rows
 
     def lines(self) -> list[str]:
-        """Return the report as lines of text."""
+        """Return the report on how rows were read as lines of text."""
         if not self["tables"]:
             return ["No report was kept of how the rows were read."]
         return [_READ, *table_text(*self.table()), *self.notes()]

@@ -48,7 +48,7 @@ class Histogram:
 
 
 class HistogramTerms(TypedDict, total=False):
-    """The terms of a histogram: those of its two questions together."""
+    """The terms to ask for a histogram: those of its two questions together."""
 
     epsilon: Number | None  # the price of both questions
     delta: Number | None

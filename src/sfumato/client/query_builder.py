@@ -59,11 +59,11 @@ class Target(Protocol):
         ...
 
     def ask(self, question: Builder, **terms: Unpack[AskTerms]) -> Answer:
-        """Answer a question and charge its price."""
+        """Answer a question about the data set, and charge its price."""
         ...
 
     def price(self, question: Builder, **terms: Unpack[PriceTerms]) -> Price:
-        """Return the price of a question."""
+        """Return the price of a question and the errors to expect; nothing is spent."""
         ...
 
 
@@ -125,7 +125,7 @@ class Steps(CompoundSteps):
         )
 
     def count(self, of: Of | Condition | None = None, *, name: str | None = None) -> Builder:
-        """Count rows, non-null values, or rows for which a condition is true.
+        """Add a count to the question: of rows, non-null values, or rows that meet a condition.
 
         Args:
             of: A column, whose non-null values are counted, or a condition; rows, if left out.
@@ -143,7 +143,7 @@ class Steps(CompoundSteps):
     def people(
         self, where: Condition | Column | None = None, *, name: str | None = None
     ) -> Builder:
-        """Count people, or the people with at least one row for which a condition is true.
+        """Add a count of people to the question: all, or those with a row that meets a condition.
 
         Args:
             where: The condition; all people count, if left out.
@@ -159,7 +159,7 @@ class Steps(CompoundSteps):
         return self._with(name or "people", of)
 
     def running_count(self, *, name: str | None = None) -> Builder:
-        """Count rows cumulatively, along the period that is the last key.
+        """Add a running count of rows to the question, along the period that is the last key.
 
         Args:
             name: The name of the answer's column; by default "running_count".
@@ -170,7 +170,7 @@ class Steps(CompoundSteps):
         return self._with(name or "running_count", Aggregate("running_count"))
 
     def distinct(self, of: Of, *, most: int | None = None, name: str | None = None) -> Builder:
-        """Count distinct values.
+        """Add the number of distinct values of a column to the question.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
@@ -186,7 +186,7 @@ class Steps(CompoundSteps):
     def sum(
         self, of: Of, *, within: tuple[Number, Number] | None = None, name: str | None = None
     ) -> Builder:
-        """Sum a column (SUM).
+        """Add the sum of a column (SUM) to the question.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
@@ -203,7 +203,7 @@ class Steps(CompoundSteps):
         )
 
     def mean(self, of: Of, *, name: str | None = None) -> Builder:
-        """Average a column (AVG).
+        """Add the average of a column (AVG) to the question.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
@@ -215,7 +215,7 @@ class Steps(CompoundSteps):
         return self._of("mean", "avg", of, name)
 
     def variance(self, of: Of, *, name: str | None = None) -> Builder:
-        """Compute the sample variance (divided by n - 1).
+        """Add the sample variance of a column (divided by n - 1) to the question.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
@@ -227,7 +227,7 @@ class Steps(CompoundSteps):
         return self._of("variance", "var", of, name)
 
     def deviation(self, of: Of, *, name: str | None = None) -> Builder:
-        """Compute the sample standard deviation (divided by n - 1).
+        """Add the sample standard deviation of a column (divided by n - 1) to the question.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
@@ -239,7 +239,7 @@ class Steps(CompoundSteps):
         return self._of("deviation", "stddev", of, name)
 
     def population_variance(self, of: Of, *, name: str | None = None) -> Builder:
-        """Compute the population variance (divided by n).
+        """Add the population variance of a column (divided by n) to the question.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
@@ -251,7 +251,7 @@ class Steps(CompoundSteps):
         return self._of("population_variance", "var_pop", of, name)
 
     def population_deviation(self, of: Of, *, name: str | None = None) -> Builder:
-        """Compute the population standard deviation (divided by n).
+        """Add the population standard deviation of a column (divided by n) to the question.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
@@ -263,7 +263,7 @@ class Steps(CompoundSteps):
         return self._of("population_deviation", "stddev_pop", of, name)
 
     def population_covariance(self, y: Of, x: Of, *, name: str | None = None) -> Builder:
-        """Compute the population covariance (divided by n).
+        """Add the population covariance of two columns (divided by n) to the question.
 
         Args:
             y: The first column, or an expression of columns.
@@ -276,7 +276,7 @@ class Steps(CompoundSteps):
         return self._of_two("population_covariance", "covar_pop", (y, x), name)
 
     def covariance(self, y: Of, x: Of, *, name: str | None = None) -> Builder:
-        """Compute the sample covariance (divided by n - 1).
+        """Add the sample covariance of two columns (divided by n - 1) to the question.
 
         Args:
             y: The first column, or an expression of columns.
@@ -289,7 +289,7 @@ class Steps(CompoundSteps):
         return self._of_two("covariance", "covar", (y, x), name)
 
     def correlation(self, y: Of, x: Of, *, name: str | None = None) -> Builder:
-        """Compute the correlation coefficient.
+        """Add the correlation coefficient of two columns to the question.
 
         Args:
             y: The first column, or an expression of columns.
@@ -302,7 +302,7 @@ class Steps(CompoundSteps):
         return self._of_two("correlation", "corr", (y, x), name)
 
     def slope(self, y: Of, x: Of, *, name: str | None = None) -> Builder:
-        """Compute the slope of the least-squares line of y on x.
+        """Add the slope of the least-squares line of y on x to the question.
 
         Args:
             y: The first column, or an expression of columns.
@@ -315,7 +315,7 @@ class Steps(CompoundSteps):
         return self._of_two("slope", "slope", (y, x), name)
 
     def intercept(self, y: Of, x: Of, *, name: str | None = None) -> Builder:
-        """Compute the intercept of the least-squares line of y on x.
+        """Add the intercept of the least-squares line of y on x to the question.
 
         Args:
             y: The first column, or an expression of columns.
@@ -328,7 +328,7 @@ class Steps(CompoundSteps):
         return self._of_two("intercept", "intercept", (y, x), name)
 
     def median(self, of: Of, *, name: str | None = None) -> Builder:
-        """Compute a median: a point of a public grid, never the value of a row.
+        """Add a median to the question; it is a point of a public grid, never the value of a row.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
@@ -340,7 +340,7 @@ class Steps(CompoundSteps):
         return self.quantile(of, Fraction(1, 2), name=name or f"median_{_name(of)}")
 
     def quantile(self, of: Of, *at: Number, name: str | None = None) -> Builder:
-        """Compute one or more quantiles: points of a public grid, never values of rows.
+        """Add quantiles to the question; they are points of a public grid, never values of rows.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
@@ -359,7 +359,7 @@ class Steps(CompoundSteps):
         return built
 
     def minimum(self, of: Of, *, name: str | None = None) -> Builder:
-        """Compute a minimum: a point of a public grid, biased outwards.
+        """Add a minimum to the question: a point of a public grid, biased outwards.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
@@ -371,7 +371,7 @@ class Steps(CompoundSteps):
         return self._of("minimum", "min", of, name)
 
     def maximum(self, of: Of, *, name: str | None = None) -> Builder:
-        """Compute a maximum: a point of a public grid, biased outwards.
+        """Add a maximum to the question: a point of a public grid, biased outwards.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
@@ -383,7 +383,7 @@ class Steps(CompoundSteps):
         return self._of("maximum", "max", of, name)
 
     def top(self, of: Of, most: int = 1, *, name: str | None = None) -> Builder:
-        """Find the most frequent values.
+        """Add the most frequent values of a column to the question.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
@@ -396,7 +396,7 @@ class Steps(CompoundSteps):
         return self._with(name or f"top_{_name(of)}", Aggregate("top", (expr_of(of),), most=most))
 
     def bounds(self, of: Of, *, name: str | None = None) -> Builder:
-        """Find the powers of two between which most values are, as bounds for clamping.
+        """Add bounds for clamping to the question: powers of two between which most values are.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
@@ -408,7 +408,7 @@ class Steps(CompoundSteps):
         return self._of("bounds", "bounds", of, name)
 
     def first_above(self, of: Of, count: int, *, name: str | None = None) -> Builder:
-        """Find the first public key, in key order, that has at least `count` rows.
+        """Add to the question the first public key, in key order, that has at least `count` rows.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
@@ -474,7 +474,7 @@ class Steps(CompoundSteps):
         return replace(begun, order=begun.order + made)
 
     def limit(self, count: int) -> Builder:
-        """Keep only the first released rows (LIMIT).
+        """Keep only the first `count` released rows (LIMIT).
 
         Args:
             count: How many rows to keep.
@@ -498,7 +498,7 @@ class Steps(CompoundSteps):
 
 @dataclass(frozen=True)
 class Builder(Steps):
-    """A question under construction; every step returns a new one."""
+    """A question under construction, with its columns and filters; every step returns a new one."""
 
     data_set: str
     target: Target

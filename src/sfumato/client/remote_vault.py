@@ -295,7 +295,7 @@ class RemoteVault(Vault):
         return AddReport(self.call("add-report", {"data_set": name}))
 
     def describe(self, source: str | os.PathLike[str]) -> list[tuple[str, str]]:
-        """Return the names and likely types of a source's columns.
+        """Return the names and likely types of the columns of a file or database table.
 
         Args:
             source: A file's path, or a table of a database connection of the service.
@@ -309,7 +309,7 @@ class RemoteVault(Vault):
         return owner.described(self, source)
 
     def proposed(self, name: str, source: str | os.PathLike[str]) -> Json:
-        """Return a source's columns, and a draft data card to complete.
+        """Return the columns of a file or database table, and a draft data card to complete.
 
         Args:
             name: The name of the future data set.
@@ -324,7 +324,7 @@ class RemoteVault(Vault):
         return owner.proposed(self, source)
 
     def grant(self, data_set: str, user: str, group: str | None = None) -> Json:
-        """Allow a user to ask a data set of yours.
+        """Allow a user to ask questions of a data set of yours.
 
         Args:
             data_set: The name of the data set.

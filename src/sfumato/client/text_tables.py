@@ -36,7 +36,7 @@ def printable(text: str) -> str:
 
 
 def warned(warnings: Sequence[str]) -> list[str]:
-    """Return warnings as lines of text, to be shown before the numbers."""
+    """Return warnings as lines of text, each with "Read first:", to be shown before numbers."""
     return [f"Read first: {one}" for one in warnings]
 
 

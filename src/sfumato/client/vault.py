@@ -65,7 +65,7 @@ class Vault:
         self._listed: frozenset[str] = frozenset()
 
     def __getitem__(self, name: str) -> DataSet:
-        """Return a data set that you may ask.
+        """Return a data set that you may ask, by its name.
 
         The list of data sets is fetched once, and again for a name that is not on it.
 
@@ -92,7 +92,7 @@ class Vault:
         return DataSet(self, name)
 
     def __contains__(self, name: object) -> bool:
-        """Return whether you may ask a data set of that name now."""
+        """Return True if you may ask a data set of that name now."""
         self._names()
         return self._has_listed(name.name if isinstance(name, DataSet) else name)
 
@@ -105,7 +105,7 @@ class Vault:
         return True
 
     def __iter__(self) -> Iterator[DataSet]:
-        """Yield the data sets that you may ask."""
+        """Yield the data sets that you may ask, each as an object."""
         return iter([DataSet(self, name) for name in self._names()])
 
     def _names(self) -> list[str]:
@@ -558,7 +558,7 @@ class DataSet(Steps):
         return DataSetAirlock(self._vault.call, self.name)
 
     def builder(self) -> Builder:
-        """Return an empty question about this data set."""
+        """Return an empty question about this data set, to which steps are added."""
         return Builder(self.name, self)
 
     def _body(self, question: str | Builder, terms: Mapping[str, object]) -> Json:

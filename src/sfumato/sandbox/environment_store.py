@@ -82,7 +82,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def size_of(folder: Path) -> int:
-    """Return how many bytes of memory a copy of the folder takes.
+    """Return how many bytes of memory a copy of an environment's folder takes.
 
     It counts whole pages, plus one page per file.
     """
@@ -319,7 +319,7 @@ def _pip(what: str) -> list[str]:
 
 
 def _check_sizes(fetched: Path) -> None:
-    """Refuse wheels whose declared sizes exceed the limits.
+    """Refuse an environment whose wheels declare sizes beyond the limits.
 
     Unpacking never writes more than declared.
     """

@@ -207,7 +207,7 @@ class _Counted(io.RawIOBase):
         return found
 
     def drain(self) -> None:
-        """Read and hash the rest of the file."""
+        """Read and hash the rest of the file, so that the hash covers all of it."""
         while self.read(_AT_ONCE):
             pass
 

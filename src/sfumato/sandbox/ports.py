@@ -89,7 +89,7 @@ class SplitEngine(Protocol):
     """An engine that splits rows into blocks of people, on which programs run."""
 
     def split(self, order: SplitOrder) -> tuple[str, ...]:
-        """Write one file per block, also for empty blocks; return the paths.
+        """Write one input file per block of people, also for empty blocks; return the paths.
 
         Any failure raises `EngineStopped`, without details. In a study, the results of per-person
         runs are read from the files next to their input files, stored, and added to the persons'
@@ -114,7 +114,7 @@ class SplitEngine(Protocol):
 
 
 class Drafts(Protocol):
-    """Source of private folders that exist for one run."""
+    """A source of private folders that exist for one run."""
 
     def draft(self) -> AbstractContextManager[str]:
         """Yield a private folder for one run, and delete it afterwards.

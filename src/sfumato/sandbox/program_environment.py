@@ -67,7 +67,7 @@ def read_own(text: object) -> str:
 
 
 def bound(house: str, own: str) -> str:
-    """Join the base digest and the own environment's name.
+    """Join the base environment's digest and the name of a program's own environment.
 
     The digest of a program includes both.
     """
@@ -75,7 +75,7 @@ def bound(house: str, own: str) -> str:
 
 
 def own_of(environment: str) -> str:
-    """Return the own environment's name from a text that `bound` has made."""
+    """Return the name of a program's own environment from a text that `bound` has made."""
     return environment.partition(_BESIDE)[2]
 
 
@@ -100,7 +100,7 @@ def read_lock(text: str) -> tuple[str, ...]:
 
 
 def bad_environment(says: str) -> Refused:
-    """Return the refusal for an invalid environment."""
+    """Return the refusal of an invalid program environment."""
     return Refused(
         "bad-environment",
         f"This is not an environment for programs: {says}.",

@@ -71,7 +71,7 @@ class Output:
         return self.steps // 2
 
     def snapped(self, value: object) -> int:
-        """Convert a value to steps above the lower end of the range, exactly.
+        """Convert a program's value to steps above the lower end of the range, exactly.
 
         The value is clamped to the range first, then rounded half up.
         """
@@ -218,7 +218,7 @@ def _read_at(shape: object, name: str) -> tuple[str | int, ...]:
 
 
 def bad_pipeline(cause: str) -> Refused:
-    """Return the refusal for an invalid pipeline declaration."""
+    """Return the refusal of an invalid declaration of a program."""
     return Refused(
         "bad-pipeline", f"The program's declaration is not valid: {cause}.", "Correct it."
     )

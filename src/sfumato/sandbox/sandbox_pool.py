@@ -123,7 +123,7 @@ class SandboxPool:
         sleep: Callable[[float], None] = time.sleep,
         runtime: Runtime = _BUBBLEWRAP,
     ) -> None:
-        """Store the settings; sandboxes start later, with this runtime only."""
+        """Store the settings of the pool; sandboxes start later, with this runtime only."""
         self._runtime = runtime
         self._made, self._dice, self._sleep = made, dice, sleep
         self._job = threading.Lock()

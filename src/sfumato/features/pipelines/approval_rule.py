@@ -134,7 +134,7 @@ class RuleStore(Protocol):
     """A store of rules and of their spent epsilon; a change is durable when its call returns."""
 
     def add(self, rule: Rule) -> None:
-        """Store a new rule."""
+        """Store a new approval rule."""
         ...
 
     def find(self, data_set: str, rule: str) -> Rule | None:

@@ -119,7 +119,7 @@ def list_(shell: Shell, data_set: str, source: bool) -> None:
 @click.option("--most-epsilon", required=True, metavar="E", help="The highest price of a run.")
 @command
 def approve(shell: Shell, data_set: str, digest: str, most_epsilon: str) -> None:
-    """Approve a program and its output ranges, up to a price per run."""
+    """Approve a submitted program and its output ranges, up to a price per run."""
     most = number(most_epsilon, "epsilon")
     with shell.open() as vault:
         made = vault.call("decide-pipeline", {
@@ -133,7 +133,7 @@ def approve(shell: Shell, data_set: str, digest: str, most_epsilon: str) -> None
 @click.argument("digest")
 @command
 def decline(shell: Shell, data_set: str, digest: str) -> None:
-    """Decline a program, or revoke its approval."""
+    """Decline a submitted program, or revoke its approval."""
     body = {"data_set": data_set, "pipeline": digest, "state": "declined"}
     with shell.open() as vault:
         made = vault.call("decide-pipeline", body)

@@ -102,7 +102,7 @@ class Program:
         return hashlib.sha256(canonical_json(self.as_json()).encode()).hexdigest()
 
     def inside(self) -> dict[str, object]:
-        """Return the instructions for the process inside the sandbox."""
+        """Return the instructions (program and output names) for the process inside the sandbox."""
         return {
             "kind": self.kind,
             "source": self.source,
@@ -256,7 +256,7 @@ class Run:
         }
 
     def in_words(self) -> str:
-        """Return a text that describes the run."""
+        """Return a text that describes the run: the aggregate, the blocks and the program."""
         named = ", ".join(output.name for output in self.program.outputs)
         cut = f" without the {self.trim} lowest and highest" if self.trim else ""
         if self.take == MEDIAN:

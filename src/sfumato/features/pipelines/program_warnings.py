@@ -39,7 +39,7 @@ def too_many_blocks(card: Card, blocks: int) -> Refused | None:
 
 
 def price_warnings(run: Run, gave: Sequence[str] | None) -> list[str]:
-    """Return the warnings for a run's price.
+    """Return the warnings for a run's price: too much noise, or outputs without a number.
 
     Args:
         run: The program and its terms.

@@ -24,7 +24,7 @@ _TAKEN: Final = "SELECT run, epsilon FROM pipeline_rule_runs WHERE rule = ?"
 
 
 class SqlPipelineRules:
-    """A RuleStore in the vault's SQL records."""
+    """A RuleStore (store of approval rules) in the vault's SQL records."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -32,7 +32,7 @@ class SqlPipelineRules:
         records.make(_TABLES)
 
     def add(self, rule: Rule) -> None:
-        """Store a new rule."""
+        """Store a new approval rule."""
         values = rule.id, rule.data_set, canonical_json(rule.as_json()), rule.at
         with self._records.change() as link:
             link.change(

@@ -93,7 +93,7 @@ class PlanPipeline(PipelineTerms, frozen=True, kw_only=True):
 
 
 class RunPipeline(PipelineTerms, frozen=True, kw_only=True):
-    """The terms of a run, and its operation id."""
+    """The terms of a run of a program, and its operation id."""
 
     op: Label | None = None
 
@@ -125,7 +125,7 @@ class OnePipelineRule(OfDataSet, frozen=True, kw_only=True):
 
 
 class Pipeline(Reply):
-    """A submitted program and its state: waiting, approved or declined."""
+    """A submitted program with its digest and state (waiting, approved or declined)."""
 
     digest: Name
     data_set: Name

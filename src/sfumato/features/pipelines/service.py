@@ -68,11 +68,11 @@ class Unsplit:
     kind: str
 
     def split(self, order: SplitOrder) -> tuple[str, ...]:
-        """Refuse, because this engine can't split rows."""
+        """Refuse, because this engine can't split rows into blocks."""
         raise _not_on(self.kind)
 
     def split_people(self, order: SplitOrder) -> tuple[str, ...]:
-        """Refuse, because this engine can't split rows."""
+        """Refuse, because this engine can't split rows into a file for each person."""
         raise _not_on(self.kind)
 
     def free_disk_bytes(self, table: str) -> int:
@@ -82,7 +82,7 @@ class Unsplit:
 
 @dataclass(frozen=True)
 class Pipelines:
-    """The pipeline service of one vault."""
+    """The service of one vault that submits, approves, prices, plans and runs programs."""
 
     door: PipelinePorts
     store: PipelineStore
@@ -340,7 +340,7 @@ def _allows_less(before: Submitted, now: Submitted) -> bool:
 
 
 def _terms(asked: PipelineTerms) -> dict[str, object]:
-    """Return the fields of the request that are terms of a run."""
+    """Return those fields of the request that are terms of a run."""
     return asked.as_body("data_set", "pipeline", "op", "people", "seed")
 
 

@@ -28,7 +28,7 @@ _KEPT: Final = (
 
 
 class SqlPipelines:
-    """A PipelineStore in the vault's SQL records."""
+    """A PipelineStore (store of submitted programs) in the vault's SQL records."""
 
     def __init__(self, records: Records) -> None:
         self._records = records

@@ -37,11 +37,11 @@ _REFUSALS: Final = (
 
 
 class Services(Protocol):
-    """The service that these verbs use."""
+    """The interface of the services that the pipeline verbs use."""
 
     @property
     def pipelines(self) -> service.Pipelines:
-        """Return the pipeline service."""
+        """Return the pipeline service of the vault."""
         ...
 
 

@@ -33,7 +33,7 @@ _PSS: Final = padding.PSS(padding.MGF1(SHA384()), blind_signatures.HASH_BYTES)
 
 
 class FileBallotKeys:
-    """A BallotKeys in a folder that all nodes of the vault share."""
+    """A BallotKeys (store of signing keys) in a folder that all nodes of the vault share."""
 
     def __init__(self, folder: Path, dice: RandomSource, rest: AtRest | None = None) -> None:
         self._folder = folder
@@ -59,7 +59,7 @@ class FileBallotKeys:
         sync(self._folder)
 
     def sign(self, survey: str, blinded: bytes) -> bytes:
-        """Sign a blinded token with the survey's key."""
+        """Sign a blinded ballot token with the survey's private key."""
         return blind_signatures.sign(self._loaded(survey), blinded, self._dice)
 
     def proof(self, survey: str) -> tuple[bytes, ...]:
@@ -95,7 +95,7 @@ class FileBallotKeys:
         self._path(survey).unlink(missing_ok=True)
 
     def _loaded(self, survey: str) -> blind_signatures.PrivateKey:
-        """Load the private key; refuse if this or another node has deleted it."""
+        """Load a survey's private key; refuse if any node of the vault has deleted it."""
         if not self._path(survey).is_file():
             raise Refused(
                 "survey-not-open",

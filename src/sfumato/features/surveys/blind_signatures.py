@@ -51,7 +51,7 @@ class PublicKey:
 
 @dataclass(frozen=True)
 class PrivateKey:
-    """The private half of a ballot key, with its primes."""
+    """The private half of a survey's signing key, with its primes."""
 
     public: PublicKey
     p: int
@@ -98,7 +98,7 @@ def read_blinded(key: PublicKey, message: bytes) -> int:
 
 
 def sign(key: PrivateKey, message: bytes, dice: RandomSource) -> bytes:
-    """Sign a blinded token; refuse a number that is no token.
+    """Sign a blinded ballot token; refuse a number that can't be such a token.
 
     Python's pow is not constant-time. So the number is first multiplied by the public power of a
     random mask. Then the time of the private power tells the sender nothing about the key.
@@ -182,7 +182,7 @@ def encode(message: bytes, bits: int, salt: bytes) -> bytes:
 
 
 def _stretched(seed: bytes, length: int) -> bytes:
-    """Compute the mask generation function MGF1 with SHA-384."""
+    """Stretch a seed to a mask of `length` bytes: the function MGF1 of RFC 8017, with SHA-384."""
     rounds = range(-(-length // HASH_BYTES))
     parts = (hashlib.sha384(seed + n.to_bytes(4, "big")).digest() for n in rounds)
     return b"".join(parts)[:length]

@@ -71,7 +71,7 @@ class LocalSurvey:
 
     @property
     def epsilon(self) -> float:
-        """Return the epsilon of one whole ballot."""
+        """Return the epsilon of one whole ballot, over all questions that it answers."""
         return float(self._drawn.epsilon)
 
     @property
@@ -124,7 +124,7 @@ class LocalSurvey:
         ]
 
     def publish(self, house: ServerConnection) -> Json:
-        """Publish the survey.
+        """Publish the survey, after which its questions and randomisers never change.
 
         Args:
             house: The vault to publish in.

@@ -162,7 +162,7 @@ class KeptDevice:
 
     @property
     def spent(self) -> Fraction:
-        """Return the total epsilon of all ballots that this device sent."""
+        """Return the total epsilon of all ballots that this device sent, over all surveys."""
         return sum(self._costs().values(), Fraction(0))
 
     def _note(self, made: Published, waiting: UnsentBallot) -> None:
@@ -255,7 +255,7 @@ class KeptDevice:
         return (text or "").split()
 
     def _secret(self) -> bytes:
-        """Return the device's secret; create it once, in a private file."""
+        """Return the secret from which the device derives its noise; create it once, privately."""
         found, is_private = b"", False
         with contextlib.suppress(OSError):
             if not self.path.exists():

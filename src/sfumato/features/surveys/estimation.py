@@ -61,7 +61,7 @@ _Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 @dataclass(frozen=True)
 class Estimate:
-    """One estimate of a survey's result, with its 95 % interval."""
+    """One estimated share or mean of a survey, with its 95 % interval and the effect of liars."""
 
     label: str
     value: float
@@ -318,7 +318,7 @@ class Expected:
         return self.error < _width(self.question) / 2
 
     def shape(self) -> dict[str, object]:
-        """Return the expected error as JSON values."""
+        """Return the question and its expected error as JSON values."""
         return {
             "id": self.question.id,
             "kind": self.question.kind,

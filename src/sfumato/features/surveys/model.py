@@ -100,7 +100,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Survey:
-    """A survey as its owner designs it."""
+    """A survey as its owner designs it: questions, epsilon, number of people, and days."""
 
     title: str
     about: str  # the owner's description of the survey: who asks, and for what purpose
@@ -121,7 +121,7 @@ class Survey:
 
     @property
     def epsilon_each(self) -> Fraction:
-        """Return the epsilon of one randomised answer."""
+        """Return the epsilon of one randomised answer, from the epsilon of a ballot."""
         return self.epsilon / len(self.questions) if self.budget == "split" else self.epsilon
 
     @property
@@ -130,11 +130,11 @@ class Survey:
         return len(self.questions) if self.budget == "split" else 1
 
     def text(self) -> str:
-        """Return the canonical JSON text of the definition."""
+        """Return the survey definition as canonical JSON text."""
         return canonical(self.shape())
 
     def shape(self) -> dict[str, object]:
-        """Return the definition as plain JSON values; fractions become strings."""
+        """Return the survey definition as plain JSON values; fractions become strings."""
         made: dict[str, object] = {
             "format": self.format,
             "title": self.title,

@@ -1,4 +1,4 @@
-"""Protocols for the storage and the signing keys of surveys."""
+"""Protocols for the store of surveys and the store of their signing keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Fits = Callable[[Iterable[str]], bool]
 
 @dataclass(frozen=True)
 class StoredSurvey:
-    """A published survey as it is stored."""
+    """A published survey as it is stored: its id, owner, published text and state."""
 
     id: str
     owner: str
@@ -67,15 +67,15 @@ class SurveyStore(Protocol):
         ...
 
     def find(self, survey: str) -> StoredSurvey | None:
-        """Return the survey of this id, or None."""
+        """Return the stored survey of this id, or None."""
         ...
 
     def of(self, owner: str) -> tuple[StoredSurvey, ...]:
-        """Return the owner's surveys."""
+        """Return all surveys of an owner."""
         ...
 
     def every(self) -> tuple[StoredSurvey, ...]:
-        """Return all surveys of all owners."""
+        """Return all surveys of all owners, to compare a new wave of a series with them."""
         ...
 
     def close(self, survey: str) -> bool:
@@ -83,7 +83,7 @@ class SurveyStore(Protocol):
         ...
 
     def invite(self, invited: tuple[Invited, ...]) -> None:
-        """Store invitations."""
+        """Store invitations to a survey."""
         ...
 
     def invited(self, digest: str) -> Invited | None:
@@ -119,7 +119,7 @@ class SurveyStore(Protocol):
         ...
 
     def shut(self) -> None:
-        """Close files and connections."""
+        """Close the store's files and connections."""
         ...
 
 
@@ -135,7 +135,7 @@ class BallotKeys(Protocol):
         ...
 
     def sign(self, survey: str, blinded: bytes) -> bytes:
-        """Sign a blinded token with the survey's key."""
+        """Sign a blinded ballot token with the survey's private key."""
         ...
 
     def proof(self, survey: str) -> tuple[bytes, ...]:

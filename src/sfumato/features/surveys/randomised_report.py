@@ -65,7 +65,7 @@ class Published:
 
     @cached_property
     def coins(self) -> tuple[QuestionRandomiser, ...]:
-        """Return the randomiser of each question."""
+        """Return the randomiser of each question: as published, or as chosen for a new survey."""
         return choose_randomisers(self.survey) if self.listed is None else self.listed
 
     @cached_property
@@ -101,7 +101,7 @@ class Published:
 
     @cached_property
     def text(self) -> str:
-        """Return the canonical JSON text whose digest is the id."""
+        """Return the canonical JSON text of the published survey, whose digest is its id."""
         return canonical(
             {
                 "survey": self.survey.shape(),
@@ -115,7 +115,7 @@ class Published:
 
     @cached_property
     def id(self) -> str:
-        """Return the survey's id."""
+        """Return the survey's id, a digest of its published text."""
         return id_of(self.text)
 
     @cached_property
@@ -227,7 +227,7 @@ def read_report(published: Published, text: str) -> tuple[RandomisedAnswer, ...]
 
 
 def bad_report() -> Refused:
-    """Return the refusal of an invalid report."""
+    """Return the refusal of a report that no device could make for this survey."""
     return Refused(
         "bad-report",
         "No device that follows this survey makes such a report.",

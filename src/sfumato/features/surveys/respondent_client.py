@@ -50,7 +50,7 @@ class ServerConnection(Protocol):
     """A connection to the server or vault that has the survey, over HTTP or in this process."""
 
     def call(self, verb: str, body: Json) -> Json:
-        """Call a verb of the service; return its answer or raise its refusal."""
+        """Call a verb (an API operation) of the service; return its answer or raise its refusal."""
         ...
 
 
@@ -61,13 +61,13 @@ class Coins:
     bytes_of: Callable[[int], bytes]
 
     def draw(self, count: int) -> bytes:
-        """Return that many fresh random bytes."""
+        """Return `count` fresh random bytes of the device."""
         return self.bytes_of(count)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A report with its signed token, ready to send now or later."""
+    """A randomised report with its signed ballot token, ready to send now or later."""
 
     survey: str
     said: str
@@ -80,7 +80,7 @@ class Prepared:
         return mark_of(token_digest(self.token), self.said)
 
     def send(self, house: ServerConnection) -> Json:
-        """Send the report; sending it twice counts it once."""
+        """Send the report to the server; sending it twice counts it once."""
         return house.call(
             "survey-report",
             {
@@ -102,7 +102,7 @@ class Device:
 
     @staticmethod
     def new(draw: Callable[[int], bytes], waves: dict[str, Wave] | None = None) -> Device:
-        """Return a device with a new secret.
+        """Return a respondent's device with a new secret, from which its noise follows.
 
         Args:
             draw: A source of random bytes.
@@ -129,7 +129,7 @@ class Device:
         return make_report(made, truths, self.secret)
 
     def in_words(self, made: Published, truths: Mapping[str, Truth]) -> list[tuple[int, str]]:
-        """Return the randomised report in words.
+        """Return the randomised report in words, before it is sent.
 
         Args:
             made: The published survey.
@@ -144,7 +144,7 @@ class Device:
         return list(zip(numbers, words, strict=True))
 
     def begun(self, made: Published, invitation: str, truths: Mapping[str, Truth]) -> UnsentBallot:
-        """Randomise the answers and blind a token; nothing is sent yet.
+        """Randomise the answers and blind a ballot token; nothing is sent yet.
 
         Args:
             made: The published survey.
@@ -205,7 +205,7 @@ class Device:
     def answer(
         self, house: ServerConnection, survey: str, invitation: str, truths: Mapping[str, Truth]
     ) -> Prepared:
-        """Randomise the answers and send the report.
+        """Randomise the answers and send the report to the server.
 
         Args:
             house: The vault that has the survey.
@@ -256,7 +256,7 @@ class UnsentBallot:
         return Prepared(self.survey, self.said, self.token, signature)
 
     def text(self) -> str:
-        """Return the ballot as JSON text for the device's file."""
+        """Return the unsent ballot as JSON text for the device's file."""
         bytes_ = {"token": self.token, "blinded": self.blinded}
         return json.dumps(
             {
@@ -311,7 +311,7 @@ def kept_ballot(device: Path, survey: str) -> UnsentBallot | None:
 
 
 def forget_ballot(device: Path, survey: str) -> None:
-    """Delete the stored unsent ballot."""
+    """Delete the stored unsent ballot of a survey from the device."""
     _waiting_at(device, survey).unlink(missing_ok=True)
 
 

@@ -18,12 +18,12 @@ MAX_PAGES: Final = 20  # the most pages in one CSV file; with 64 parts a page, a
 
 
 async def answer(visit: Visit) -> Response:
-    """Show the page to answer a survey."""
+    """Show the page on which a respondent answers a survey."""
     return visit.page("survey.html", **await _shown(visit))
 
 
 async def results(visit: Visit) -> Response:
-    """Show the estimates, once the survey's minimum of reports is met."""
+    """Show the estimates of a survey, once its minimum of reports is met."""
     asked = {"survey": visit.at("survey"), **_shares_asked(visit)}
     found = await visit.call("survey-estimates", asked)
     return visit.page("survey_results.html", found=found, **await _shown(visit))
@@ -35,7 +35,7 @@ def _shares_asked(visit: Visit) -> dict[str, str]:
 
 
 async def reports(visit: Visit) -> Response:
-    """Show the public randomised reports."""
+    """Show the published randomised reports of a survey."""
     listed = await _listed(visit, None)
     rest = None if listed["next"] is None else await _listed(visit, listed["next"])
     # the parameter `next` may lead to an empty page

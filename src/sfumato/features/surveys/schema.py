@@ -1,4 +1,4 @@
-"""Requests and replies of surveys."""
+"""Requests and replies of the survey verbs (API operations)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Code = Annotated[str, letters(40, "An invitation code.")]
 
 
 class DraftSurvey(Request, frozen=True, kw_only=True):
-    """The survey that an owner drafts."""
+    """A request with a draft survey, to preview or publish it."""
 
     survey: Annotated[Any, needed(dict[str, Any])] = None
 
@@ -85,7 +85,7 @@ class SurveyState(Reply):
 
 
 class Surveys(Reply):
-    """The caller's surveys."""
+    """The reply with all surveys of the caller."""
 
     surveys: list[SurveyState]
 
@@ -116,7 +116,7 @@ class PublishedSurvey(Reply):
 
 
 class SignedToken(Reply):
-    """The signature of a blinded ballot token."""
+    """The reply with the blind signature of a ballot token."""
 
     signed: Long
 

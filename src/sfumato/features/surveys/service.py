@@ -188,7 +188,7 @@ class Surveys:
         }
 
     def issue(self, survey: str, code: str, blinded: str) -> Json:
-        """Sign a blinded token, after charging the invited person's account."""
+        """Sign a respondent's blinded ballot token, after charging the invited person's account."""
         kept, made = self._open(survey)
         message = read_bytes(blinded, made.key.size, "blinded")
         read_blinded(made.key, message)  # refuses before the charge what can't be signed
@@ -353,7 +353,7 @@ class Surveys:
         return kept, made
 
     def _found(self, survey: str) -> tuple[StoredSurvey, Published]:
-        """Return the stored survey of an id, and its published form.
+        """Return the stored survey of an id, and its parsed definition with randomisers and key.
 
         If the last day of the survey is over, close it first.
         """

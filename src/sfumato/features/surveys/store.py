@@ -107,19 +107,19 @@ class SqlSurveys:
         return True
 
     def find(self, survey: str) -> StoredSurvey | None:
-        """Return the survey of this id, or None."""
+        """Return the stored survey of this id, or None."""
         rows = self._records.rows(
             "SELECT id, owner, body, state FROM surveys WHERE id = ?", (survey,)
         )
         return StoredSurvey(*rows[0]) if rows else None
 
     def of(self, owner: str) -> tuple[StoredSurvey, ...]:
-        """Return the owner's surveys."""
+        """Return all surveys of an owner."""
         sql = "SELECT id, owner, body, state FROM surveys WHERE owner = ? ORDER BY id"
         return tuple(StoredSurvey(*row) for row in self._records.rows(sql, (owner,)))
 
     def every(self) -> tuple[StoredSurvey, ...]:
-        """Return all surveys of all owners."""
+        """Return all surveys of all owners, to compare a new wave of a series with them."""
         sql = "SELECT id, owner, body, state FROM surveys ORDER BY id"
         return tuple(StoredSurvey(*row) for row in self._records.rows(sql))
 
@@ -135,7 +135,7 @@ class SqlSurveys:
             return True
 
     def invite(self, invited: tuple[Invited, ...]) -> None:
-        """Store invitations, in the order of their digests."""
+        """Store invitations to a survey, in the order of their digests."""
         with self._records.change() as link:
             for one in sorted(invited, key=lambda one: one.digest):
                 values = (one.digest, one.survey, one.account)
@@ -192,7 +192,7 @@ class SqlSurveys:
         return tuple((name, tuple(_lines(body))) for name, body in rows)
 
     def shut(self) -> None:
-        """Close the connection."""
+        """Close the connection to the database."""
         self._records.close()
 
     def _take_alone(self, ballot: Ballot) -> TakeResult:

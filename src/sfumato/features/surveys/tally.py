@@ -34,7 +34,7 @@ class Tally:
     coins: tuple[QuestionRandomiser, ...] = ()  # empty in format 1: each count is of one category
 
     def __add__(self, other: Tally) -> Tally:
-        """Add two tallies of the same randomisers."""
+        """Add two tallies of reports that have the same randomisers."""
         if self.coins != other.coins:
             raise Bug("tallies of different coins cannot be added")
         pairs = zip(self.counts, other.counts, strict=True)
@@ -51,7 +51,7 @@ class Tally:
         return Tally(self.reports + len(texts), made, self.coins)
 
     def text(self) -> str:
-        """Return the tally as JSON text for the store."""
+        """Return the tally of reports as JSON text for the store."""
         kept: dict[str, object] = {"reports": self.reports, "counts": self.counts}
         if self.coins:
             kept["coins"] = canonical([dict(coin.parameters) for coin in self.coins])
@@ -66,7 +66,7 @@ class Tally:
 
 
 def nothing(survey: Survey) -> Tally:
-    """Return an empty tally for a newly published survey."""
+    """Return an empty tally of reports for a newly published survey."""
     if survey.format == 1:
         return Tally(0, tuple(((0,) * q.categories,) * q.slots for q in survey.questions))
     coins = choose_randomisers(survey)
@@ -76,7 +76,7 @@ def nothing(survey: Survey) -> Tally:
 
 
 def read_tally(text: str) -> Tally:
-    """Parse a tally from the store's JSON text."""
+    """Parse a tally of reports from the store's JSON text."""
     kept = json.loads(text)
     counts = tuple(tuple(tuple(slot) for slot in question) for question in kept["counts"])
     return Tally(int(kept["reports"]), counts, _coins(kept["coins"]) if "coins" in kept else ())

@@ -1,4 +1,4 @@
-"""The verbs of surveys: the owner's, and the open ones that need no access token."""
+"""The verbs (API operations) of surveys: the owner's, and the open ones without a token."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _LEDGER: Final = ("ledger-frozen", "anchor-missing")
 
 
 class Services(Protocol):
-    """The service that these verbs use."""
+    """The interface of the services that the survey verbs use."""
 
     @property
     def surveys(self) -> service.Surveys:
-        """Return the survey service."""
+        """Return the survey service of the vault."""
         ...
 
 

@@ -25,7 +25,7 @@ def is_beside_all(made: Published, texts: Iterable[str]) -> bool:
 
 
 def asks_otherwise() -> Refused:
-    """Return the refusal of a wave that differs from its series."""
+    """Return the refusal of a wave (survey of a series) that differs from its series."""
     return bad_survey(
         "all waves of a series with ever must ask the same questions with the same ever; give "
         "this one its own series"

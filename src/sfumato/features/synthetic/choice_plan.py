@@ -61,13 +61,13 @@ class PrivateChoicePlan:
 
     @property
     def rate(self) -> Fraction:
-        """Return the exponential mechanism's rate for one round."""
+        """Return the exponential mechanism's rate in one round, from epsilon and sensitivity."""
         pairs = zip(self.plans, self.candidates, strict=True)
         most = max(plan.parts[0].l1 * one.weight for plan, one in pairs)
         return rate_for(self.epsilon, most, monotone=False)
 
     def as_json(self) -> Json:
-        """Return all data that determine the choice, as JSON."""
+        """Return all data that determine the private choice, as JSON for the ledger."""
         pairs = zip(self.candidates, self.plans, self.expected, strict=True)
         return {
             "kind": self.kind,

@@ -47,15 +47,15 @@ class Wanted(Protocol):
         ...
 
     def as_json(self) -> Json:
-        """Return all data that determine the release, as JSON."""
+        """Return all data that determine the release, as JSON for the ledger."""
         ...
 
     def shape(self) -> Json:
-        """Return the shape of the release, without its constants."""
+        """Return the query shape of the release, which is its query without constants."""
         ...
 
     def in_words(self) -> str:
-        """Return a text that describes the release."""
+        """Return a text that describes the release, for people."""
         ...
 
 

@@ -30,7 +30,7 @@ class Twin:
         self.files = cast("Mapping[str, str]", shape["files"])
 
     def rows(self, table: str | None = None) -> list[dict[str, str]]:
-        """Return the rows of a table of the twin, with all values as strings.
+        """Return the rows of a table of the synthetic twin, with all values as strings.
 
         Args:
             table: The name of the table; None means the first one.
@@ -45,7 +45,7 @@ class Twin:
         return list(csv.DictReader(io.StringIO(text), delimiter=between))
 
     def to_pandas(self, table: str | None = None, *, nulls: Sequence[str] = ()) -> pandas.DataFrame:
-        """Return a table of the twin as a pandas frame, typed as in a sandboxed program.
+        """Return a table of the synthetic twin as a pandas frame, typed as in a sandboxed program.
 
         So codes of digits become numbers and lose their leading zeros.
 
@@ -78,7 +78,7 @@ class Twin:
         return self.files[path], "\t" if path.endswith(".tsv") else ","
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the twin: as one archive if the path ends with .zip, else as a folder.
+        """Write the synthetic twin: as one archive if the path ends with .zip, else as a folder.
 
         Args:
             path: Where to write it. The twin's kind is added to the name if it is missing.
@@ -140,7 +140,7 @@ class Twin:
 
 
 def archive(shape: Json) -> bytes:
-    """Return the twin as a zip archive with one top folder; the bytes are reproducible."""
+    """Return the synthetic twin as a reproducible zip archive with one top folder."""
     made = io.BytesIO()
     files = plain_files(shape)
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archived:
@@ -154,7 +154,7 @@ def archive(shape: Json) -> bytes:
 
 
 def plain_files(shape: Json) -> Mapping[str, str]:
-    """Return the twin's files by path; refuse unsafe paths, because the server chooses them."""
+    """Return the synthetic twin's files by path; refuse unsafe paths that the server chose."""
     files = cast("Mapping[str, str]", shape["files"])
     said = [str(shape["name"]), str(cast("Json", shape["stamp"])["twin"])]
     if not all(map(_is_plain, [*files, *said])) or any("/" in one for one in said):

@@ -40,7 +40,7 @@ SAYS: Final = (
 
 @dataclass(frozen=True, eq=False)
 class TwinSide:
-    """The twin's rows of one table as category codes, and the access to the real table's counts."""
+    """Synthetic rows of one table as category codes, and the access to the real table's counts."""
 
     device: PrivateDevice
     codes: Integers
@@ -59,7 +59,7 @@ class TwinSide:
 
 
 def error_of(sides: Mapping[str, TwinSide], seed: str, epsilon: Fraction) -> Json:
-    """Measure how far the twin is from the real rows, for all tables in one charge.
+    """Measure how far the synthetic twin is from the real rows, for all tables in one charge.
 
     A repetition of the same measurement is free.
     """
@@ -105,7 +105,7 @@ def _misfit(side: TwinSide, name: str, size: int, cliques: Sequence[Clique]) -> 
 
 
 def _counts(side: TwinSide, clique: Clique) -> Integers:
-    """Return the marginal counts of the twin's own rows, with one axis per column."""
+    """Return the marginal counts of the synthetic twin's own rows, with one axis per column."""
     shape = tuple(side.device.sizes[c] for c in clique)
     flat = np.ravel_multi_index(tuple(side.codes[:, c] for c in clique), shape)
     return np.bincount(flat, minlength=math.prod(shape)).astype(np.int64).reshape(shape)

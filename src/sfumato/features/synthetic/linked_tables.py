@@ -1,4 +1,4 @@
-"""Linked tables of a twin: which people of one table are in another, and with which values.
+"""Link a synthetic twin's tables: choose which people are in both, and with which values.
 
 The anchor table has one row per person. The counted pair has one column of each table, over a join
 by person. Its sums by the first column give the number of people of each kind in the other table.

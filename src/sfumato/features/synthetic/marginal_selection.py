@@ -1,4 +1,4 @@
-"""Methods of a DP twin, which select the marginals to measure: independent, MST and AIM.
+"""Methods of a synthetic DP twin, which select the marginals to measure: independent, MST and AIM.
 
 MST (McKenna, Miklau, Sheldon 2021) measures each column, then the pairs of a spanning tree. The
 tree is chosen privately by how far each pair is from independence. AIM (McKenna, Mullins, Sheldon,
@@ -59,7 +59,7 @@ AIM_SHARES: Final = (Fraction(1, 5), Fraction(1, 10))
 
 @dataclass(frozen=True, eq=False)
 class FittedTwin:
-    """A fitted model of a DP twin over merged categories, and the data to undo the merging."""
+    """A fitted model of a synthetic DP twin over merged categories, and how to undo merging."""
 
     model: Model
     merged: Merged
@@ -104,7 +104,7 @@ def _unmerge(codes: Integers, groups: Sequence[int], counts: Floats, stream: See
 
 
 def independent(device: Device) -> FittedTwin:
-    """Fit a twin from each column's noisy counts alone, which loses correlations."""
+    """Fit a synthetic twin from each column's noisy counts alone, which loses correlations."""
     alone, std = _alone(device, Fraction(1))
     merged = unmerged(device.sizes)
     measured = _singles(alone, std)
@@ -114,7 +114,7 @@ def independent(device: Device) -> FittedTwin:
 
 
 def mst(device: Device) -> FittedTwin:
-    """Fit a twin from each column and the pairs of a privately chosen spanning tree (MST)."""
+    """Fit a synthetic twin from columns and pairs along a privately chosen spanning tree (MST)."""
     columns, choice, pairs = MST_SHARES
     if len(device.sizes) == 1:
         return independent(device)
@@ -133,7 +133,10 @@ def mst(device: Device) -> FittedTwin:
 
 
 def aim(device: Device) -> FittedTwin:
-    """Fit a twin from marginals of up to three columns, chosen where the model errs most (AIM)."""
+    """Fit a synthetic twin from marginals chosen one by one for the model's error (AIM).
+
+    Each marginal has up to three columns. The exponential mechanism chooses it.
+    """
     first, _ = AIM_SHARES
     if len(device.sizes) == 1:
         return independent(device)

@@ -50,7 +50,7 @@ MAX_EFFORT: Final = 3_000_000
 
 
 class RepairLimit:
-    """A limit on the condition nodes that are evaluated for one twin.
+    """A limit on the condition nodes that are evaluated to make one synthetic twin.
 
     It exists because a schema twin costs no budget that would limit the work.
     """
@@ -192,7 +192,7 @@ def _named(wanted: Predicate) -> dict[str, list[Value]]:
 
 
 def _days_near(column: Column, text: str) -> Iterator[Value]:
-    """Yield the date and days near it, before and after."""
+    """Yield a date and days near it, before and after, as values that a filter may accept."""
     try:
         day = date.fromisoformat(text[:10])
     except ValueError:
@@ -216,7 +216,7 @@ def _ends(column: Column) -> list[Value]:
 
 
 def _is_allowed(column: Column, value: Value) -> bool:
-    """Return True if the card allows the value in the column."""
+    """Return True if the data card allows the value in the column."""
     if value is None:
         return True
     if column.keys is not None:
@@ -298,7 +298,7 @@ def _groups(plan: Plan) -> Iterator[tuple[Predicate, ...]]:
 
 @dataclass
 class _Garden:
-    """The generator of the people of one query, group by group."""
+    """The generator of the synthetic people that match one query, group by group."""
 
     card: Card
     plan: Plan

@@ -1,4 +1,4 @@
-"""The interface through which a DP twin's methods measure data: noisy counts, private choices.
+"""The interface by which a synthetic DP twin's methods measure: noisy counts, private choices.
 
 The methods see no rows. Prices are shares of the whole price: of rho under zCDP, of epsilon under
 pure DP. Shares add up, so a method needs to know no more. Each request depends only on released

@@ -1,4 +1,4 @@
-"""The plan of a twin's error: noisy sums of the differences between counts and expected counts.
+"""The plan to measure a synthetic twin's error: noisy sums of |count - expected count|.
 
 One number is the sum of |scale * count - expected| over all cells of its queries, an integer. One
 person changes a query's counts by at most its L1 sensitivity, and |.| never increases a change. So
@@ -61,7 +61,7 @@ class Planned:
 
 @dataclass(frozen=True, eq=False)
 class TwinErrorPlan:
-    """The plan to measure a twin's distances from the rows at one price, split evenly."""
+    """The plan to measure a synthetic twin's distances from the rows at one price, split evenly."""
 
     numbers: tuple[Planned, ...]
     epsilon: Fraction
@@ -96,7 +96,7 @@ class TwinErrorPlan:
 
 
 def make_misfits(card: Card, misfits: Sequence[TwinError], epsilon: Fraction) -> TwinErrorPlan:
-    """Plan a twin's distances from the rows at one total price, or refuse.
+    """Plan a synthetic twin's distances from the rows at one total price, or refuse.
 
     Planning reads no row and charges nothing.
     """

@@ -1,4 +1,4 @@
-"""Console pages of twins: download a free schema twin, or price and buy a DP twin."""
+"""Console pages of twins: download a free schema twin, or price and buy a synthetic DP twin."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ async def form(visit: Visit) -> Response:
 
 
 async def priced(visit: Visit) -> Response:
-    """Show the price of a DP twin and what it measures; this spends nothing."""
+    """Show the price of a DP twin (synthetic data) and what it measures; this spends nothing."""
     price, refused = await visit.tried("dp-twin-price", lambda: _price_body(visit))
     return await _page(visit, price, refused)
 
 
 async def bought(visit: Visit) -> Response:
-    """Buy a DP twin and send it as a zip archive; the same form again is free."""
+    """Buy a DP twin (synthetic data) and send it as a zip archive; the same form again is free."""
     made, refused = await visit.tried("dp-twin", lambda: _body(visit))
     return await _page(visit, None, refused) if made is None else _archive(made)
 

@@ -62,10 +62,10 @@ class PrivateTwins:
     dice: RandomSource
 
     def make(self, caller: Caller, wanted: DpTwinOrder) -> Json:
-        """Create and pay for a DP twin; the same operation again is free and returns the same twin.
+        """Create and pay for a DP twin (synthetic data); the same operation again is free.
 
-        The twin is of the data version at its first release, even if the owner has added rows
-        since.
+        The same operation returns the same twin. It is of the data version at its first release,
+        even if the owner has added rows since.
         """
         now, groups = listing_to_query(self.catalogue, caller, wanted.data_set)
         check_not_frozen(self.catalogue, now, caller.user)
@@ -169,7 +169,7 @@ def _may(_op: str) -> None:
 
 
 def _priced(card: Card, wanted: DpTwinTerms) -> tuple[Price, list[Counted]]:
-    """Return a DP twin's price, and the tables that share it; or refuse."""
+    """Return a synthetic DP twin's price, and the tables that share it; or refuse."""
     if wanted.method not in METHODS:
         raise Refused(
             "not-in-language",
@@ -202,7 +202,7 @@ def _error(
     twin: Mapping[str, tuple[Integers, TableMeasurements]],
     seed: str,
 ) -> Json:
-    """Return the twin's distance from the rows if it is paid for, or why it was refused.
+    """Return the synthetic twin's distance from the rows if it is paid for, or why it was refused.
 
     The twin itself is paid for already, so a refusal of the distance does not discard the twin.
     """

@@ -1,4 +1,4 @@
-"""Requests and replies of twins (synthetic data)."""
+"""Requests and replies of the verbs (API operations) of twins (synthetic data)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Rows = Annotated[int, Meta(ge=1, le=10**6)]
 
 
 class SchemaTwinRequest(OfDataSet, frozen=True, kw_only=True):
-    """A request for a schema twin: its size, its seed, and a query that its rows suit."""
+    """A request for a schema twin (synthetic data): size, seed, and a query that its rows suit."""
 
     sql: Sql | None = None
     question: QueryShape = None
@@ -57,7 +57,7 @@ class DpTwinOrder(DpTwinTerms, frozen=True, kw_only=True):
 
 
 class DpTwinPrice(Reply):
-    """The price of a DP twin, and whether the budget left covers it."""
+    """The price of a DP twin (synthetic data), and whether the budget left covers it."""
 
     epsilon: float
     fits: bool

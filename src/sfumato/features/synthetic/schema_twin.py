@@ -31,7 +31,7 @@ class TwinTable:
 
 @dataclass(frozen=True)
 class ExtraRows:
-    """Rows that a schema twin must also contain: of extra people, and of public tables."""
+    """Rows that a synthetic twin must also contain: of extra people, and of public tables."""
 
     people: Sequence[Mapping[str, Sequence[Line]]] = ()
     public: Mapping[str, Mapping[Value, Line]] | None = None
@@ -149,7 +149,7 @@ def filled(
 
 
 def values_of_keys(column: Column) -> list[Value]:
-    """Return a column's declared keys as values."""
+    """Return the keys that the card declares for a column, as values."""
     return different_values(column, len(column.keys or ()))
 
 

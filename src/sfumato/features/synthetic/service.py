@@ -1,4 +1,4 @@
-"""The service for schema twins: it checks access, and builds the twin without an engine."""
+"""The service for schema twins (synthetic data): it checks access and needs no engine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Twins:
     dice: RandomSource
 
     def schema(self, caller: Caller, wanted: SchemaTwinRequest) -> Json:
-        """Create a schema twin; with a query, it also has rows that pass the query's filter."""
+        """Create a schema twin (synthetic data); with a query, some rows pass its filter."""
         card = listing_to_query(self.catalogue, caller, wanted.data_set)[0].card
         rows = min(ROWS, card.size or ROWS) if wanted.rows is None else wanted.rows
         check_rows(card, rows)

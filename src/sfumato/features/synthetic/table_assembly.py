@@ -55,7 +55,7 @@ class SampledRows:
 def dealt(
     drawn: Mapping[str, TableMeasurements], seed: str, people: tuple[int, int]
 ) -> dict[str, SampledRows]:
-    """Draw the rows of every table of a DP twin, as category codes.
+    """Draw the rows of every table of a DP twin (synthetic data), as category codes.
 
     `people` is the number of people in the first table, and the cap for each table.
     """

@@ -1,4 +1,4 @@
-"""Write a twin as files with a stamp: CSV tables, or a BIDS folder if the card has one."""
+"""Write a synthetic twin as files with a stamp: CSV tables, or a BIDS folder for BIDS cards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOT_AVAILABLE: Final = "n/a"
 
 @dataclass(frozen=True)
 class Stamp:
-    """The description of how a twin was made, so that nobody mistakes the twin for the data."""
+    """The description of how a synthetic twin was made, so that nobody mistakes it for the data."""
 
     kind: str  # schema-twin or dp-twin; part of every name
     data_set: str
@@ -38,11 +38,11 @@ class Stamp:
 
     @property
     def name(self) -> str:
-        """Return the twin's name, which includes its kind."""
+        """Return the synthetic twin's name: the data set's name and the kind of twin."""
         return f"{self.data_set}.{self.kind}"
 
     def as_json(self) -> Json:
-        """Return the stamp as JSON."""
+        """Return the synthetic twin's stamp (how it was made) as JSON."""
         return {
             "twin": self.kind,
             "of": self.data_set,
@@ -54,7 +54,7 @@ class Stamp:
 
 
 def twin_json(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Json:
-    """Return the twin as the JSON of a reply: its name, its stamp, and every file."""
+    """Return the synthetic twin as the JSON of a reply: its name, its stamp, and every file."""
     files = dict(_files(card, stamp, tables))
     files[STAMP] = json.dumps(stamp.as_json(), indent=2, ensure_ascii=False) + "\n"
     return {"name": stamp.name, "stamp": stamp.as_json(), "files": files}
@@ -77,7 +77,7 @@ def _text(table: TwinTable, separator: str, null: str) -> str:
 
 
 def twin_files(value: Value) -> str:
-    """Format one value as text for a twin's file; numbers become exact decimals."""
+    """Format one value as text for a synthetic twin's file; numbers become exact decimals."""
     match value:
         case bool():
             return "true" if value else "false"

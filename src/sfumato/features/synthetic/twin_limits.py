@@ -1,4 +1,4 @@
-"""Limits on a twin's seed and size."""
+"""Limits on the seed and the size of a twin (synthetic data)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_FILES: Final = 20_000  # the most files of a BIDS folder
 
 
 def seed_of(seed: str | None, dice: RandomSource) -> str:
-    """Return the given seed, or a new random one; the twin's stamp records it."""
+    """Return the given seed, or a new random one; the synthetic twin's stamp records it."""
     if seed is None:
         return dice.draw(8).hex()
     if not 1 <= len(seed) <= 100 or not seed.isprintable():
@@ -25,7 +25,7 @@ def seed_of(seed: str | None, dice: RandomSource) -> str:
 
 
 def check_rows(card: Card, rows: int) -> None:
-    """Refuse a twin of more rows than the limits on cells and files allow."""
+    """Refuse a synthetic twin of more rows than the limits on cells and files allow."""
     if rows > largest(card, MAX_VALUES):
         raise Refused(
             "too-large",

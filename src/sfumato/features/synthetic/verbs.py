@@ -1,4 +1,4 @@
-"""The verbs of twins (synthetic data)."""
+"""The verbs (API operations) of twins (synthetic data): make and price them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _PAID: Final = (
 
 
 class Services(Protocol):
-    """The services that these verbs use."""
+    """The interface of the services that the verbs of twins use."""
 
     @property
     def twins(self) -> Twins:
-        """Return the service of schema twins."""
+        """Return the service of schema twins (synthetic data from the card alone)."""
         ...
 
     @property
     def private_twins(self) -> PrivateTwins:
-        """Return the service of DP twins."""
+        """Return the service of DP twins (synthetic data from private counts)."""
         ...
 
 
@@ -58,7 +58,7 @@ def schema_twin(services: Services, caller: Caller, asked: SchemaTwinRequest) ->
     refusals=_PAID,
 )  # fmt: skip
 def price_dp_twin(services: Services, caller: Caller, asked: DpTwinTerms) -> Json:
-    """Return the price of a DP twin and what it would measure; nothing is spent."""
+    """Return the price of a synthetic DP twin and what it would measure; nothing is spent."""
     return services.private_twins.price(caller, asked)
 
 
@@ -72,7 +72,7 @@ def price_dp_twin(services: Services, caller: Caller, asked: DpTwinTerms) -> Jso
     is_long=True,
 )  # fmt: skip
 def make_dp_twin(services: Services, caller: Caller, asked: DpTwinOrder) -> Json:
-    """Make synthetic data from privately measured marginals.
+    """Make synthetic data (a DP twin) from privately measured marginals.
 
     Each measurement is charged before rows are read; a retry with the same op is free.
     """

@@ -1,1 +1,1 @@
-"""Parsers of array files that untrusted programs write."""
+"""Parsers of array files (NumPy, NIfTI, MATLAB) that untrusted programs write."""
