@@ -1,4 +1,4 @@
-"""Tidy an answer by post-processing: cells agree with margins, counts are whole. It is free.
+"""Tidy an answer by free post-processing: groups add up to margins, and counts are whole.
 
 It has two steps, both on released numbers only. The first is generalised least squares with the
 known noise. y are the cells with variance D, m the margins with variance M, and A y are the sums
@@ -122,7 +122,7 @@ class Estimates:
 
 @dataclass(frozen=True)
 class Margin:
-    """A margin: noisy sums over sets of groups, with the index of its sum for each group."""
+    """A margin: noisy totals over sets of cells (groups' numbers), with each cell's total."""
 
     groups: Integers
     sums: Estimates
@@ -191,7 +191,7 @@ def _tidy_column(
 
 
 def least_squares(cells: Estimates, margins: Sequence[Margin]) -> Estimates:
-    """Return the least-squares estimate of cells under margins, with exact standard deviations."""
+    """Return the least-squares estimate of the cells (groups' numbers) under the margins."""
     parts = [cells, *(margin.sums for margin in margins)]
     unit = max(float(part.std.max(initial=0)) for part in parts) or 1.0
     own = _variance(cells, unit)
@@ -247,7 +247,7 @@ def _widest(parts: Sequence[Estimates]) -> float:
 
 
 def _gap_note(name: str, cells: Estimates, margins: Sequence[Margin]) -> str:
-    """Return a note on the gap between margins and cells; refuse a gap that noise can't explain."""
+    """Return a note on the gap between margins (totals) and cells; refuse too large a gap."""
     far = max(_farthest(cells, margin) for margin in margins)
     if far > FAR:
         raise Refused(

@@ -248,7 +248,7 @@ class Sandbox(Protocol):
 
 
 class SandboxStopped(Exception):
-    """No sandbox starts, or the host ended one; the exception carries no details."""
+    """Raised when no sandbox starts, or the host ended one; the exception carries no details."""
 
     def __init__(self) -> None:
         super().__init__("the sandbox stopped")

@@ -25,7 +25,7 @@ _BESIDE: Final = "+"  # separates the base digest from the name of the own envir
 
 @dataclass(frozen=True)
 class OwnEnvironment:
-    """A program's own environment that the owner has added on this machine."""
+    """A program's own environment (packages or image) that the owner added on this machine."""
 
     name: str
     megabytes: int  # megabytes of memory for the copy in each sandbox

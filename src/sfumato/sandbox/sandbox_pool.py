@@ -160,7 +160,7 @@ class SandboxPool:
         return bound(hashlib.sha256(both.encode()).hexdigest(), own)
 
     def check(self, limits: SandboxLimits, own: str = "") -> None:
-        """Raise `SandboxStopped` unless all sandboxes are ready and a block fits in memory."""
+        """Raise `SandboxStopped` unless all sandboxes are ready and a block fits into memory."""
         with self._job:
             self._stop_outdated(own)
             if self.lanes(limits, own) < 1 or not self._is_warm(own):

@@ -46,7 +46,7 @@ _FIRST_UID, _UIDS = 61_184, 4_000  # range of uids that systemd uses for tempora
 
 
 class SandboxProcessEnded(Exception):
-    """A sandbox does not start, or has ended; the exception carries no details."""
+    """Raised when a sandbox does not start, or has ended; the exception carries no details."""
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ _CLONE, _CLONE3, _IOCTL, _PRLIMIT, _NANOSLEEP, _CLOCK_NANOSLEEP = 56, 435, 16, 3
 
 
 class UnknownMachine(Exception):
-    """There is no filter for this processor architecture, so no sandbox runs on it."""
+    """Raised when no seccomp filter exists for this processor, so no sandbox runs on it."""
 
 
 def filter_for(machine: str) -> bytes:

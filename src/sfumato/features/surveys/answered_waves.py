@@ -36,7 +36,10 @@ Waves = Mapping[str, Wave]
 
 
 def check_wave(made: Published, known: Waves) -> None:
-    """Refuse a wave with questions that differ from the answered wave's, if any wave has `ever`."""
+    """Refuse a wave (survey of a series) with other questions than the answered waves.
+
+    Waves may differ only if none has `ever`, an epsilon for all waves together.
+    """
     before = known.get(_series(made))
     if before is None or before.memos == _memos(made):
         return

@@ -44,7 +44,7 @@ _DOMAIN: Final = b"sfumato-survey/1\n"
 
 @dataclass(frozen=True)
 class Question:
-    """One question of a survey; "no answer" is one of its answers unless it is required."""
+    """One question of a survey; "no answer" is one of its answers unless an answer is required."""
 
     id: str
     text: str
@@ -57,7 +57,7 @@ class Question:
 
     @property
     def slots(self) -> int:
-        """Return the number of sub-questions (slots); each device answers one, drawn at random.
+        """Return the number of a question's sub-questions (slots), of which a device answers one.
 
         A sub-question of `several` asks whether one option is ticked. One of `ranking` asks which
         option of a pair comes first. The draw does not depend on the answer (soundness rule 31).

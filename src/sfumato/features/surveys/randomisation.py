@@ -92,7 +92,7 @@ def cost_of(coin: QuestionRandomiser, *, is_dice: bool = False) -> Fraction:
 
 
 def told_of(coin: QuestionRandomiser) -> Fraction:
-    """Return the probability that the true answer determines the report."""
+    """Return the probability that the true answer, and not chance, determines the report."""
     match coin:
         case PermanentResponse():
             return coin.p_minus_q

@@ -88,7 +88,7 @@ class Published:
 
     @cached_property
     def lasting(self) -> tuple[str, ...]:
-        """Return the sorted memos of questions that all waves of a series must share.
+        """Return the sorted memos (ids of permanent responses) that all waves of a series share.
 
         With the budget `sampled`, their order counts too, because the draw of the question depends
         on it. A wave in another order could draw another question and reveal one more answer.
@@ -167,7 +167,7 @@ def is_of_one_series(one: Published, other: Published) -> bool:
 
 
 def is_wave_beside(one: Published, other: Published) -> bool:
-    """Return True if two waves share their permanent responses, or if neither uses `ever`.
+    """Return True if two waves (surveys of a series) share permanent responses or have no `ever`.
 
     `ever` bounds the privacy loss of all waves of a series together. Other questions or another
     `ever` would have permanent responses of their own and spend that epsilon again.
@@ -178,7 +178,7 @@ def is_wave_beside(one: Published, other: Published) -> bool:
 
 
 def shape_of(question: Question) -> tuple[object, ...]:
-    """Return a question's kind, options, range and unit, which its memo covers with its text."""
+    """Return a question's kind, options, range and unit, for the id of its permanent responses."""
     shape = (question.kind, list(question.options), question.low, question.high, question.unit)
     return (*shape, "required") if question.is_required else shape
 
@@ -386,5 +386,5 @@ def token_digest(token: bytes) -> str:
 
 
 def mark_of(token: str, said: str) -> str:
-    """Return the mark of a report in the public file, by which its respondent finds it."""
+    """Return the mark of a report: a code by which its respondent finds it in the public list."""
     return hashlib.sha256(_MARK + f"{token}\n{said}".encode("ascii")).hexdigest()[:16]

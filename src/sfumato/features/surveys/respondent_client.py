@@ -76,7 +76,7 @@ class Prepared:
 
     @property
     def mark(self) -> str:
-        """Return the mark by which the respondent finds their report among the public ones."""
+        """Return the mark: a code by which the respondent finds their report in the public list."""
         return mark_of(token_digest(self.token), self.said)
 
     def send(self, house: ServerConnection) -> Json:

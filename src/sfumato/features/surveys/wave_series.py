@@ -17,7 +17,7 @@ from sfumato.vault.hash_chain import canonical
 
 
 def is_beside_all(made: Published, texts: Iterable[str]) -> bool:
-    """Return True if a wave is compatible with all published waves of its series, of any owner."""
+    """Return True if a wave (survey) is compatible with all published waves of its series."""
     series = canonical(made.survey.series)
     named = (kept_survey(text) for text in texts if series in text)
     others = [other for other in named if is_of_one_series(made, other)]
