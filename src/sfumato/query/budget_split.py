@@ -1,10 +1,10 @@
-"""Split a price over the parts of an answer: for the least total error, or as requested.
+"""Split a price over the partial aggregates of an answer: for the least error, or as requested.
 
-The total error is the sum of the noise variances over all aggregates and their parts, in units of
-what one row can change. Laplace noise on a part of weight w has a variance like 1/w^2. If c
-aggregates use a part, the sum of c/w^2 is least for w proportional to the cube root of c. Gaussian
-noise would need the square root. The difference is below one part in fifty up to c = 3, so one
-split serves both.
+The total error is the sum of the noise variances over all aggregates and their partial aggregates,
+in units of what one row can change. Laplace noise on a part of weight w has a variance like 1/w^2.
+If c aggregates use a part, the sum of c/w^2 is least for w proportional to the cube root of c.
+Gaussian noise would need the square root. The difference is below one part in fifty up to c = 3, so
+one split serves both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Used = Sequence[tuple[Aggregate, tuple[Part, ...]]]
 
 
 def weights_of(used: Used, wanted: Mapping[Aggregate, Fraction]) -> dict[Part, Fraction]:
-    """Return each part's share of the price; the shares sum to exactly one."""
+    """Return the share of the price for each partial aggregate; the shares sum to exactly one."""
     made = _asked(used, wanted) if wanted else _least_error(used)
     total = sum(made.values(), Fraction(0))
     return {part: weight / total for part, weight in made.items()}
@@ -38,9 +38,9 @@ def _least_error(used: Used) -> dict[Part, Fraction]:
 
 
 def _asked(used: Used, wanted: Mapping[Aggregate, Fraction]) -> dict[Part, Fraction]:
-    """Return the weights for requested shares.
+    """Return the weight of each partial aggregate, from the shares that the asker requested.
 
-    An aggregate divides its share evenly over its parts.
+    An aggregate divides its share evenly over its partial aggregates.
     """
     made: dict[Part, Fraction] = {}
     for aggregate, parts in used:
@@ -51,7 +51,10 @@ def _asked(used: Used, wanted: Mapping[Aggregate, Fraction]) -> dict[Part, Fract
 
 
 def wanted_of(question: Query, split: Mapping[str, Fraction]) -> dict[Aggregate, Fraction]:
-    """Return the requested shares by aggregate; an aggregate without one has a share of 1."""
+    """Return the requested share of the price for each named aggregate, or refuse.
+
+    An aggregate without a request counts with a share of 1.
+    """
     made: dict[Aggregate, Fraction] = {}
     for name, share in split.items():
         made[_named(question, name)] = share

@@ -30,7 +30,7 @@ _FALSE: Final = Constant.of(False)
 
 
 def canonical_condition(predicate: Predicate) -> Predicate:
-    """Return the condition with NOTs pushed inside, flattened, sorted and without duplicates.
+    """Return the condition in canonical form: NOTs inside, flattened, sorted, no duplicates.
 
     Each part is visited once. The result has no more parts than the input, except for a NOT on each
     part that has no opposite.

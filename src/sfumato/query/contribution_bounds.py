@@ -1,4 +1,4 @@
-"""Describe a query's contribution bounds in words: whether they can cut, and what to set.
+"""Describe a query's contribution bounds: whether they can drop data, and what to set.
 
 All of it depends on the query and the card, never on rows. Whether a bound *did* cut something is
 private. Whether it *can* cut something is shown with every price and answer.
@@ -19,7 +19,7 @@ from sfumato.query.public_keys import public_instead
 
 @dataclass(frozen=True)
 class ContributionBounds:
-    """The contribution bounds of a query, and which of them can cut a person's rows or groups."""
+    """The contribution bounds of a query, and which of them can drop a person's rows or groups."""
 
     max_groups: int
     max_rows: int
@@ -29,7 +29,7 @@ class ContributionBounds:
 
     @property
     def may_cut(self) -> tuple[str, ...]:
-        """Return the names of the bounds that can cut a person's rows or groups."""
+        """Return the names of the bounds that can drop some of a person's rows or groups."""
         pairs = (("max_groups", self.cuts_groups), ("max_rows", self.cuts_rows))
         return tuple(name for name, cuts in pairs if cuts)
 
@@ -44,7 +44,7 @@ class ContributionBounds:
 
 
 def bounds_of(plan: Plan) -> ContributionBounds:
-    """Return the contribution bounds of the plan, and which of them can cut.
+    """Return the contribution bounds of the plan, and which can drop a person's rows or groups.
 
     A person has at most the card's `limits.rows_per_person` rows, so at most that many groups.
     """
@@ -71,7 +71,7 @@ def _counts_people_only(plan: Plan) -> bool:
 
 
 def bounds_text(plan: Plan) -> str:
-    """Describe how much of one person the answer can contain, and each bound that can cut."""
+    """Describe in words how much of one person's data can affect the answer."""
     if not plan.card.by_person:
         return "each row counts as one person"
     bounds = bounds_of(plan)
@@ -125,7 +125,7 @@ def _is_of_people(aggregate: Aggregate) -> bool:
 
 
 def bounds_json(plan: Plan) -> Json:
-    """Return the bounds in words and as numbers, with advice on what to set if they can cut."""
+    """Return the bounds in words and as numbers, and what to set if they can drop data."""
     bounds = bounds_of(plan)
     return {
         "bounding": bounds_text(plan),

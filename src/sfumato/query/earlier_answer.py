@@ -1,4 +1,4 @@
-"""An earlier answer: the public fields that a top-up needs."""
+"""A stored answer: the public fields that a top-up (more budget for less noise) needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfumato.dp.mechanisms.noise import Noise
 
 @dataclass(frozen=True)
 class Draw:
-    """One paid draw of noise for all parts: the price, the noise and the released values."""
+    """One paid draw of noise for all partial aggregates: the price, the noise and the values."""
 
     epsilon: Fraction
     delta: Fraction
@@ -25,7 +25,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Earlier:
-    """A stored answer: its operation id, what it answers, and its total price."""
+    """A stored answer that a top-up improves: its operation id, plan, total price and draws."""
 
     op: str
     digest: str  # SHA-256 (hex) of the stored answer

@@ -1,4 +1,4 @@
-"""The price of a fit, query by query, and the expected errors of its coefficients."""
+"""The price of a regression fit, query by query, and the expected errors of its coefficients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Margins = Callable[[dict[str, float], int], dict[str, float]]
 
 @dataclass(frozen=True)
 class Stage:
-    """One query of a fit: a text that says its purpose, the query, and its share of the price."""
+    """One query of a regression fit, with its purpose (`says`) and its share of the budget."""
 
     says: str
     question: Builder
@@ -28,7 +28,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class FitPrice:
-    """The price of a fit; spends nothing. Errors are 95 % half-intervals by column."""
+    """The price of a regression fit, known before anything is spent.
+
+    `error` holds half the 95 % interval of each coefficient, by column.
+    """
 
     epsilon: float
     delta: float
@@ -55,7 +58,10 @@ def fit_price(
     people: int | None,
     check: Callable[..., None],
 ) -> FitPrice:
-    """Return the price of all queries; the expected error follows from the last one's noise."""
+    """Return the price of all queries of a fit, and the expected errors; spends nothing.
+
+    The errors follow from the noise of the last query.
+    """
     shapes = [
         cast("dict[str, Any]", s.question.price(  # Any: JSON of the wire
             epsilon=s.share.epsilon, delta=s.share.delta, people=people
@@ -101,7 +107,10 @@ def _why(size: int | None) -> str:
 def column_margins(
     model: Model, scaled: Sequence[float], rows: int, unit: float
 ) -> dict[str, float]:
-    """Convert margins of scaled sums of products to margins of coefficients, by column."""
+    """Convert the error margins of scaled sums of products to margins of coefficients.
+
+    It assumes independent columns that are spread evenly between their bounds.
+    """
     return {
         x.name: margin / (rows * (1.0 if x.is_boolean else EVEN)) * unit / float(x.half)
         for x, margin in zip(model.xs, scaled, strict=True)

@@ -1,4 +1,4 @@
-"""The result of a fit: coefficients with error bars, and the receipts of its queries."""
+"""The result of a regression fit: coefficients with error bars, and receipts of its queries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ INTERCEPT = "(intercept)"
 
 @dataclass(frozen=True)
 class Coefficient:
-    """A coefficient in its column's own unit; std and interval cover the noise alone."""
+    """A coefficient of a fitted model, in its column's own unit.
+
+    `std` and `interval` cover the privacy noise and the fit's own approximations, not the sampling
+    error.
+    """
 
     value: float
     std: float
@@ -32,7 +36,7 @@ class Coefficient:
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted model; it is post-processing of the released answers."""
+    """A fitted regression model, computed from released answers (post-processing)."""
 
     kind: str
     y: str
@@ -45,7 +49,7 @@ class Fit:
 
     @property
     def receipts(self) -> tuple[dict[str, object], ...]:
-        """Return the receipts of the fit's queries."""
+        """Return the receipts of the fit's queries, which state what each one cost."""
         return tuple(answer.receipt for answer in self.answers)
 
     @property
@@ -116,7 +120,7 @@ class Fit:
 def in_units(
     model: Model, values: Floats, covariances: tuple[Floats, Floats | None], margins: Floats
 ) -> tuple[Coefficient, dict[str, Coefficient]]:
-    """Convert scaled coefficients to the columns' own units.
+    """Convert coefficients of scaled columns to the columns' own units, with their errors.
 
     `covariances` are the covariance of the noise and that of sampling. `margins` are the 95 %
     half-intervals of the coefficients, in multiples of their noise stds.
@@ -142,7 +146,7 @@ def _roots(covariance: Floats) -> Floats:
 
 
 def _start(model: Model) -> float:
-    """Return the value of y at scaled value zero.
+    """Return the value of y where scaled y is zero: the middle between its bounds.
 
     For a logistic fit it is 0, because the score has no unit.
     """
@@ -150,7 +154,7 @@ def _start(model: Model) -> float:
 
 
 def _turn(model: Model) -> Floats:
-    """Return the matrix that converts scaled coefficients to the columns' own units."""
+    """Return the matrix that converts coefficients of scaled columns to the columns' own units."""
     unit = 1.0 if model.is_odds else float(model.y.half)
     slopes = [unit / float(x.half) for x in model.xs]
     turn = np.diag([unit, *slopes])

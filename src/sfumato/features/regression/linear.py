@@ -41,7 +41,7 @@ ROWS_ALIKE: Final = (
 
 @dataclass(frozen=True)
 class Solved:
-    """Scaled coefficients, with the intercept first, and the terms for their noise."""
+    """The solution of a least squares fit: scaled coefficients, and the terms for their noise."""
 
     values: Floats
     inverse: Floats
@@ -92,7 +92,7 @@ def _ridge(terms: FitTerms) -> float | None:
 
 
 def fitted(model: Model, answer: Answer, ridge: float | None) -> Fit:
-    """Compute the fit from the released moments."""
+    """Compute a linear fit, with its errors, from the released moments."""
     matrix = matrix_of(model, answer)
     count = len(model.xs)
     solved = _solved(matrix, count, ridge)
@@ -110,9 +110,10 @@ def fitted(model: Model, answer: Answer, ridge: float | None) -> Fit:
 
 
 def _solved(matrix: Matrix, count: int, ridge: float | None) -> Solved:
-    """Solve the least squares problem.
+    """Solve least squares for the scaled coefficients.
 
-    Without a given ridge, add one if the noise could make the matrix indefinite.
+    Without a given ridge, one is added if the noise could make the matrix indefinite. A given ridge
+    that leaves the matrix indefinite is replaced too.
     """
     least = float(np.linalg.eigvalsh(matrix.covariance(count))[0])
     blur = matrix.noise_norm(count)
@@ -146,7 +147,7 @@ def _sampling(matrix: Matrix, solved: Solved, rest: float, count: int) -> Floats
 
 
 def _explained(matrix: Matrix, theta: Floats, rest: float) -> tuple[float | None, float | None]:
-    """Return r squared and the std of its noise.
+    """Return r squared of the fit, and the std of its noise.
 
     Both are None if the noise hides the variance of y.
     """

@@ -57,7 +57,7 @@ PIECES: Final = (6, 5, 4, 3, 2)
 
 
 def on_grid(weights: Floats) -> tuple[Fraction, ...]:
-    """Clamp the weights and round them to the grid that queries use."""
+    """Clamp the regression weights, and round them to the public grid that queries use."""
     held = (min(max(float(w), -HEAVIEST), HEAVIEST) for w in weights)
     return tuple(Fraction(round(w * WEIGHT_GRID), WEIGHT_GRID) for w in held)
 
@@ -65,7 +65,10 @@ def on_grid(weights: Floats) -> tuple[Fraction, ...]:
 def gradient_question(
     model: Model, weights: Sequence[Fraction]
 ) -> tuple[Builder, PiecewiseLogistic]:
-    """Return the query of a round, and its curve with as many pieces as fit into a query."""
+    """Build the gradient query of one round, and return it with its piecewise logistic curve.
+
+    The curve has as many pieces as fit into one query.
+    """
     for pieces in PIECES:
         curve = ladder(pieces)
         built = model.asking(_sums(model, weights, curve))
@@ -94,9 +97,9 @@ def _sums(
 
 
 def _residual(model: Model, weights: Sequence[Fraction], curve: PiecewiseLogistic) -> Expr:
-    """Return GRID * (y - p) as an expression.
+    """Return GRID * (y - p), the scaled residual of a row, as a query expression.
 
-    Here y is -1 or 1. So the 1/2 in y = (1 + term) / 2 cancels the curve's 1/2.
+    Here y = (1 + term) / 2, where the term is -1 or 1. So its 1/2 cancels the curve's 1/2.
     """
     score = _score(model, weights)
     chance = _sum(
@@ -115,7 +118,10 @@ def _between(score: Expr, knot: Fraction) -> Expr:
 
 
 def _score(model: Model, weights: Sequence[Fraction]) -> Expr:
-    """Return the score on a grid so fine that rounding the weights has no effect."""
+    """Return a row's score, the weighted sum of its columns, as a query expression.
+
+    The weights are rounded to a grid so fine that the rounding has hardly any effect.
+    """
     fine = _finest(model.xs)
     start = weights[0]
     terms: list[Expr] = []
@@ -129,7 +135,7 @@ def _score(model: Model, weights: Sequence[Fraction]) -> Expr:
 
 
 def _nothing(model: Model, constant: Expr) -> Expr:
-    """Return a constant score as an expression that depends on a column (times zero)."""
+    """Return a constant score as an expression that still names a column (times zero)."""
     return Arithmetic("+", Arithmetic("*", model.y.term, literally(0)), constant)
 
 
@@ -139,7 +145,7 @@ def _finest(xs: Sequence[Scaled]) -> Fraction:
 
 
 def _sum(terms: Sequence[Expr]) -> Expr:
-    """Return the sum as a balanced tree, because the depth of expressions is limited."""
+    """Return the sum of the terms as a balanced tree, because expression depth is limited."""
     if len(terms) == 1:
         return terms[0]
     half = len(terms) // 2
@@ -157,7 +163,7 @@ LONGEST_STEP: Final = 1.5
 
 @dataclass(frozen=True)
 class Round:
-    """The release of one round: the gradient at the round's weights, and the std of its noise."""
+    """The released answer of one round: the gradient at the round's weights, and its noise stds."""
 
     weights: Floats
     gradient: Floats
@@ -167,7 +173,10 @@ class Round:
 
     @property
     def trust(self) -> float:
-        """Return the round's weight: 1 / (noise variance + squared error from the distance)."""
+        """Return the weight of the round in the average: the less noise and error, the larger.
+
+        It is 1 / (noise variance + squared error from the distance to the optimum).
+        """
         noise = float(np.mean(self.stds**2))
         far = max(float(np.mean(self.gradient**2)) - noise, 0.0)
         return 1 / (noise + MISFIT**2 * far)
@@ -189,7 +198,7 @@ def fit_logistic(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> F
 
 
 def price_logistic(rows: Builder, y: str, xs: Sequence[str], terms: FitPriceTerms) -> FitPrice:
-    """Return the price of the rounds and the expected error of the fit; spends nothing."""
+    """Return the price of a logistic fit and its expected error; spends nothing."""
     model, stages = _stages(rows, y, xs, terms)
 
     def margins(error: dict[str, float], count: int) -> dict[str, float]:
@@ -200,9 +209,9 @@ def price_logistic(rows: Builder, y: str, xs: Sequence[str], terms: FitPriceTerm
 
 
 def _stages(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> tuple[Model, list[Stage]]:
-    """Return the model, and every query with its share of the price.
+    """Return the model to fit, and its queries with their shares of the price.
 
-    The rounds are planned at the largest weights.
+    The rounds are planned with the largest weights, because the real ones depend on answers.
     """
     card, count = rows.target.card, terms.get("rounds", ROUNDS)
     if terms.get("ridge") is not None:
@@ -230,7 +239,7 @@ def _stages(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> tuple[
 
 
 def _parts(rounds: int) -> list[Fraction]:
-    """Return the price share of each query.
+    """Return the price share of the moments query, then of each round.
 
     Later rounds start nearer to the optimum, so they get larger shares.
     """
@@ -251,7 +260,7 @@ def _crowd(matrix: Matrix, count: int) -> NormalApproximation:
 
 
 def _start(matrix: Matrix, crowd: NormalApproximation) -> Floats:
-    """Return the initial weights: with them, the normal approximation has the released sums of y.
+    """Return the initial weights, which fit the released moments under the normal approximation.
 
     The ridge penalty is 1.
     """
@@ -261,7 +270,7 @@ def _start(matrix: Matrix, crowd: NormalApproximation) -> Floats:
 
 
 def _solved(crowd: NormalApproximation, wanted: Floats, begin: Floats, ridge: float) -> Floats:
-    """Return the weights with the wanted expected gradient, found by Newton's method."""
+    """Find the weights whose expected gradient is `wanted`, by Newton's method."""
     weights = begin
     for _ in range(STEPS):
         missing = wanted - crowd.gradient(logistic, weights) - ridge * weights
@@ -293,7 +302,7 @@ def _round(model: Model, crowd: NormalApproximation, weights: Floats, stage: Sta
 
 
 def _settled(crowd: NormalApproximation, rounds: Sequence[Round]) -> Floats:
-    """Return the weights from all rounds, averaged with `trust` as the weight of a round."""
+    """Solve for the weights from the gradients of all rounds, averaged by each round's `trust`."""
     trust = np.array([r.trust for r in rounds])
     wanted = [r.gradient + crowd.gradient(logistic, r.weights) for r in rounds]
     mean = np.average(wanted, axis=0, weights=trust)

@@ -31,7 +31,7 @@ class PiecewiseLogistic:
     slopes: tuple[Fraction, ...]
 
     def at(self, x: Floats) -> Floats:
-        """Evaluate the curve."""
+        """Return the curve's value at each x."""
         pieces = zip(self.knots, self.slopes, strict=True)
         heights = [float(a) * np.clip(x, -float(b), float(b)) for b, a in pieces]
         return np.asarray(0.5 + np.sum(heights, axis=0), np.float64)
@@ -39,7 +39,7 @@ class PiecewiseLogistic:
 
 @lru_cache(maxsize=16)
 def ladder(pieces: int) -> PiecewiseLogistic:
-    """Return the curve with `pieces` pieces per side.
+    """Build the piecewise linear logistic curve with `pieces` pieces on each side of zero.
 
     The pieces are denser where the curve bends. Its values are from 0 to 1.
     """
@@ -67,21 +67,21 @@ def logistic(x: Floats) -> Floats:
 
 
 def steepness(x: Floats) -> Floats:
-    """Return the derivative of the curve."""
+    """Return the derivative of the logistic curve."""
     height = logistic(x)
     return height * (1 - height)
 
 
 @dataclass(frozen=True)
 class NormalApproximation:
-    """The released number of rows, and the mean and covariance of their scaled columns."""
+    """A normal approximation of the scaled columns: released row count, mean and covariance."""
 
     rows: float
     mean: Floats
     covariance: Floats
 
     def _along(self, weights: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the quadrature scores, their weights, and the columns' mean given each score."""
+        """Return quadrature points of the score, their weights, and the columns' mean at each."""
         middle = weights[0] + weights[1:] @ self.mean
         leaning = self.covariance @ weights[1:]
         spread = float(max(float(weights[1:] @ leaning), 1e-12) ** 0.5)
@@ -90,12 +90,15 @@ class NormalApproximation:
         return middle + spread * points, odds / odds.sum(), np.vstack([np.ones(POINTS), moved])
 
     def gradient(self, height: Callable[[Floats], Floats], weights: Floats) -> Floats:
-        """Return the expected sum over all rows of height(score) times (1, columns)."""
+        """Return the expected sum over all rows of height(score) times (1, columns).
+
+        `height` is any function of a row's score, for example the logistic curve.
+        """
         scores, odds, columns = self._along(weights)
         return self.rows * np.asarray(columns @ (odds * height(scores)), np.float64)
 
     def off_by(self, heights: Callable[[Floats], Floats], weights: Floats) -> Floats:
-        """Return the number of rows times the RMS of height(score) times the RMS of each column."""
+        """Bound `gradient`: rows times the RMS of height(score) times the RMS of each column."""
         scores, odds, _ = self._along(weights)
         off = np.sqrt(odds @ heights(scores) ** 2)
         squares = np.array([1.0, *(np.diag(self.covariance) + self.mean**2)])

@@ -34,7 +34,7 @@ class Moment:
 
 
 def moments(model: Model) -> list[Moment]:
-    """Return every moment.
+    """List every sum that the moment matrix needs, with its expression.
 
     Squares are centred at half their maximum, which halves the sensitivity and so the noise.
     """
@@ -73,7 +73,7 @@ def _square(column: Scaled) -> Expr:
 
 
 def moments_question(model: Model) -> Builder:
-    """Return the query for all moments."""
+    """Build the query that asks for all moments at once."""
     return model.asking([(moment.name, moment.of) for moment in moments(model)])
 
 
@@ -112,7 +112,7 @@ class Matrix:
 
 
 def matrix_of(model: Model, answer: Answer) -> Matrix:
-    """Build the matrix from the answer."""
+    """Build the moment matrix from the released answer."""
     values, stds = named(answer)
     every = moments(model)
     entries = sum(values[m.name] * m.pattern for m in every)

@@ -48,7 +48,7 @@ class Scaled:
 
     @property
     def centred(self) -> Expr:
-        """Return z times reach, as an expression."""
+        """Return the scaled column z times `reach`, as a query expression."""
         return self.term if self.start == 0 else Arithmetic("-", self.term, literally(self.start))
 
 
@@ -62,7 +62,7 @@ class Model:
     is_odds: bool = False  # logistic: coefficients are of the log odds
 
     def asking(self, named: Sequence[tuple[str, Expr | None]]) -> Builder:
-        """Return the query for named sums over the complete rows.
+        """Build the query for named sums over the rows without NULL.
 
         Without an expression (None), an output counts the rows.
         """
@@ -74,7 +74,7 @@ class Model:
 
 
 def literally(value: Fraction | int) -> Expr:
-    """Return the number as an expression."""
+    """Wrap a number as a constant query expression."""
     return LiteralValue(Constant.of(value))
 
 

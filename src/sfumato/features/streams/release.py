@@ -54,7 +54,7 @@ CLOSED: Final = "stream-closed"  # kind of ledger entry: a closed period
 
 @dataclass(frozen=True)
 class StreamDoor:
-    """The dependencies of a stream: ledger, engine, noise pool and private state store."""
+    """What the releases of a stream need: ledger, engine, noise pool and private state store."""
 
     ledger: Ledger
     engine: StreamEngine
@@ -64,7 +64,7 @@ class StreamDoor:
 
 @dataclass(frozen=True)
 class Opened:
-    """A stream whose price is paid, and the position of its charge in the ledger."""
+    """An open stream: its price is paid, and `seq` is the position of the charge in the ledger."""
 
     stream: Stream
     opener: str
@@ -143,7 +143,10 @@ def find_stream(ledger: Ledger, opener: str, data_set: str, name: str) -> Opened
 
 
 def closed_of(ledger: Ledger, opened: Opened) -> tuple[Closed, ...]:
-    """Return the closed periods in order. Only the first entry of each period counts."""
+    """Return the closed periods of the stream in order, as the ledger records them.
+
+    Only the first ledger entry of each period counts.
+    """
     found: list[Closed] = []
     for entry in ledger.store.entries(opened.seq):
         if entry.kind != CLOSED:
@@ -163,10 +166,10 @@ def close_periods(
     *,
     may_still: Callable[[], None] = lambda: None,
 ) -> int:
-    """Close every open period up to that one, each durable before the next; return how many.
+    """Close every open period up to `until`, and return how many were closed.
 
-    `may_still` runs before each period, and refuses if the data set is frozen; periods that are
-    closed already remain closed.
+    Each period is durable before the next one begins. `may_still` runs before each period, and
+    refuses if the data set is frozen; periods that are closed already remain closed.
     """
     with doors.kept.lock(opened.id):
         doors.ledger.check_history()
@@ -232,7 +235,10 @@ def opened_token(ledger: Ledger, opened: Opened) -> str:
 def _taken(
     doors: StreamDoor, listing: Listing, opened: Opened, end: int, before: Closed | None
 ) -> PeriodState:
-    """Count the period, add its noise, and save both. Every error becomes one constant code."""
+    """Count the period's rows, add noise, and save the noisy block with the private state.
+
+    Every error of the engine becomes the same refusal, `stream-failed`.
+    """
     follows, used = opened_token(doors.ledger, opened), None
     if before is not None:
         follows, used = before.token, _used_before(doors.kept, opened, before)
@@ -271,7 +277,10 @@ def _taken(
 
 
 def _blurred(doors: StreamDoor, stream: Stream, order: CountPeriodOrder) -> int:
-    """Return the period's noisy block. Its noise is drawn before any row is read."""
+    """Return the noisy count of the period's block in the tree mechanism.
+
+    The noise is drawn before any row is read.
+    """
     draw = doors.pool.take(stream.running.noise, 1)
     (part,) = add_noise(doors.engine.count_period(order), (0,), (draw,), doors.pool.dice).parts
     return int(part[0])

@@ -28,7 +28,7 @@ from sfumato.vault.users import Caller
 
 @dataclass(frozen=True)
 class Streams:
-    """The streams of one vault."""
+    """Service that opens, closes and shows the streams (continual counts) of one vault."""
 
     door: StreamDoor
     catalogue: Catalogue

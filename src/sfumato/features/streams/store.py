@@ -28,7 +28,7 @@ DRAFT: Final = "draft-"
 
 
 class FileStreams:
-    """A StreamStates in a folder, which several processes of one machine may share."""
+    """Store of the private state of streams in a folder that several processes may share."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -46,7 +46,7 @@ class FileStreams:
             os.close(file)
 
     def find(self, stream: str, end: int) -> PeriodState | None:
-        """Return the saved state of that period, or None."""
+        """Return the saved private state of the stream's period `end`, or None."""
         place = self._of(stream) / str(end)
         if not (place / WORDS).is_file() or not (place / USED).is_file():
             return None
@@ -62,7 +62,7 @@ class FileStreams:
             shutil.rmtree(made, ignore_errors=True)
 
     def save(self, stream: str, end: int, draft: str, words: dict[str, object]) -> PeriodState:
-        """Save the draft as the state of the period, atomically; a period is saved once."""
+        """Save the draft as the state of the period, atomically; a period is saved only once."""
         made, place = Path(draft).parent, self._of(stream) / str(end)
         if place.exists():
             raise Bug("a period of a stream is kept twice")

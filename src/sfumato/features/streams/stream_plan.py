@@ -128,7 +128,7 @@ def make_stream(card: Card, question: Query, terms: Terms) -> Stream:
 def plan_of_period(card: Card, stream: Stream, end: int) -> Plan:
     """Plan the count of one period's rows, on this version of the card; or refuse.
 
-    A count doesn't depend on which of a person's rows count, only on how many are left to them.
+    Which of a person's rows count does not matter for a count, only how many may still count.
     """
     of = _period_of(stream.question).of
     from_, until = stream.day(end), stream.day(end + 1)
@@ -207,7 +207,7 @@ def _rounded(unit: Unit, day: str) -> str:
 
 
 def _spelled(card: Card, stream: Stream) -> Query:
-    """Return the question in the card's spelling, after checking its filter and column."""
+    """Return the question with names spelled as on the data card, after checking it."""
     key = _period_of(stream.question)
     checked = plan_of_period(card, stream, 1).question  # refuses a column that is no date
     name = key.of.column if isinstance(key.of, Ref) else ""

@@ -1,7 +1,8 @@
-"""Interface of an aggregate function, and the noisy parts of its answer.
+"""Interface of an aggregate function, and the noisy partial aggregates of its answer.
 
-A part is one integer per cell of GROUP BY, which the engine sums exactly. A part is released with
-noise, or through a private choice. An answer is computed from one or more parts.
+A partial aggregate (`Part`) is one integer for each group of the answer, which the engine sums
+exactly. It is released with noise, or through a private choice from a public list. An answer is
+computed from one or more partial aggregates.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Mechanism = Noise | PrivateChoice | TreeMechanism
 
 @dataclass(frozen=True)
 class Choice:
-    """A private choice from a public list by integer utility; it replaces a number with noise."""
+    """A private choice from a public list by integer scores, in place of a noisy number."""
 
     kind: Literal["quantile", "top", "bounds", "above"]
     at: Fraction = Fraction(0)  # the p of a quantile
@@ -46,10 +47,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Part:
-    """One integer per cell that gets noise or a private choice, with its sensitivity.
+    """A partial aggregate: one integer per group of the answer, with its sensitivity.
 
     One row changes the integer by at most `per_row`. `per_person` is given instead if the tally
-    itself bounds each person's contribution to a cell, however many rows the person has.
+    itself bounds each person's contribution to a group, however many rows the person has.
     """
 
     says: str
@@ -62,7 +63,7 @@ class Part:
 
 @dataclass(frozen=True)
 class NoisyPart:
-    """A released part: its public numbers, and the noise in them.
+    """A released partial aggregate: its public numbers, and the noise in them.
 
     The numbers are whole, except for the mean of several draws (see
     `dp/mechanisms/averaged_noise.py`).
@@ -72,7 +73,10 @@ class NoisyPart:
     noise: Mechanism
 
     def spread(self) -> Noise:
-        """Return the noise of the part; a part whose cells have different noise raises Bug."""
+        """Return the noise of the partial aggregate, if it is the same in every group.
+
+        For a private choice or a running count, it is not, and the method raises Bug.
+        """
         if not isinstance(self.noise, Noise):
             raise Bug("a choice or a running count has no one noise to speak of")
         return self.noise
@@ -80,7 +84,7 @@ class NoisyPart:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A released column: the value of each cell, its standard deviation and its 95 % interval."""
+    """A released column: the value of each group, its standard deviation and 95 % interval."""
 
     values: Sequence[object]
     std: Sequence[float | None]
@@ -90,7 +94,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class AskedAggregate:
-    """An aggregate of a query, with the types of its expressions on the card."""
+    """An aggregate that a query asks for, with the types of its operands and its bounds."""
 
     card: Card
     aggregate: Aggregate
@@ -109,22 +113,26 @@ class AskedAggregate:
 
     @property
     def values(self) -> tuple[Expr | None, ...]:
-        """Return the physical operands; if keys are chosen from a list, also their key codes."""
+        """Return the operands as expressions on stored columns.
+
+        If keys are chosen from a public list (top, first_above), their codes follow.
+        """
         is_of_list = self.aggregate.verb in ("top", "first_above")
         codes = (side.code for side in self.operands if is_of_list)
         return (*(side.physical for side in self.operands), *codes)
 
     def in_words(self) -> str:
-        """Return the operands in plain words."""
+        """Describe the operands in plain words."""
         return " and ".join(expression_text(of) for of in self.aggregate.operands)
 
 
 @dataclass(frozen=True)
 class Smooth:
-    """An aggregate as a smooth function of its parts; without noise, it gives the exact answer.
+    """An aggregate as a smooth function of its partial aggregates, to propagate their noise.
 
-    `rounding` is the largest rounding error that one row adds to each part, in the part's unit.
-    Part 0 is the count of rows.
+    Without noise, it gives the exact answer. `rounding` is the largest rounding error that one row
+    adds to each partial aggregate, in its unit. If any is not zero, the first partial aggregate is
+    the count of rows.
     """
 
     of: Callable[[Sequence[Taylor]], Range]
@@ -133,10 +141,10 @@ class Smooth:
 
 @dataclass(frozen=True)
 class AggregateKind:
-    """The functions that implement one verb; the registry has one entry per verb.
+    """The functions that implement one aggregate verb, such as `sum`; the registry lists them.
 
-    `unit` is given if the answer is a single part times a unit. `smooth` is given if the answer is
-    a smooth function of several parts.
+    `unit` is given if the answer is one partial aggregate times a unit. `smooth` is given if the
+    answer is a smooth function of several partial aggregates.
     """
 
     check: Callable[[AskedAggregate], None]
@@ -149,12 +157,12 @@ class AggregateKind:
 
 
 def one_each(_asked: AskedAggregate) -> Fraction:
-    """Return 1, the unit of an aggregate whose part itself is the answer."""
+    """Return 1, the unit of an aggregate whose answer is its partial aggregate unchanged."""
     return Fraction(1)
 
 
 def check_sides(asked: AskedAggregate, count: int) -> None:
-    """Refuse an aggregate with a wrong number of operands."""
+    """Refuse an aggregate that does not have `count` operands."""
     if len(asked.operands) != count:
         raise Refused(
             "not-in-language",
@@ -172,7 +180,7 @@ _INSTEAD: Final = {
 
 
 def check_number(asked: AskedAggregate, side: ExpressionType) -> None:
-    """Refuse an operand that is not a number with both bounds known."""
+    """Refuse an operand that is not a number with a lower and an upper bound."""
     name = asked.in_words()
     if not side.is_number:
         raise Refused(
@@ -194,7 +202,10 @@ def check_number(asked: AskedAggregate, side: ExpressionType) -> None:
 
 
 def in_units(steps: Integers | Floats, step: Fraction) -> list[int | float]:
-    """Convert steps to numbers, each rounded once; whole numbers stay whole."""
+    """Convert whole steps of a column to plain numbers, each rounded once.
+
+    If the step is whole, whole numbers stay whole.
+    """
     above, below = step.numerator, step.denominator
     if below == 1:
         return [x * above for x in steps.tolist()]
@@ -202,5 +213,5 @@ def in_units(steps: Integers | Floats, step: Fraction) -> list[int | float]:
 
 
 def spread_evenly(value: float, cells: int) -> list[float]:
-    """Return a list with the same number for every cell."""
+    """Return a list with the same number for every group of the answer."""
     return [value] * cells

@@ -56,7 +56,11 @@ def _people_parts(_asked: AskedAggregate) -> tuple[Part, ...]:
 
 
 def _distinct_parts(asked: AskedAggregate) -> tuple[Part, ...]:
-    """Return the part that counts distinct values, at most `most` of them per person."""
+    """Return the partial aggregate that counts distinct values.
+
+    A person counts with at most `most` different values, or `max_rows` if the query gives no
+    `most`. It is 1 if each row is a privacy unit.
+    """
     most = 1 if not asked.card.by_person else asked.aggregate.most or asked.max_rows
     if asked.is_of_people:
         most = 1

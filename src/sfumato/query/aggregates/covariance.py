@@ -53,7 +53,7 @@ from sfumato.query.expression import canonical_order
 
 @dataclass(frozen=True)
 class Pair:
-    """Two numbers with their moments: rows, sum of y, of x, of products, then of squares."""
+    """The two operands and their moments: rows, sums of y, x and products, then of squares."""
 
     y: Grid
     x: Grid
@@ -62,12 +62,12 @@ class Pair:
     squared: tuple[tuple[Grid, int], ...]
 
     def products(self, ranges: Sequence[Range]) -> Range:
-        """Return the sum of products of deviations from the means."""
+        """Return the range of the sum of products of deviations from the means."""
         rows, y, x, product = ranges[:4]
         return about(product.scaled(self.moments[3].factor), y, x, rows)
 
     def squares(self, of: Grid, ranges: Sequence[Range], ridge: Ridge) -> Range:
-        """Return the sum of squared deviations from the mean plus a ridge, as a divisor."""
+        """Return the range of the sum of squared deviations from the mean, plus a ridge."""
         rows, first = ranges[0], ranges[1 if of is self.y else 2]
         places = [place for grid, place in self.squared if grid is of]
         if not places:
@@ -213,9 +213,10 @@ def _verb(statistic: Callable[[Pair], Statistic], squared: Squared, says: str) -
 
 
 def _typical(pair: Pair, size: int) -> list[float]:
-    """Return assumed moments: both numbers uniform over their upper halves, with correlation 1/2.
+    """Return the moments to assume when an error is predicted, before any row is read.
 
-    The number of rows is an assumption of the asker or the card, never read from the rows.
+    Both numbers are uniform over the upper halves of their ranges, with correlation 1/2. The number
+    of rows is an assumption of the asker or the card.
     """
     reach = pair.y.top * pair.x.top
     product = size * reach * (1 / 4 + 1 / 24) / pair.moments[3].factor

@@ -78,12 +78,12 @@ def _spread(top: Noise, bottom: Noise) -> Spread:
 
 
 def _std(shift: Floats, count: Floats, top: Noise, bottom: Noise) -> Floats:
-    """Return the standard deviation of the ratio, computed only from released values."""
+    """Return the standard deviation of the noisy mean, in steps, from released values only."""
     return np.asarray(np.hypot(top.std() / 2, shift * bottom.std()) / np.maximum(count, 1.0))
 
 
 def _margin(asked: AskedAggregate, noises: Sequence[Noise], size: int | None) -> float | None:
-    """Predict half the interval for a cell of `size` people.
+    """Predict half the 95 % interval of the mean, for a group of `size` people.
 
     The prediction assumes a mean that is a quarter of the range off the middle. The size is an
     assumption of the asker or the card, never read from the rows.

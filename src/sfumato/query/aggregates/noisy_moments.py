@@ -51,7 +51,10 @@ PIECES: Final = 16  # pieces into which the range of plausible counts is cut, to
 
 @dataclass(frozen=True)
 class Grid:
-    """A bounded number as a whole number w from 0 to `top`: x = lower + stride*w steps, rounded."""
+    """A rescaling of a bounded number x to a whole number w from 0 to `top`.
+
+    x = lower + stride*w, in steps of the column, rounded.
+    """
 
     side: ExpressionType
     name: str
@@ -60,7 +63,7 @@ class Grid:
 
     @property
     def unit(self) -> float:
-        """Return the size of one unit of y = 2w - top: half a stride, in the number's own unit."""
+        """Return the size of one unit of y = 2w - top in the number's own unit: half a stride."""
         return float(self.side.step * self.stride / 2)
 
     @property
@@ -70,7 +73,7 @@ class Grid:
 
     @property
     def step(self) -> float:
-        """Return the smallest difference between two values."""
+        """Return the smallest difference between two values of the number."""
         return float(self.side.step)
 
     @property
@@ -94,7 +97,7 @@ class Grid:
 
 
 def grid_of(asked: AskedAggregate, side: ExpressionType, name: str) -> Grid:
-    """Return the finest grid whose sums and products stay exact.
+    """Return the finest grid for the number on which sums and products stay exact.
 
     It depends on public numbers only.
     """
@@ -111,12 +114,15 @@ def grid_of(asked: AskedAggregate, side: ExpressionType, name: str) -> Grid:
 
 
 def _finest(card: Card, most: int) -> int:
-    """Return the most steps that a row may add, so that all rows at their bound add up exactly."""
+    """Return the largest number that each row may add, so that the sum of all rows is exact."""
     return min(most, (SUM_LIMIT - 1) // card.limits.rows)
 
 
 def _rounded(value: Expr, divisor: int) -> Expr:
-    """Return the quotient rounded to the nearest whole number; "/" rounds down."""
+    """Return value / divisor as an expression, rounded to the nearest whole number.
+
+    The operator "/" alone rounds down.
+    """
     if divisor == 1:
         return value
     return Arithmetic("/", Arithmetic("+", value, whole(divisor // 2)), whole(divisor))
@@ -124,7 +130,7 @@ def _rounded(value: Expr, divisor: int) -> Expr:
 
 @dataclass(frozen=True)
 class Moment:
-    """A part that estimates a moment: with a factor per unit, and its rounding error per row."""
+    """A partial aggregate that estimates a moment, with its factor and rounding error per row."""
 
     part: Part
     factor: int = 1
@@ -132,7 +138,7 @@ class Moment:
 
     @property
     def reach(self) -> float:
-        """Return the most that one row changes the moment, as if nothing were rounded."""
+        """Return the most that one row could change the moment if values were not rounded."""
         return self.part.per_row + self.rounding
 
 
@@ -142,7 +148,10 @@ def count_of(value: Expr, says: str) -> Moment:
 
 
 def first_of(grid: Grid, other: Grid | None = None) -> Moment:
-    """Return the moment that sums y; if x is not rounded, it is the same part as in AVG."""
+    """Return the moment that sums y = 2w - top over the rows where `other` is known.
+
+    Without `other` and without rounding, AVG uses the same partial aggregate.
+    """
     side, says = grid.side, f"sum of {grid.name} about its middle"
     if grid.is_rounded:
         value, offset = grid.whole, -grid.top
@@ -155,9 +164,9 @@ def first_of(grid: Grid, other: Grid | None = None) -> Moment:
 
 
 def second_of(asked: AskedAggregate, grid: Grid, other: Grid | None = None) -> Moment | None:
-    """Return the moment that sums w(H-w) about its middle; None if x has only two values.
+    """Return the moment that sums w(top-w), from which the sum of squares follows.
 
-    For two values, the product is always zero.
+    It is None if x has only two values, because the product is then always zero.
     """
     most = grid.top**2 // 4
     if most == 0:
@@ -176,7 +185,7 @@ def second_of(asked: AskedAggregate, grid: Grid, other: Grid | None = None) -> M
 
 
 def product_of(asked: AskedAggregate, one: Grid, other: Grid) -> Moment:
-    """Return the moment that sums the products of both y, which are centred already."""
+    """Return the moment that sums the products of the two centred numbers y."""
     most = one.top * other.top
     divisor = -(-most // _finest(asked.card, FINEST_PRODUCT))
     tally = Tally("sum", both(one, other, divisor))
@@ -187,7 +196,7 @@ def product_of(asked: AskedAggregate, one: Grid, other: Grid) -> Moment:
 
 
 def both(one: Grid, other: Grid, divisor: int = 1) -> Expr:
-    """Return the product of both y over the divisor; NULL if either is NULL."""
+    """Return the product of the two centred numbers over `divisor`; NULL if either is NULL."""
     first, second = (
         Arithmetic("-", Arithmetic("*", whole(2), grid.whole), whole(grid.top))
         for grid in (one, other)
@@ -198,7 +207,7 @@ def both(one: Grid, other: Grid, divisor: int = 1) -> Expr:
 def _where_known(value: Expr, other: Grid | None) -> Expr:
     """Return the value, but NULL where the other number is NULL.
 
-    All moments then share their rows.
+    So all moments are sums over the same rows.
     """
     if other is None:
         return value
@@ -214,7 +223,7 @@ def _beside(other: Grid | None) -> str:
 
 @dataclass(frozen=True)
 class Statistic:
-    """A statistic as a function of the moments (first the count of rows), in the answer's unit.
+    """A statistic, such as a variance or slope, as a function of the moments (count of rows first).
 
     A ridge stabilises the divisor of a point estimate, but not of an interval. `bounds` returns the
     public range for a number of rows. `otherwise` returns the value to show if the interval is
@@ -233,7 +242,7 @@ Ridge = Callable[[Range, int], Range]
 def estimated(
     statistic: Statistic, moments: Sequence[Moment], parts: Sequence[NoisyPart]
 ) -> Estimate:
-    """Estimate the statistic of each cell, with std and interval, only from released values."""
+    """Estimate the statistic of each group, with std and interval, only from released values."""
     noises = [part.spread() for part in parts]
     values = [part.values.astype(np.float64) for part in parts]
     low, high = interval(statistic, moments, values, noises)
@@ -255,13 +264,13 @@ def estimated(
 
 
 def smooth_of(statistic: Statistic, moments: Sequence[Moment]) -> Smooth:
-    """Return the statistic as a smooth function of its parts, for formulas that contain it."""
+    """Return the statistic as a smooth function of its partial aggregates, for use in formulas."""
     rounding = tuple(moment.rounding for moment in moments)
     return Smooth(lambda parts: statistic.of(parts, _no_ridge), rounding)
 
 
 def _is_cut(value: Floats, lower: Floats, upper: Floats) -> NDArray[np.bool_]:
-    """Return a mask of the values at a public bound, where moments may have no effect on them."""
+    """Return a mask of the values at a public bound, where clamping may hide the noise."""
     return np.asarray((value <= lower) | (value >= upper))
 
 
@@ -273,7 +282,7 @@ def _std_of(low: Floats, high: Floats, least: Floats) -> Floats:
 def _within(
     statistic: Statistic, least: Floats, low: Floats, high: Floats
 ) -> tuple[Floats, Floats]:
-    """Clamp the interval to the public range that `least` or more rows allow."""
+    """Clamp the interval to the values that the statistic can have for `least` or more rows."""
     lower, upper = statistic.bounds(np.maximum(least, MIN_ROWS))
     return np.clip(low, lower, upper), np.clip(high, lower, upper)
 
@@ -352,7 +361,7 @@ def _point(
     values: Sequence[Floats],
     noises: Sequence[Noise],
 ) -> Floats:
-    """Return the statistic of the released values, with ridge, clamped to the public range."""
+    """Return the point estimate: the statistic of the released values, with a ridge, clamped."""
 
     def ridge(divisor: Range, place: int) -> Range:
         noise = 2 * moments[place].factor * noises[place].std()
@@ -375,7 +384,10 @@ def _std(
     values: Sequence[Floats],
     noises: Sequence[Noise],
 ) -> Floats:
-    """Return the std by the delta method: move each moment one std up and down, and add squares."""
+    """Return the std of the point estimate by the delta method.
+
+    Each moment is moved one std up and down, and the squares of the changes are added.
+    """
     total = np.zeros(values[0].shape)
     for place, noise in enumerate(noises):
         step = noise.std() * (np.arange(len(values)) == place)
@@ -387,7 +399,7 @@ def _std(
 
 @lru_cache(maxsize=4096)
 def margin_of(noise: Noise, parts: int) -> float:
-    """Return the margin that all of `parts` noises keep simultaneously (Bonferroni).
+    """Return the margin within which all of `parts` noises are simultaneously (Bonferroni).
 
     It uses 1/BOX of the probability of a miss. The rest is for the interval of their joint noise.
     """
@@ -401,7 +413,7 @@ def expected(
     *,
     typical: Sequence[float],
 ) -> float:
-    """Predict half the interval of a cell whose moments are `typical`."""
+    """Predict half the 95 % interval of a group whose moments are `typical`."""
     values = [np.array([float(value)]) for value in typical]
     low, high = interval(statistic, moments, values, noises)
     low, high = _within(statistic, _least_rows(values[0], noises), low, high)

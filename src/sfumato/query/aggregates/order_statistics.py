@@ -41,7 +41,7 @@ class Grid:
 
     @property
     def points(self) -> int:
-        """Return the number of points."""
+        """Return the number of points in the grid."""
         return (self.upper - self.lower) // self.stride + 1
 
     def code(self, physical: Expr) -> Expr:
@@ -56,7 +56,7 @@ class Grid:
 
 
 def grid_of(side: ExpressionType, most_points: int) -> Grid:
-    """Return the finest grid with at most `most_points` points.
+    """Return the finest grid between the operand's bounds with at most `most_points` points.
 
     It depends on public numbers only.
     """
@@ -105,7 +105,7 @@ def _finish_quantile(asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estim
 
 
 def bounds_of_choice(asked: AskedAggregate) -> tuple[float, float]:
-    """Return the public range of a quantile; infinite for other verbs.
+    """Return the public range of a quantile, minimum or maximum; infinite for other verbs.
 
     A quantile has no interval, but it is between the bounds of its operand.
     """
@@ -116,13 +116,13 @@ def bounds_of_choice(asked: AskedAggregate) -> tuple[float, float]:
 
 
 def without_bars(values: Sequence[object]) -> Estimate:
-    """Return values without std and interval, because released numbers do not determine these."""
+    """Return the values without std and interval, as released numbers do not determine them."""
     nothing = [None] * len(values)
     return Estimate(values, nothing, nothing, nothing)
 
 
 def no_margin(_asked: AskedAggregate, _noises: Sequence[Noise], _size: int | None) -> float | None:
-    """Return None: the error of a private choice depends on the rows."""
+    """Return None: the error of a private choice depends on the rows, so it is not predicted."""
     return None
 
 

@@ -1,4 +1,4 @@
-"""Registry of aggregate functions, with one line for each."""
+"""Registry of aggregate functions, with one entry for each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sfumato.query.aggregates.variance import (
 
 @dataclass(frozen=True)
 class Registered:
-    """An aggregate function: what computes it, and what it is called."""
+    """An aggregate function of the registry: its implementation, SQL name and column name."""
 
     kind: AggregateKind
     sql: str  # its name in SQL

@@ -1,4 +1,4 @@
-"""Ranges of numbers, one per cell, and interval arithmetic on them."""
+"""Ranges of numbers, one per group of the answer, and interval arithmetic on them."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Range:
-    """The range of a number in each cell; an operation's range contains all possible results."""
+    """The range of a number in each group; the range of a result contains all possible results."""
 
     low: Floats
     high: Floats
 
     def plus(self, other: Range) -> Range:
-        """Return the range of the sum."""
+        """Return the range of the sum of two numbers, given the range of each."""
         return Range(self.low + other.low, self.high + other.high)
 
     def minus(self, other: Range) -> Range:
-        """Return the range of the difference."""
+        """Return the range of the difference of two numbers, given the range of each."""
         return Range(self.low - other.high, self.high - other.low)
 
     def scaled(self, factor: float) -> Range:
-        """Return the range times a constant."""
+        """Return the range of the number times a constant."""
         ends = self.low * factor, self.high * factor
         return Range(*ends) if factor >= 0 else Range(ends[1], ends[0])
 
     def shifted(self, by: float) -> Range:
-        """Return the range plus a constant."""
+        """Return the range of the number plus a constant."""
         return Range(self.low + by, self.high + by)
 
     def times(self, other: Range) -> Range:
-        """Return the range of the product."""
+        """Return the range of the product of two numbers, given the range of each."""
         ends = [_product(a, b) for a in (self.low, self.high) for b in (other.low, other.high)]
         return Range(np.minimum.reduce(ends), np.maximum.reduce(ends))
 
     def squared(self) -> Range:
-        """Return the range of the square."""
+        """Return the range of the number's square."""
         ends = self.low**2, self.high**2
         has_zero = (self.low <= 0) & (self.high >= 0)
         return Range(np.where(has_zero, 0.0, np.minimum(*ends)), np.maximum(*ends))
 
     def root(self) -> Range:
-        """Return the range of the square root; numbers below zero count as zero."""
+        """Return the range of the number's square root; numbers below zero count as zero."""
         return Range(np.sqrt(np.maximum(self.low, 0)), np.sqrt(np.maximum(self.high, 0)))
 
     def inverse(self) -> Range:
@@ -56,13 +56,13 @@ class Range:
         return Range(1 / high, 1 / low)
 
     def common(self, other: Range) -> Range:
-        """Return the intersection of both ranges; if it is empty, return the other range."""
+        """Return the intersection of both ranges; in groups where it is empty, return `other`."""
         low, high = np.maximum(self.low, other.low), np.minimum(self.high, other.high)
         is_some = low <= high
         return Range(np.where(is_some, low, other.low), np.where(is_some, high, other.high))
 
     def known_where(self, is_known: NDArray[np.bool_]) -> Range:
-        """Return the range, but infinite in the cells where `is_known` is False."""
+        """Return the range, but infinite in the groups where `is_known` is False."""
         return Range(np.where(is_known, self.low, -np.inf), np.where(is_known, self.high, np.inf))
 
     def over(self, divisor: Range) -> Range:
@@ -84,7 +84,7 @@ def _product(one: Floats, other: Floats) -> Floats:
 
 
 def exactly(value: Floats) -> Range:
-    """Return the range that contains one number only."""
+    """Return the range that contains this number only."""
     return Range(value, value)
 
 

@@ -1,7 +1,7 @@
 """SUM(expression): values are clamped to their bounds, in whole steps of their grid.
 
 Adding or removing one row changes the sum by at most max(|lower|, |upper|) steps. With `within`,
-each person's sum of a cell is clamped instead, however many rows the person has.
+each person's sum in a group is clamped instead, however many rows the person has.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _check(asked: AskedAggregate) -> None:
 
 
 def _clamp(asked: AskedAggregate) -> tuple[int, int]:
-    """Return the bounds on each person's sum of a cell, in steps; or refuse."""
+    """Return the bounds on each person's sum in a group, in steps; or refuse."""
     check_number(asked, asked.operand)
     within = asked.aggregate.person_sum_bounds or ()
     steps = [c.number / asked.operand.step for c in within if c.kind == "number"]
@@ -63,7 +63,7 @@ def _parts(asked: AskedAggregate) -> tuple[Part, ...]:
 
 
 def _even(value: int) -> int:
-    """Return the sensitivity of a sum of one constant value."""
+    """Return the sensitivity of a sum if the operand is the same constant in every row."""
     return max(abs(value), 1)
 
 

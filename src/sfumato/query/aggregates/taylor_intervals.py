@@ -32,10 +32,10 @@ Made = Callable[[Sequence["Taylor"]], Range]
 
 @dataclass(frozen=True)
 class Taylor(Range):
-    """A number per cell, with its first and second derivatives with respect to the noisy parts.
+    """A number per group, with its first and second derivatives by the noisy partial aggregates.
 
-    `low` and `high` both hold the number. `slopes` are the first derivatives, [parts, cells].
-    `second_derivatives` is [parts, parts, cells]. `margins` holds the margin of each part's noise.
+    `low` and `high` both hold the number. `slopes` are the first derivatives, [parts, groups].
+    `second_derivatives` is [parts, parts, groups]. `margins` holds the margin of each part's noise.
     The logarithm, root and reciprocal of a number that may be zero are NaN.
     """
 
@@ -45,11 +45,11 @@ class Taylor(Range):
 
     @property
     def is_above_zero(self) -> NDArray[np.bool_]:
-        """Return a mask of the cells in which the number exceeds zero by more than its noise."""
+        """Return a mask of the groups in which the number exceeds zero by more than its noise."""
         return np.asarray(self.low > np.sqrt(np.sum((self.slopes * self.margins) ** 2, axis=0)))
 
     def plus(self, other: Range) -> Taylor:
-        """Return the sum."""
+        """Return the sum of both numbers, with its derivatives."""
         if isinstance(other, Quotient) and not isinstance(self, Quotient):
             return other.plus(self)
         one = _beside(other, self)
@@ -60,19 +60,19 @@ class Taylor(Range):
         )
 
     def minus(self, other: Range) -> Taylor:
-        """Return the difference."""
+        """Return the difference of both numbers, with its derivatives."""
         return self.plus(other.scaled(-1.0))
 
     def scaled(self, factor: float) -> Taylor:
-        """Return the number times a constant."""
+        """Return the number times a constant, with its derivatives."""
         return self._made(self.low * factor, self.slopes * factor, self.second_derivatives * factor)
 
     def shifted(self, by: float) -> Taylor:
-        """Return the number plus a constant."""
+        """Return the number plus a constant, with its derivatives."""
         return self._made(self.low + by, self.slopes, self.second_derivatives)
 
     def times(self, other: Range) -> Taylor:
-        """Return the product."""
+        """Return the product of both numbers, with its derivatives."""
         if isinstance(other, Quotient) and not isinstance(self, Quotient):
             return other.times(self)
         one = _beside(other, self)
@@ -85,22 +85,22 @@ class Taylor(Range):
         return self._made(self.low * one.low, slopes, bends)
 
     def squared(self) -> Taylor:
-        """Return the square."""
+        """Return the square of the number, with its derivatives."""
         return self.times(self)
 
     def root(self) -> Taylor:
-        """Return the square root."""
+        """Return the square root of the number; NaN unless it is surely above zero."""
         known = np.where(self.is_above_zero, self.low, np.nan)
         made = np.sqrt(known)
         return self._bent(made, 0.5 / made, -0.25 / (made * known), Range.root)
 
     def inverse(self) -> Taylor:
-        """Return the reciprocal."""
+        """Return the reciprocal of the number; NaN unless it is surely above zero."""
         made = 1 / np.where(self.is_above_zero, self.low, np.nan)
         return self._curved(made, -(made**2), 2 * made**3)
 
     def over(self, divisor: Range) -> Taylor:
-        """Return the quotient, which keeps its numerator and denominator."""
+        """Return the quotient of both numbers, which keeps its numerator and denominator."""
         below = _beside(divisor, self)
         made = self.times(below.inverse())
         return Quotient(
@@ -108,22 +108,22 @@ class Taylor(Range):
         )
 
     def logarithm(self) -> Taylor:
-        """Return the natural logarithm."""
+        """Return the natural logarithm of the number; NaN unless it is surely above zero."""
         known = np.where(self.is_above_zero, self.low, np.nan)
         return self._bent(np.log(known), 1 / known, -1 / known**2, _logarithms)
 
     def exponential(self) -> Taylor:
-        """Return the exponential."""
+        """Return the exponential of the number, with its derivatives."""
         made = np.exp(self.low)
         return self._bent(made, made, made, _powers)
 
     def clipped(self, low: Floats, high: Floats) -> Taylor:
-        """Return the number unchanged, because the true number is within public bounds anyway."""
+        """Return the number unchanged: without noise, it is within its public bounds anyway."""
         del low, high
         return self
 
     def known_where(self, is_known: NDArray[np.bool_]) -> Taylor:
-        """Return the number, but NaN in the cells where `is_known` is False."""
+        """Return the number, but NaN in the groups where `is_known` is False."""
         return self._made(
             np.where(is_known, self.low, np.nan), self.slopes, self.second_derivatives
         )
@@ -150,9 +150,9 @@ Ends = Callable[[Range], Range]  # applies an increasing function to both ends
 
 @dataclass(frozen=True)
 class Increasing(Taylor):
-    """An increasing function of a number.
+    """An increasing function of a number, such as its logarithm.
 
-    The function maps the interval of the number end by end.
+    The interval of the number is mapped by the function at both ends.
     """
 
     of: Taylor
@@ -161,7 +161,7 @@ class Increasing(Taylor):
 
 @dataclass(frozen=True)
 class Quotient(Taylor):
-    """A quotient that keeps its numerator (`top`) and denominator (`bottom`)."""
+    """A quotient that keeps its numerator and denominator, as Fieller's method needs."""
 
     top: Taylor
     bottom: Taylor
@@ -194,12 +194,12 @@ class Quotient(Taylor):
         return self.top.plus(self.bottom.scaled(by)).over(self.bottom)
 
     def known_where(self, is_known: NDArray[np.bool_]) -> Taylor:
-        """Return the quotient, but NaN in the cells where `is_known` is False."""
+        """Return the quotient, but NaN in the groups where `is_known` is False."""
         return self.top.known_where(is_known).over(self.bottom)
 
 
 def parts_at(values: Sequence[Floats], reach: Sequence[float]) -> list[Taylor]:
-    """Return the released parts as Taylor numbers, each with the margin of its noise."""
+    """Return the released partial aggregates as Taylor numbers, each with its noise margin."""
     count, cells = len(values), values[0].size
     far = np.array(reach, dtype=np.float64)[:, None]
     made = []
@@ -243,7 +243,7 @@ def taylor_interval(
 
 @dataclass(frozen=True)
 class Law:
-    """The errors of the parts (noise and rounding), and the allowed probability of a miss."""
+    """An error model of the partial aggregates: noise, rounding, and the probability of a miss."""
 
     noises: tuple[Noise, ...]
     rounding: Floats
@@ -251,7 +251,7 @@ class Law:
 
     @property
     def stds(self) -> Floats:
-        """Return the standard deviation of each noise, as a column over the parts."""
+        """Return the standard deviation of each noise, as a column of an array."""
         more = np.sqrt(2) if self.noises[0].kind == "laplace" else 1.0
         return np.array([noise.width() * more for noise in self.noises])[:, None]
 
@@ -302,7 +302,7 @@ class Law:
 
 
 def _interval(of: Taylor, law: Law) -> Range:
-    """Return the range of all theta for which noise alone can explain top - theta*bottom."""
+    """Return the interval: all theta for which noise alone can explain top - theta*bottom."""
     if isinstance(of, Increasing):
         return of.ends(_interval(of.of, law))
     top, bottom = (of.top, of.bottom) if isinstance(of, Quotient) else (of, _one(of))
@@ -336,7 +336,7 @@ def _end(top: Taylor, bottom: Taylor, law: Law, width: Floats, more: Floats) -> 
 
 
 def _of_cells(of: Taylor, cells: NDArray[np.int64]) -> Taylor:
-    """Return the number in these cells only, without its second derivatives.
+    """Return the number in these groups only, without its second derivatives.
 
     They are no longer needed here.
     """
@@ -373,7 +373,7 @@ def _powers(of: Range) -> Range:
 
 
 def _crossed(one: Floats, other: Floats) -> Floats:
-    """Return the symmetric sum of the products of all pairs of slopes."""
+    """Return the symmetrised outer product of two slope vectors, in each group."""
     made = one[:, None] * other[None]
     return np.asarray(made + made.swapaxes(0, 1))
 

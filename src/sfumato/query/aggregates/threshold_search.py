@@ -53,7 +53,7 @@ def _check_bounds(asked: AskedAggregate) -> None:
 
 
 def _digits(asked: AskedAggregate) -> int:
-    """Return the most binary digits of a value, in steps."""
+    """Return the number of binary digits that the largest possible value needs, in steps."""
     return max(1, max(abs(asked.operand.lower), abs(asked.operand.upper)).bit_length())
 
 

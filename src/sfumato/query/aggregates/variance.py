@@ -65,7 +65,7 @@ def check_spread(asked: AskedAggregate) -> None:
 
 
 def per_operand(asked: AskedAggregate) -> tuple[AskedAggregate, ...]:
-    """Return an aggregate of one operand for each of the operands."""
+    """Split an aggregate of several operands into one aggregate for each operand."""
     pairs = zip(asked.aggregate.operands, asked.operands, strict=True)
     return tuple(
         replace(asked, aggregate=replace(asked.aggregate, operands=(of,)), operands=(side,))
@@ -74,7 +74,7 @@ def per_operand(asked: AskedAggregate) -> tuple[AskedAggregate, ...]:
 
 
 def grids_of(asked: AskedAggregate) -> tuple[Grid, ...]:
-    """Return the grid of each operand."""
+    """Return the grid of whole numbers to which each operand is rescaled."""
     return tuple(grid_of(one, one.operand, one.in_words()) for one in per_operand(asked))
 
 
@@ -82,7 +82,7 @@ def grids_of(asked: AskedAggregate) -> tuple[Grid, ...]:
 
 
 def squares(grid: Grid, second: Moment | None, rows: Range, part: Range | None) -> Range:
-    """Return the sum of y^2, computed from the released sum of w(H-w)."""
+    """Return the range of the sum of y^2, computed from the released sum of w(H-w)."""
     if second is None or part is None:  # two possible values only, so top and y^2 are 1
         return rows.scaled(grid.top**2)
     middle = grid.top**2 - 2 * second.factor * second.part.per_row
@@ -134,7 +134,7 @@ def _verb(change: Change, less: int, says: str) -> AggregateKind:
         return estimated(_statistic(grid, moments, change, less), moments, parts)
 
     def margin(asked: AskedAggregate, noises: Sequence[Noise], size: int | None) -> float | None:
-        """Predict half the interval, assuming numbers uniform over the upper half of their range.
+        """Predict half the 95 % interval, for numbers uniform over the upper half of their range.
 
         The number of rows is an assumption of the asker or the card, never read from the rows.
         """
@@ -157,9 +157,9 @@ def _verb(change: Change, less: int, says: str) -> AggregateKind:
 
 
 def typical_second(grid: Grid, second: Moment, size: int) -> float:
-    """Return the second part, assuming numbers uniform over the upper half of their range.
+    """Return the second moment to assume when an error is predicted, before any row is read.
 
-    The mean of their y^2 is H^2/3.
+    The numbers are uniform over the upper half of their range. The mean of their y^2 is H^2/3.
     """
     middle = grid.top**2 - 2 * second.factor * second.part.per_row
     return size * (middle - grid.top**2 / 3) / (2 * second.factor)
