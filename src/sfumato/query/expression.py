@@ -59,7 +59,7 @@ class Constant:
 
     @property
     def number(self) -> Fraction:
-        """Return the exact number."""
+        """Return the constant as an exact fraction."""
         return _number_of(self.text)
 
 
@@ -97,7 +97,7 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Floor:
-    """The largest whole number that is not larger than the operand (FLOOR)."""
+    """The largest whole number that is not above the operand (FLOOR)."""
 
     of: Expr
 
@@ -113,14 +113,14 @@ class Clamp:
 
 @dataclass(frozen=True)
 class Coalesce:
-    """The first operand that is not NULL (COALESCE)."""
+    """The first operand that is not NULL, for example a column or else a constant (COALESCE)."""
 
     parts: tuple[Expr, ...]
 
 
 @dataclass(frozen=True)
 class Case:
-    """The value of the first condition that is true, else `otherwise` (CASE WHEN)."""
+    """The value that belongs to the first true condition, else `otherwise` (CASE WHEN)."""
 
     whens: tuple[tuple[Predicate, Expr], ...]
     otherwise: Expr | None
@@ -128,7 +128,7 @@ class Case:
 
 @dataclass(frozen=True)
 class DateTrunc:
-    """The period of a date or timestamp, as a number counted from 1970 (date_trunc)."""
+    """The period that contains a date or timestamp, as a number counted from 1970 (date_trunc)."""
 
     unit: Unit
     of: Expr
@@ -136,7 +136,7 @@ class DateTrunc:
 
 @dataclass(frozen=True)
 class DateField:
-    """A field of a date or timestamp (EXTRACT); weekday 1 is Monday."""
+    """A field of a date or timestamp, such as its month (EXTRACT); weekday 1 is Monday."""
 
     field: Field
     of: Expr
@@ -189,7 +189,7 @@ Expr = (
 
 @dataclass(frozen=True)
 class Compare:
-    """A comparison of an expression with a constant."""
+    """A condition that compares an expression with a constant, such as x > 3."""
 
     of: Expr
     operator: Operator
@@ -198,7 +198,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Among:
-    """An expression that equals one of the constants (IN)."""
+    """A condition that an expression equals one of the constants (IN)."""
 
     of: Expr
     constants: tuple[Constant, ...]
@@ -206,7 +206,7 @@ class Among:
 
 @dataclass(frozen=True)
 class StartsWith:
-    """A text that begins with the letters (LIKE 'x%')."""
+    """A condition that a text begins with `letters` (LIKE 'x%')."""
 
     of: Expr
     letters: str
@@ -214,7 +214,7 @@ class StartsWith:
 
 @dataclass(frozen=True)
 class IsNull:
-    """An expression that is NULL."""
+    """A condition that an expression is NULL (IS NULL)."""
 
     of: Expr
 
@@ -228,14 +228,14 @@ class Not:
 
 @dataclass(frozen=True)
 class All:
-    """A conjunction: every condition holds (AND)."""
+    """A condition that holds if all of its conditions hold (AND)."""
 
     predicates: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True)
 class AnyOf:
-    """A disjunction: at least one condition holds (OR)."""
+    """A condition that holds if at least one of its conditions holds (OR)."""
 
     predicates: tuple[Predicate, ...]
 
@@ -272,12 +272,12 @@ def walk(value: Expr | Predicate) -> Iterator[Expr | Predicate]:
 
 
 def columns_of(value: Expr | Predicate) -> frozenset[str]:
-    """Return the columns that the value depends on."""
+    """Return the names of the columns that an expression or condition uses."""
     return frozenset(part.column for part in walk(value) if isinstance(part, Ref))
 
 
 def truth_of(condition: Predicate) -> Expr:
-    """Return an expression whose value is the condition's truth value: true, false or NULL."""
+    """Return an expression whose value is the truth value of the condition, or NULL."""
     sides = [(condition, Constant.of(True)), (Not(condition), Constant.of(False))]
     return Case(tuple((when, LiteralValue(constant)) for when, constant in sides), None)
 
@@ -323,7 +323,10 @@ def power(of: Expr, exponent: Fraction) -> Expr:
 
 
 def renamed(value: Expr, names: Mapping[str, str]) -> Expr:
-    """Return the expression with columns renamed; use it for formulas, which are short."""
+    """Return the expression with renamed columns.
+
+    It recurses once for each level, so it is for formulas, which are short.
+    """
     match value:
         case Ref(column=column):
             return Ref(names.get(column.casefold(), column))
@@ -361,14 +364,14 @@ _SPELLING: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensur
 
 
 def plain_text(shape: object) -> str:
-    """Return the text; refuse a value that is no text, is too long, or can't be encoded."""
+    """Return the value if it is a short text that can be encoded; refuse anything else."""
     if not isinstance(shape, str) or len(shape) > 1000 or not _is_unicode(shape):
         raise malformed("a text of the question")
     return shape
 
 
 def _is_unicode(text: str) -> bool:
-    """Check whether the text can be encoded; half a surrogate pair and NUL can't."""
+    """Check whether the text can be encoded; a lone surrogate and NUL cannot."""
     return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

@@ -142,14 +142,14 @@ def read_constant_json(shape: object) -> Constant:
 
 
 def read_object(shape: object, known: set[str] | None) -> Mapping[str, object]:
-    """Return the object; refuse it if a field is not in `known`."""
+    """Return the JSON object; refuse anything else, and fields that are not in `known`."""
     if not isinstance(shape, dict) or (known is not None and not set(shape) <= known):
         raise malformed("an object of the question")
     return shape
 
 
 def read_items(shape: object) -> Sequence[object]:
-    """Return the list, or refuse."""
+    """Return the JSON list; refuse anything else."""
     if not isinstance(shape, list | tuple):
         raise malformed("a list of the question")
     return shape

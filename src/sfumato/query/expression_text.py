@@ -29,7 +29,7 @@ from sfumato.vault.card.card_json import plain_number
 
 
 def expression_text(expr: Expr) -> str:
-    """Print the expression in plain words."""
+    """Describe the expression in plain words."""
     match expr:
         case Ref(column=column):
             return column
@@ -68,7 +68,7 @@ def _clamp(of: str, lower: Constant | None, upper: Constant | None) -> str:
 
 
 def condition_text(predicate: Predicate) -> str:
-    """Print the condition in plain words."""
+    """Describe the condition in plain words."""
     match predicate:
         case Compare(of=of, operator=operator, constant=constant):
             return f"{expression_text(of)} {operator} {constant_text(constant)}"
@@ -94,7 +94,7 @@ def _within(predicate: Predicate) -> str:
 
 
 def constant_text(constant: Constant) -> str:
-    """Print the constant in plain words."""
+    """Print the constant as people write it, with texts in quotes."""
     if constant.kind == "number":
         return str(plain_number(constant.number))
     return constant.text if constant.kind == "boolean" else f"'{constant.text}'"

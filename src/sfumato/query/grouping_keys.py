@@ -22,7 +22,7 @@ LISTED: Final = 10_000
 
 @dataclass(frozen=True)
 class PlanKey:
-    """A GROUP BY expression with its public keys; `keys` is None if they are private."""
+    """A GROUP BY expression with its list of public keys; `keys` is None if they are private."""
 
     of: Expr
     key: Key
@@ -40,7 +40,7 @@ class PlanKey:
         return "boolean" if self.kind == "boolean" else "text"
 
     def shown(self, key: Constant) -> object:
-        """Return the key as answers show it, as a JSON value."""
+        """Return the key as a JSON value, in the form in which answers show it."""
         return key_value(key)
 
     def physical(self, value: object) -> Constant:
@@ -55,13 +55,13 @@ class PlanKey:
 
     @property
     def any_constant(self) -> Constant:
-        """Return an example of a constant with which its column can be compared."""
+        """Return an example constant of the key column's type, to check SQL before payment."""
         is_time = self.kind in ("date", "timestamp") and not self._is_whole
         return self.physical("2000-01-01" if is_time else 0)
 
     @property
     def _is_whole(self) -> bool:
-        """Check whether its column holds whole numbers: codes, periods or steps."""
+        """Check whether the key column holds whole numbers: codes, periods or steps."""
         return self.keys is not None or self.unit is not None or self.kind in ("integer", "number")
 
     def read(self, value: object) -> Constant:
@@ -76,7 +76,7 @@ class PlanKey:
 
 
 def plan_key(of: Expr, side: ExpressionType) -> PlanKey:
-    """Return the key of a GROUP BY expression: public if its values are public and can be listed.
+    """Plan the key of a GROUP BY expression: public if its values are public and can be listed.
 
     The values of a plain column are public only if the owner declared its keys. A computed
     expression (bins, CASE, months) has the values that the card's bounds allow. They are public
@@ -94,7 +94,7 @@ def plan_key(of: Expr, side: ExpressionType) -> PlanKey:
 
 
 def _is_stored(side: ExpressionType) -> bool:
-    """Check whether this is a column of the card, not one of a per-person table."""
+    """Check whether the expression is a column of the data card, not one of a per-person table."""
     return isinstance(side.physical, Ref) and side.physical.column.startswith("v")
 
 

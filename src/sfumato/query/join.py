@@ -1,4 +1,4 @@
-"""Joins: the tables of a query, seen as one table with a card of its own.
+"""Joins: the tables of a query, seen as one table with a data card of its own.
 
 Contribution bounds apply to the rows of the join (soundness rule 12). Each row of a person in the
 join must consist of that person's rows and of public rows. So tables are joined by the person, or
@@ -31,7 +31,7 @@ MAX_ROWS_PER_PERSON: Final = 10**6
 
 
 def limits_of(private: Sequence[Table]) -> Limits:
-    """Return the row limits of a join: all rows of a person in different tables may combine."""
+    """Return the row limits of a join, in which all of a person's rows may combine."""
     if len(private) == 1:
         return private[0].limits
     per_person = prod(table.limits.rows_per_person for table in private)
@@ -59,7 +59,7 @@ _LACKING: Final = "?"  # marks the person column of a table joined by LEFT JOIN
 
 @dataclass(frozen=True)
 class View:
-    """A view: joined tables as one table, with its card and all names of its columns."""
+    """A view: joined tables as one table, with its own data card and all names of its columns."""
 
     card: Card
     names: Mapping[str, str]  # name in lower case -> column name in the view
@@ -72,12 +72,12 @@ class View:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """Return the indexes of its tables on the card."""
+        """Return the indexes of the view's tables on the data card."""
         return self.table, *(join.table for join in self.joins)
 
     @cached_property
     def types(self) -> dict[str, ExpressionType]:
-        """Return the cache of column types by name."""
+        """Return the cache of the view's column types, by column name."""
         return {}
 
     def name(self, spelling: str) -> str:
@@ -109,7 +109,7 @@ _VIEWS: Final[LruCacheByCard[Viewed]] = LruCacheByCard(16 * 1024 * 1024)
 
 
 def joined_view(card: Card, question: Query) -> tuple[View, Query]:
-    """Return the view that a query reads, and the query with the canonical names of its tables."""
+    """Return the view (joined tables) that a query reads, and the query with canonical names."""
     if max(len(question.joined_person_tables), len(question.lookups)) > MAX_JOINS:
         raise _too_many()
     view, table, joins = _view(card, question.table, question.joins)
@@ -199,7 +199,7 @@ def _place(card: Card, tables: Mapping[str, int], name: str) -> int:
 
 @dataclass
 class _Seen:
-    """The tables joined so far, each with its index on the card."""
+    """The tables joined so far, each with its index on the data card."""
 
     card: Card
     tables: list[tuple[int, Table]]
@@ -210,7 +210,7 @@ class _Seen:
     optional: set[str] = field(default_factory=set)  # tables joined by LEFT JOIN
 
     def join(self, places: Mapping[str, int], wanted: Joined) -> Joined:
-        """Add a table to the join; return the join with canonical names."""
+        """Add a table to the join; return the parsed join with canonical names."""
         place = _place(self.card, places, wanted.table)
         table = self.card.every_table[place]
         if place in (seen for seen, _ in self.tables):
@@ -250,7 +250,7 @@ class _Seen:
         return Joined(table.name, on, wanted.keeps_all, named)
 
     def _sides(self, table: Table, on: Sequence[str]) -> tuple[str, str]:
-        """Return the new table's column of an equality, and the earlier column that it equals."""
+        """Return the two columns that a join compares: the new table's, then the earlier one."""
         own = table.key or table.unit or ""
         if not on:
             return own, own if table.is_public else str(self.tables[0][1].unit)
@@ -273,7 +273,7 @@ class _Seen:
         return _is(mine, table.unit) and theirs.casefold() in self._people()
 
     def _check_person(self, table: Table, mine: str, theirs: str, *, found: bool) -> None:
-        """Refuse a join of tables with people's rows unless it is by the person."""
+        """Refuse a join of two tables with people's rows unless it also compares the person."""
         if found:
             return
         raise Refused(
@@ -285,7 +285,7 @@ class _Seen:
         )
 
     def _equal(self, table: Table, mine: str, theirs: str) -> tuple[int, int]:
-        """Return the index of an earlier column, and of the table's own column, that are equal."""
+        """Return the indexes of the two columns that a join compares: earlier, then new."""
         places = {column.name.casefold(): i for i, column in enumerate(table.columns)}
         if mine.casefold() not in places:
             raise Refused(
@@ -298,7 +298,7 @@ class _Seen:
         return self._before(table, table.columns[own], theirs), own
 
     def _looked_up(self, table: Table, mine: str, theirs: str) -> int:
-        """Return the index of the column whose values are looked up in a public table."""
+        """Return the index of the earlier column whose values are looked up in a public table."""
         if mine.casefold() != (table.key or "").casefold():
             raise Refused(
                 "not-in-language",
@@ -308,7 +308,7 @@ class _Seen:
         return self._before(table, _column(table, mine), theirs)
 
     def _before(self, table: Table, key: Column, theirs: str) -> int:
-        """Return the index of an earlier column, which must be stored in the key's way."""
+        """Return the index of the earlier column; refuse it unless it is stored like the key."""
         view = self.view(())
         column = view.card.column(view.name(theirs))
         if not _are_alike(column, key) or any(
@@ -328,7 +328,7 @@ class _Seen:
         return f"{table}.{name}"
 
     def _people(self) -> frozenset[str]:
-        """Return the names of the person columns that are never NULL in the join."""
+        """Return the names of the person columns that have no NULL in the rows of the join."""
         return frozenset(
             name
             for _, table in self.tables
@@ -337,13 +337,13 @@ class _Seen:
         )
 
     def _lacking(self) -> frozenset[str]:
-        """Return the names of the person columns that are NULL in rows without a partner."""
+        """Return the names of the person columns that are NULL in rows without a match."""
         found = [table for _, table in self.tables if table.name in self.optional]
         named = {name for t in found if t.unit is not None for name in _spellings(t)}
         return frozenset(named - self._people())
 
     def view(self, joined: Sequence[Joined]) -> View:
-        """Return the view of the tables so far."""
+        """Return the view of all tables joined so far."""
         columns = list(_columns([table for _, table in self.tables]))
         private = [table for _, table in self.tables if not table.is_public]
         mixed = {unit_of(t) for t in private if unit_of(t) in self._columns_beside(t)}
@@ -409,7 +409,7 @@ def _is(name: str, other: str | None) -> bool:
 
 
 def _split(spelling: str, table: str) -> tuple[bool, str]:
-    """Return whether a spelling begins with the table's name, and the column name without it."""
+    """Return whether a column name begins with the table's name, and the name without it."""
     of, _, name = spelling.partition(".")
     is_own = bool(name) and of.casefold() == table.casefold()
     return (True, name) if is_own else (False, spelling)

@@ -31,7 +31,10 @@ class _Hashed:
 
 
 class _Making:
-    """A value that one thread computes while others wait; an Event costs ten times as much."""
+    """A value that one thread computes while others wait for its lock.
+
+    A threading.Event would cost ten times as much.
+    """
 
     __slots__ = ("over", "waiting")
 
@@ -110,7 +113,7 @@ class LruCache(Generic[T]):
 
 
 class LruCacheByCard(Generic[T]):
-    """An LRU cache of values made from cards, which are identified by object identity.
+    """An LRU cache of values made from data cards, which are told apart by object identity.
 
     An entry keeps its card alive, so that no other object can have the same id.
     """
@@ -119,6 +122,9 @@ class LruCacheByCard(Generic[T]):
         self._made: LruCache[tuple[Card, T]] = LruCache(most_bytes)
 
     def of(self, card: Card, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
-        """Return the value for this card object; an equal card has its own value."""
+        """Return the cached value for this card object, or compute it.
+
+        An equal card that is another object has its own value.
+        """
         made = self._made.made((id(card), key), lambda: (card, make()), lambda both: size(both[1]))
         return made[1] if made[0] is card else make()

@@ -1,8 +1,9 @@
 """Measures: the integers that an engine sums over prepared tables, without text from the asker.
 
 Columns are physical (`v3`, `k3`, `u0`), numbers are whole steps, and dates and texts are bound
-parameters. Each row is in at most one cell. If all keys are public, the keys number the cells. If a
-key is private, the engine returns the cells that exist, with their keys, sealed.
+parameters. A cell is a group of the answer, and each row is in at most one cell. If all keys are
+public, the keys number the cells. If a key is private, the engine returns the cells that exist,
+with their keys, sealed until noise is added.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ TallyKind = Literal["rows", "values", "people", "sum", "histogram", "distinct"]
 
 @dataclass(frozen=True)
 class Tally:
-    """One integer per cell; for a histogram, one per cell and code.
+    """A count or sum that the engine computes for each cell (group of the answer).
 
     `rows` and `people` are counts. `values` counts the rows in which `value` is not NULL. `sum`
     adds up scale*value + offset over those rows; `clamp` clamps each person's sum per cell.
@@ -59,7 +60,7 @@ class PhysicalPersonTable:
 
     @property
     def values(self) -> tuple[Expr | Predicate | None, ...]:
-        """Return the condition and the operand of each column; None if there is none."""
+        """Return the table's condition and each column's operand; None where there is none."""
         return (self.where, *(column.value for column in self.columns))
 
 
@@ -106,7 +107,7 @@ class PhysicalPersonJoin:
 
 @dataclass(frozen=True)
 class Measure:
-    """The integers that an engine sums, after it has bounded each person's contribution."""
+    """The counts and sums that an engine computes, after it has bounded contributions."""
 
     where: Predicate | None
     keys: tuple[Key, ...]
@@ -127,12 +128,12 @@ class Measure:
 
     @property
     def is_public(self) -> bool:
-        """Check whether every key is public; then every cell is answered, even if it is empty."""
+        """Check whether every key is public; then the answer has every group, even an empty one."""
         return all(key.size is not None for key in self.keys)
 
     @property
     def cells(self) -> int:
-        """Return the number of cells if every key is public, else 0."""
+        """Return the number of groups in the answer if every key is public, else 0."""
         count = 1
         for key in self.keys:
             count *= key.size or 0
@@ -140,12 +141,12 @@ class Measure:
 
     @property
     def without_histograms(self) -> Measure:
-        """Return the measure without histograms: counts for partition selection, and sums."""
+        """Return the measure without histograms: sums, and counts for partition selection."""
         kept = tuple(tally for tally in self.tallies if tally.kind != "histogram")
         return replace(self, tallies=kept)
 
     def histograms_of(self, keys: tuple[tuple[Constant, ...], ...]) -> Measure:
-        """Return only the histograms, for these private keys as cells in that order.
+        """Return a measure of only the histograms, for these private keys in that order.
 
         The groups of a person are first bounded among all groups of the person. Otherwise a person
         could count in more of these groups because their other groups are not wanted (soundness
@@ -157,9 +158,9 @@ class Measure:
 
 @dataclass(frozen=True)
 class Cells:
-    """The result of a measure: per tally one integer per cell, or one row of them for a histogram.
+    """The exact results of a measure: an array of integers for each tally, one entry per group.
 
-    Engines return it sealed.
+    A histogram has one row of integers per group. Engines return this result sealed.
     """
 
     parts: tuple[Integers, ...]

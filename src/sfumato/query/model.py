@@ -37,7 +37,7 @@ class Aggregate:
 
     `at` is the p of a quantile. `most` depends on the verb: how many distinct values count per
     person, the length of a top list, or the count that `first_above` looks for. `person_sum_bounds`
-    clamps each person's sum per cell. A running count runs along the period in `operands`. Without
+    clamps each person's sum per group. A running count runs along the period in `operands`. Without
     operands, it runs along the last period of GROUP BY.
     """
 
@@ -57,7 +57,7 @@ class Formula:
 
 @dataclass(frozen=True)
 class Output:
-    """One named column of the answer: a key, an aggregate, or a formula of aggregates."""
+    """One named column of the answer: a GROUP BY key, an aggregate, or a formula of aggregates."""
 
     name: str
     of: Aggregate | Expr | Formula
@@ -66,7 +66,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Order:
-    """Sort the released rows by an output."""
+    """One item of ORDER BY: sort the released rows by an output."""
 
     by: str
     is_falling: bool = False
@@ -83,7 +83,7 @@ class PersonColumn:
 
 @dataclass(frozen=True)
 class PersonTable:
-    """A per-person table: one row for each person who has a row that meets `where`."""
+    """A per-person table: one row for each person who has a row for which `where` is true."""
 
     columns: tuple[PersonColumn, ...]
     where: Predicate | None = None
@@ -152,7 +152,7 @@ class Query:
 
     @cached_property
     def aggregates(self) -> tuple[Aggregate, ...]:
-        """Return the distinct aggregates in canonical order, whatever their output names."""
+        """Return the distinct aggregates of the query in canonical order, whatever their names."""
         found = {o.of for o in self.outputs if isinstance(o.of, Aggregate)}
         return tuple(found) if len(found) == 1 else tuple(sorted(found, key=aggregate_text))
 

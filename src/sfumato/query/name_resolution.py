@@ -71,7 +71,7 @@ def reduced_columns(
 
 
 def inner_places(columns: Sequence[PersonColumn], start: int = 0) -> list[int]:
-    """Return the index of each column's first tally; a mean has two tallies, a sum and a count."""
+    """Return the index of each column's first physical column; a mean has two: sum and count."""
     places, place = [], start
     for column in columns:
         places.append(place)
@@ -80,7 +80,7 @@ def inner_places(columns: Sequence[PersonColumn], start: int = 0) -> list[int]:
 
 
 def width_of(column: PersonColumn) -> int:
-    """Return the number of tallies that a column needs."""
+    """Return the number of physical columns of a per-person column: two for a mean, else one."""
     return 2 if column.verb == "mean" else 1
 
 
@@ -120,14 +120,14 @@ def _reduced(column: PersonColumn, inner: Scope, at: int, most: int, people: int
 
 
 def _code(place: Ref, keys: Sequence[Constant] | None) -> Expr | None:
-    """Return the index of a per-person text among the keys; NULL if it is not one of them."""
+    """Return the index of a person's text in the list of keys; NULL if it is not one of them."""
     if keys is None:
         return None
     return Case(tuple((Compare(place, "=", key), whole(i)) for i, key in enumerate(keys)), None)
 
 
 def _mean(side: ExpressionType, total: ExpressionType, count: Ref, fine: int) -> ExpressionType:
-    """Return the type of a person's mean, rounded down to a part of the column's step.
+    """Return the type of a person's mean, rounded down to a fraction of the column's step.
 
     It is NULL for a person without values.
     """
@@ -143,9 +143,9 @@ def _mean(side: ExpressionType, total: ExpressionType, count: Ref, fine: int) ->
 
 
 def _parts_of_step(side: ExpressionType, most: int, people: int) -> int:
-    """Return into how many parts a step can be divided, so that each person's sum stays exact.
+    """Return into how many parts a step can be divided without making a sum inexact.
 
-    The total over all people stays exact too.
+    Each person's sum and the total over all people both stay exact.
     """
     size = max(abs(side.lower), abs(side.upper), 1) * max(most, people) * _ROOM
     return next((fine for fine in FINE if size * fine <= LARGEST), FINE[-1])
@@ -173,7 +173,7 @@ class ResolvedPersonTable:
 
 
 def card_scope(view: View) -> Scope:
-    """Return the columns of the view as a scope: the columns that an expression may name."""
+    """Return the view's columns as a scope: the names and types that an expression may use."""
 
     def find(name: str) -> ExpressionType:
         column = view.name(name)
@@ -231,7 +231,7 @@ def _nulls(card: Card) -> frozenset[str]:
 
 
 def resolve_expression(predicate: Predicate, scope: Scope) -> Predicate:
-    """Return the condition on physical columns, with numbers in steps; or refuse."""
+    """Rewrite the condition over stored columns, with numbers in whole steps; or refuse."""
     match predicate:
         case Compare(of=of, operator=operator, constant=constant):
             side = typecheck(of, scope)
@@ -281,7 +281,7 @@ def _stored(side: ExpressionType, constant: Constant) -> Constant:
 
 
 def _spelled_constant(side: ExpressionType, constant: Constant) -> Constant:
-    """Return the constant in the canonical form of the type; refuse a constant of another type."""
+    """Return the constant in the canonical form of the column's type; refuse another type."""
     if constant.kind == "boolean":
         if side.kind != "boolean":
             raise Refused(
@@ -303,7 +303,7 @@ def as_boolean(constant: Constant) -> bool | Fraction:
 
 
 def in_stored_spelling(expr: Expr, scope: Scope, names: Mapping[str, str]) -> Expr:
-    """Return the expression with the names of columns and the constants as on the card."""
+    """Return the expression with columns and constants spelled as on the data card."""
 
     def inner(part: Expr) -> Expr:
         return in_stored_spelling(part, scope, names)
@@ -396,7 +396,7 @@ def _spelled(predicate: Predicate, scope: Scope, names: Mapping[str, str]) -> Pr
 
 
 def resolved_scope(view: View, question: Query) -> Scope:
-    """Return the columns that the query itself may name, as a scope."""
+    """Return the scope of the query itself: the names and types of columns that it may use."""
     if question.source is None:
         return card_scope(view)
     names = spellings(question, view.lookups)
@@ -404,7 +404,7 @@ def resolved_scope(view: View, question: Query) -> Scope:
 
 
 def people_tables(view: View, question: Query) -> list[ResolvedPersonTable]:
-    """Return the query's per-person tables, in order."""
+    """Return the query's per-person tables in order, each with the joined tables below it."""
     if question.source is None:
         return []
     sources = [question.source, *(one.each for one in question.joined_person_tables)]
@@ -415,12 +415,12 @@ def people_tables(view: View, question: Query) -> list[ResolvedPersonTable]:
 
 
 def max_inner_rows(card: Card, question: Query) -> int:
-    """Return the most rows of a person from which a per-person table is made."""
+    """Return the most rows of one person from which a per-person table is computed."""
     return min(question.max_rows or card.limits.rows_per_person, card.limits.rows_per_person)
 
 
 def in_card_spelling(view: View, question: Query) -> Query:
-    """Return the query with names of columns and constants as on the card, or refuse."""
+    """Return the query with columns and constants spelled as on the data card, or refuse."""
     if question.source is not None:
         beside = zip(view.beside, question.joined_person_tables, strict=True)
         question = replace(
@@ -463,7 +463,7 @@ def _reduced_rows(view: View, column: PersonColumn) -> PersonColumn:
 
 
 def _names(view: View, question: Query) -> Mapping[str, str]:
-    """Return the names of the columns that the query itself may use."""
+    """Map every name of a column that the query itself may use to its canonical name."""
     if question.source is None:
         return view.names
     return spellings(question, view.lookups)
@@ -518,9 +518,9 @@ def _people_where(view: View, aggregate: Aggregate) -> Predicate | None:
 
 
 def _have_a_row(condition: Predicate) -> Aggregate:
-    """Return an aggregate that counts people with such a row.
+    """Return an aggregate that counts the people with a row for which the condition is true.
 
-    It is a sum of ones, clamped to 1 per person and cell.
+    It is a sum of ones, clamped to 1 per person and group.
     """
     return Aggregate(
         "sum", (one_where(condition),), person_sum_bounds=(Constant.of(0), Constant.of(1))
@@ -530,7 +530,7 @@ def _have_a_row(condition: Predicate) -> Aggregate:
 def _counts_people(view: View, aggregate: Aggregate) -> bool:
     """Check whether the aggregate is COUNT(DISTINCT person).
 
-    Only the card's privacy unit decides.
+    Which column is the person depends only on the data card.
     """
     is_distinct = aggregate.verb == "count_distinct" and len(aggregate.operands) == 1
     return is_distinct and _is_person(view, aggregate.operands[0])

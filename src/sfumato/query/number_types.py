@@ -41,7 +41,7 @@ def as_number(side: ExpressionType, what: str) -> ExpressionType:
 
 
 def with_zero_origin(side: ExpressionType) -> ExpressionType:
-    """Return the same number with an origin of zero."""
+    """Return the same number with the origin, a constant offset, moved into its steps."""
     if side.origin == 0:
         return side
     step = common_step(side.step, side.origin)
@@ -57,17 +57,17 @@ def _is_constant(side: ExpressionType) -> bool:
 
 
 def _moved(side: ExpressionType, by: Fraction) -> ExpressionType:
-    """Return the type of the number plus a constant; only its origin changes."""
+    """Return the type of the number plus a constant; only the offset (`origin`) changes."""
     return replace(side, origin=side.origin + by, keys=None, code=None, kind="number")
 
 
 def _value(side: ExpressionType) -> Fraction:
-    """Return the value of a constant."""
+    """Return the value of a constant expression."""
     return side.lower * side.step + side.origin
 
 
 def check_exact(made: ExpressionType) -> ExpressionType:
-    """Return the type; refuse it if its sums could not be computed exactly."""
+    """Return the type unchanged; refuse it if its sums could not be computed exactly."""
     if not FINEST <= made.step <= 1 / FINEST:
         raise _too_large()
     if max(abs(made.lower), abs(made.upper)) > LARGEST:
@@ -94,7 +94,7 @@ def _times(of: Expr, factor: int) -> Expr:
 
 
 def scaled(side: ExpressionType, step: Fraction) -> ExpressionType:
-    """Return the same number in a finer step, which must divide its own step."""
+    """Return the same number counted in a finer step, which must divide its own step."""
     factor = side.step / step
     if factor.denominator != 1:
         raise Bug("a number was scaled to a step that does not divide its own")
@@ -113,7 +113,7 @@ def scaled(side: ExpressionType, step: Fraction) -> ExpressionType:
 
 
 def common_step(*steps: Fraction) -> Fraction:
-    """Return the largest step of which all given steps are multiples."""
+    """Return the largest step of which all given steps are whole multiples."""
     below = math.lcm(*(step.denominator for step in steps))
     return Fraction(math.gcd(*(int(step * below) for step in steps)), below)
 
@@ -165,7 +165,10 @@ def _physical_product(left: ExpressionType, right: ExpressionType) -> Expr:
 
 
 def _quotient(left: ExpressionType, right: ExpressionType) -> ExpressionType:
-    """Return left / right: NULL if right is zero, exact for a constant, else rounded half up."""
+    """Return the type of left / right.
+
+    It is NULL if right is zero, exact for a constant divisor, and otherwise rounded half up.
+    """
     if _is_constant(right):
         return _over_constant(with_zero_origin(left), _value(right))
     left, right = with_zero_origin(left), with_zero_origin(right)
@@ -230,7 +233,7 @@ def floored(side: ExpressionType) -> ExpressionType:
 
 
 def absolute(side: ExpressionType) -> ExpressionType:
-    """Return the absolute value; a number that can't be negative is returned unchanged.
+    """Return the type of the absolute value; a number that can't be negative stays unchanged.
 
     This keeps powers short.
     """

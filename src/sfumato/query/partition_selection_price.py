@@ -1,4 +1,4 @@
-"""Price the partition selection of private keys, and choose its kind: optimal or threshold."""
+"""Price the partition selection of private keys, and choose its method: optimal or threshold."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sfumato.dp.ports import RandomSource
 
 @dataclass(frozen=True)
 class PricedPartitionSelection:
-    """Partition selection of private keys, with its price.
+    """The partition selection of private keys, with its price.
 
     `epsilon` and `delta` cover all keys of one person, who has at most `groups` of them. `per_key`
     returns the share of each key.
@@ -35,7 +35,7 @@ class PricedPartitionSelection:
 
     @property
     def event(self) -> SingleEvent:
-        """Return the privacy event of the partition selection alone."""
+        """Return the event that the accountant charges for the partition selection alone."""
         if self.threshold is None:
             return ApproximateEvent(self.epsilon, self.delta)
         return ThresholdEvent(self.threshold.rho, self.threshold.tail, self.epsilon, self.delta)
@@ -57,7 +57,7 @@ class PricedPartitionSelection:
         return per_key(self.epsilon, self.delta, self.groups)
 
     def people_for_odds(self, odds: Fraction) -> int:
-        """Return the smallest number of people at which a key is shown with probability `odds`."""
+        """Return the fewest people with whom a key is shown with probability `odds` or more."""
         if self.threshold is not None:
             return self.threshold.people_for_odds(odds)
         kept = keep_probabilities(*self.per_key())

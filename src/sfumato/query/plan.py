@@ -1,4 +1,4 @@
-"""Plan a query: the integers that the engine sums, and the sensitivity of each part."""
+"""Plan a query: the integers that the engine sums, and the sensitivity of each of them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ from sfumato.vault.card.data_card import Card
 
 
 def with_period_axis(question: Query) -> Query:
-    """Return the query with the period along which each running count runs, or refuse."""
+    """Return the query with a period for each running count to run along, or refuse."""
     if all(aggregate.verb != "running_count" for aggregate in question.aggregates):
         return question
     return replace(question, outputs=tuple(_with_period(o, question) for o in question.outputs))
@@ -99,7 +99,7 @@ def _with_period(output: Output, question: Query) -> Output:
 
 
 def axis_of(keys: Sequence[PlanKey], along: Expr | None) -> Axis | None:
-    """Return the axis of periods among the cells of a running count; refuse private keys.
+    """Return the axis of periods among the groups of a running count; refuse private keys.
 
     Blocks of periods need a list of periods that is known before any row is read. Private keys
     would also need noise on cells that are not shown.
@@ -166,7 +166,7 @@ PEOPLE: Final = Tally("people")
 
 @dataclass(frozen=True)
 class PartSensitivity:
-    """A part with its sensitivity: how much one privacy unit changes it, over all cells."""
+    """A partial aggregate with its sensitivity: how much one privacy unit changes it at most."""
 
     part: Part
     per_cell: int
@@ -176,20 +176,26 @@ class PartSensitivity:
 
     @property
     def l1(self) -> int:
-        """Return the L1 sensitivity over all cells, or over all blocks (soundness rule 21)."""
+        """Return the L1 sensitivity over all groups of the answer.
+
+        A running count has that of all blocks of its tree (soundness rule 21).
+        """
         if self.axis is not None:
             return self.tree("laplace").l1(self.cells, self.per_cell)
         return self.cells * self.per_cell
 
     @property
     def l2_squared(self) -> int:
-        """Return the squared L2 sensitivity over all cells, or over all blocks."""
+        """Return the squared L2 sensitivity over all groups of the answer.
+
+        A running count has that of all blocks of its tree.
+        """
         if self.axis is not None:
             return self.tree("gaussian").l2_squared(self.cells, self.per_cell)
         return self.cells * self.per_cell**2
 
     def tree(self, kind: Literal["laplace", "gaussian"]) -> Tree:
-        """Return the tree of blocks of a running count whose noise is of that kind."""
+        """Return the tree of blocks of periods for a running count with this kind of noise."""
         if self.axis is None:
             raise Bug("a part that does not run along anything has no blocks")
         if kind == "laplace":
@@ -226,19 +232,19 @@ class Plan:
         return self.asked[self.aggregates.index(aggregate)]
 
     def parts_of(self, aggregate: Aggregate) -> tuple[int, ...]:
-        """Return the indexes of the aggregate's parts among the plan's parts."""
+        """Return the indexes of the aggregate's partial aggregates among those of the plan."""
         parts = [bounded.part for bounded in self.parts]
         return tuple(
             parts.index(p) for p in aggregate_of(aggregate.verb).parts(self.asked_of(aggregate))
         )
 
     def tally_of(self, place: int) -> int:
-        """Return the index of a part's tally among the measure's tallies."""
+        """Return the index of a partial aggregate's count or sum among the measure's tallies."""
         return self.measure.tallies.index(self.parts[place].part.tally)
 
     @property
     def has_histograms(self) -> bool:
-        """Check whether the plan has a private choice from a public list, by histogram counts."""
+        """Check whether the plan has histograms, from which a private choice takes its counts."""
         return any(tally.kind == "histogram" for tally in self.measure.tallies)
 
     def key_constants(self, cell: Sequence[object]) -> tuple[Constant, ...]:
@@ -247,7 +253,7 @@ class Plan:
         return tuple(key.physical(value) for key, value in pairs)
 
     def canonical(self) -> Json:
-        """Return the canonical plan: all that decides the answer, without the output names."""
+        """Return the canonical plan: all that decides the answer, but no output names."""
         return self._canonical
 
     @cached_property
@@ -287,7 +293,7 @@ class Plan:
         return hashlib.sha256(self._spelled.encode()).hexdigest()
 
     def canonical_length(self) -> int:
-        """Return the length of the canonical plan as text."""
+        """Return the length of the canonical plan as text, in characters."""
         return len(self._spelled)
 
     @cached_property
@@ -411,7 +417,7 @@ def _plan(card: Card, question: Query, split: Mapping[str, Fraction] | None = No
 
 
 def _of_any_key(measure: Measure, keys: Sequence[PlanKey]) -> list[Measure]:
-    """Return the histograms of an example private key as a measure; empty if there are none."""
+    """Return a measure of the histograms for an example private key; empty if there are none."""
     if all(tally.kind != "histogram" for tally in measure.tallies):
         return []
     return [measure.histograms_of((tuple(key.any_constant for key in keys),))]
@@ -509,7 +515,7 @@ def _sensitivity_text(bounded: PartSensitivity) -> list[str | int]:
 
 
 def _named(card: Card, values: Sequence[Expr | Predicate]) -> list[Column]:
-    """Return the card's columns that these expressions and conditions use."""
+    """Return the card's columns that these expressions and conditions use, in order."""
     names = {name for value in values for name in columns_of(value)}
     return [column for column in card.columns if column.name in names]
 

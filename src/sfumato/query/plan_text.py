@@ -49,7 +49,7 @@ def _formulas_in_words(question: Query) -> list[str]:
 
 
 def _is_ours(output: Output) -> bool:
-    """Check whether the name is one that the SQL reader made up, as in `(3) sum_cost`."""
+    """Check whether the SQL reader made up the output's name, as in `(3) sum_cost`."""
     return not output.is_shown and output.name.startswith("(")
 
 
@@ -80,7 +80,7 @@ def _source_in_words(source: PersonTable) -> str:
 
 
 def split_text(priced: Priced) -> list[Json]:
-    """Return how the price is split over the parts, and the noise that each share gives."""
+    """Return how the price is split over the partial aggregates, and the noise of each."""
     pairs = zip(priced.plan.parts, priced.noises, strict=True)
     selection = priced.selection
     share = Fraction(0) if selection is None else selection.epsilon / priced.epsilon
@@ -116,7 +116,7 @@ def split_text(priced: Priced) -> list[Json]:
 
 
 def _sensitivity(bounded: PartSensitivity, mechanism: Mechanism) -> int:
-    """Return the L1 sensitivity of the numbers that get noise: cells, or the blocks of a tree."""
+    """Return the L1 sensitivity of the numbers that get noise: groups, or the blocks of a tree."""
     if isinstance(mechanism, TreeMechanism):
         return mechanism.tree.l1(bounded.cells, bounded.per_cell)
     return bounded.l1

@@ -1,8 +1,8 @@
 """Errors of a formula, from the errors of its units.
 
 A unit is the largest piece of a formula that has an interval of its own, computed from released
-values. A unit is a sum of noisy parts, a quotient of two sums, an aggregate, a total, or a smooth
-expression.
+values. A unit is a sum of noisy partial aggregates, a quotient of two sums, an aggregate, a total,
+or a smooth expression.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from sfumato.query.public_ranges import public_range
 
 @dataclass(frozen=True)
 class SmoothFormula:
-    """The operands of smooth formulas: sums of parts, and aggregates smooth in their parts."""
+    """The operands of smooth formulas: noisy sums, and aggregates that have derivatives."""
 
     sums: Mapping[str, Linear]
     aggregates: Mapping[str, tuple[Smooth, tuple[int, ...]]]
 
     def is_smooth(self, expr: Expr) -> bool:
-        """Check whether the expression is differentiable wherever it has a value."""
+        """Check whether the expression is differentiable wherever its value exists."""
         match expr:
             case LiteralValue():
                 return True
@@ -73,7 +73,7 @@ class SmoothFormula:
                 return False
 
     def parts(self, expr: Expr) -> tuple[int, ...]:
-        """Return the indexes of the parts in the expression, in order."""
+        """Return the indexes of the partial aggregates that the expression uses, in order."""
         match expr:
             case Ref(column=column) if column in self.sums:
                 return tuple(part for part, _ in self.sums[column].weights)
@@ -107,9 +107,9 @@ class SmoothFormula:
         return Range(*taylor_interval(of, values, noises, [rounding[p] for p in parts], miss))
 
     def _rounding(self, expr: Expr, most: Mapping[int, Floats]) -> Mapping[int, Floats]:
-        """Return the largest rounding error of each part.
+        """Return the largest rounding error of each partial aggregate.
 
-        `most` holds the largest values of the parts.
+        `most` holds the largest values of the partial aggregates.
         """
         made = {part: np.zeros(value.shape) for part, value in most.items()}
         for name in columns_of(expr):
@@ -169,7 +169,7 @@ def _sum(form: Linear, numbers: Mapping[int, Taylor]) -> Range:
 
 @dataclass(frozen=True)
 class FormulaErrors:
-    """The error of a formula over noisy parts, computed from the errors of its units."""
+    """The error of a formula, computed from the errors of its units (its largest pieces)."""
 
     plan: Plan
     formula: Formula
@@ -180,13 +180,13 @@ class FormulaErrors:
 
     @cached_property
     def aggregates(self) -> Mapping[str, Aggregate]:
-        """Return the aggregates by output name."""
+        """Return the query's aggregates by output name."""
         outputs = self.plan.question.outputs
         return {o.name: o.of for o in outputs if isinstance(o.of, Aggregate)}
 
     @cached_property
     def sums(self) -> Mapping[str, Linear]:
-        """Return the outputs that are one part times a unit, as linear forms by output name."""
+        """Return the outputs that are one noisy sum times a constant, as linear forms by name."""
         made = {}
         for name, aggregate in self.aggregates.items():
             unit = aggregate_of(aggregate.verb).unit
@@ -198,12 +198,12 @@ class FormulaErrors:
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
-        """Return the distinct units, each of which has an interval of its own."""
+        """Return the formula's units: the distinct pieces that have an interval of their own."""
         return tuple(dict.fromkeys(units_of(self.formula.expr, self.sums, self._is_smooth)))
 
     @cached_property
     def flat(self) -> FormulaErrors:
-        """Return the same formula with each smooth unit split into its pieces."""
+        """Return the same formula, but with each smooth unit split into its own units."""
         return replace(self, smooth_units=False) if self.smooth_units else self
 
     def _is_smooth(self, expr: Arithmetic | FunctionCall) -> bool:
@@ -220,7 +220,7 @@ class FormulaErrors:
 
     @cached_property
     def _smooth(self) -> SmoothFormula:
-        """Return the operands of smooth formulas."""
+        """Return the operands that smooth formulas of this query may use."""
         made = {}
         for name, aggregate in self.aggregates.items():
             smooth = aggregate_of(aggregate.verb).smooth
@@ -253,7 +253,7 @@ class FormulaErrors:
 
     @cached_property
     def wide(self) -> Units:
-        """Return an interval around each unit's released value.
+        """Return an interval around the released value of each unit of the formula.
 
         All of them hold jointly at 95 %.
         """
@@ -262,13 +262,13 @@ class FormulaErrors:
 
     @cached_property
     def tight(self) -> Units:
-        """Return the same intervals within the public range of each unit."""
+        """Return the intervals of `wide`, limited to the public range of each unit."""
         ranges = {unit: self._public(unit, made) for unit, made in self.wide.ranges.items()}
         return Units(ranges, self._nulls, self.sums, self.cells)
 
     @cached_property
     def _nulls(self) -> Mapping[Unit, Mask]:
-        """Return for each unit a mask of the cells in which it may be NULL.
+        """Return for each unit a mask of the groups in which it may be NULL.
 
         It may be NULL if noise could explain the whole divisor, which may then be zero.
         """
@@ -289,35 +289,38 @@ class FormulaErrors:
         }
 
     def estimate(self, name: str) -> Estimate:
-        """Return the estimate of an aggregate, with its own interval instead of a joint one."""
+        """Return the estimate of an aggregate in the formula, with its own 95 % interval.
+
+        The interval is not widened to hold jointly with those of other units.
+        """
         return self.separate_estimates[name]
 
     @cached_property
     def separate_estimates(self) -> Mapping[str, Estimate]:
-        """Return the estimates of the aggregates that are units of their own."""
+        """Return the estimates of the aggregates that are units of the formula, by output name."""
         units = units_of(self.formula.expr, self.sums)
         names = [unit for unit in units if isinstance(unit, str)]
         return {name: self._estimate(self.aggregates[name], 1) for name in names}
 
     def total(self, of: Total) -> Floats:
-        """Return the released value of the total in each cell."""
+        """Return the released value of the total in each group."""
         return self.rows[of].added(self.values(self.part_of(of)))
 
     def part_of(self, of: Total) -> Linear:
-        """Return the count or sum that the total adds up, which is one part times a unit."""
+        """Return the linear form of the count or sum that the total adds up."""
         if not isinstance(of.of, Ref):
             raise Bug("a total that nobody checked")
         return self.sums[of.of.column]
 
     def values(self, form: Linear) -> Floats:
-        """Return the value of a linear form in each cell."""
+        """Return the value of a linear form in each group."""
         made = np.full(self.cells, float(form.constant))
         for part, weight in form.weights:
             made = made + float(weight) * self.noisy[part].values.astype(np.float64)
         return np.asarray(made)
 
     def quotient(self, form: Ratio, miss: Fraction) -> Quotient:
-        """Return the weights of the parts in a quotient, and their noise."""
+        """Return the weights and the noise of the partial aggregates in a quotient."""
         top, bottom = dict(form.top.weights), dict(form.bottom.weights)
         return Quotient(
             tuple(float(top.get(part, 0)) for part in form.parts),
@@ -327,12 +330,12 @@ class FormulaErrors:
         )
 
     def noise(self, part: int) -> Noise:
-        """Return the noise of a part that has the same noise in every cell."""
+        """Return the noise of a partial aggregate, which is the same in every group."""
         return self.noisy[part].spread()
 
     @property
     def cells(self) -> int:
-        """Return the number of cells."""
+        """Return the number of groups in the answer."""
         parts = [part for a in self.aggregates.values() for part in self.plan.parts_of(a)]
         return len(self.noisy[parts[0]].values)
 
@@ -352,7 +355,7 @@ class FormulaErrors:
         return self._of_aggregate(unit)
 
     def _public(self, unit: Unit, made: Range) -> Range:
-        """Return a unit's interval, limited to its public range."""
+        """Return the interval of a unit, limited to the unit's public range."""
         if isinstance(unit, Ratio):
             return Range(*self._quotients[unit].within(*public_range(unit, self.plan)))
         if isinstance(unit, Arithmetic | FunctionCall):
@@ -379,9 +382,9 @@ class FormulaErrors:
         )
 
     def _draws(self, form: Linear) -> tuple[tuple[float, ...], tuple[Noise, ...]]:
-        """Return every draw of noise with its weight.
+        """Return every draw of noise in a linear form, with its weight.
 
-        An averaged part contributes all its draws.
+        An averaged partial aggregate contributes all its draws.
         """
         weights: list[float] = []
         draws: list[Noise] = []
@@ -413,7 +416,7 @@ class FormulaErrors:
 
 
 def _as_one(noise: Noise) -> Noise:
-    """Return the noise as a single draw of the same width (averaged_noise.proof.md)."""
+    """Replace averaged noise by a single draw of the same width (averaged_noise.proof.md)."""
     if not isinstance(noise, AveragedNoise):
         return noise
     width = Fraction(noise.width())

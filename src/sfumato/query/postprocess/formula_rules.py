@@ -38,14 +38,17 @@ _ALLOWED: Final = (
 
 
 def is_number(output: Output) -> bool:
-    """Check whether the output is a released number; formulas and their operands must be."""
+    """Check whether the output is a released number, as formulas and their operands must be."""
     if isinstance(output.of, Aggregate):
         return output.of.verb not in NO_NUMBERS
     return isinstance(output.of, Formula)
 
 
 def check_formula(expr: Expr, kinds: Mapping[str, str]) -> None:
-    """Refuse all but arithmetic over released numbers; `kinds` maps each output to its kind."""
+    """Refuse a formula unless it is arithmetic over released numbers.
+
+    `kinds` maps each output name to its kind.
+    """
     for part in walk(expr):
         if not isinstance(part, _ALLOWED):
             raise _outside("it contains a date or a text")

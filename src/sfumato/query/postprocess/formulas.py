@@ -1,9 +1,9 @@
 """Evaluate formulas on released values: value, standard deviation and interval.
 
-This is post-processing. A sum of noisy parts has the exact error of its own noise. A quotient has a
-Fieller-type interval within its public range. A formula of several such units gets an enclosure.
-The interval of each of n units misses with 1/n of the probability, so all hold jointly. The
-formula's interval contains everything that the units can give.
+This is post-processing. A sum of noisy partial aggregates has the exact error of its own noise. A
+quotient has a Fieller-type interval within its public range. A formula of several such units gets
+an enclosure. The interval of each of n units misses with 1/n of the probability, so all hold
+jointly. The formula's interval contains everything that the units can give.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from sfumato.query.postprocess.totals import with_totals
 def evaluate_formula(
     reckoning: FormulaErrors, columns: Mapping[str, Sequence[object]]
 ) -> tuple[list[object], list[float | None], list[object]]:
-    """Evaluate a formula: the value, standard deviation and interval of each cell.
+    """Evaluate a formula: the value, standard deviation and interval of each group.
 
     They are None where they are unknown. `columns` maps output names to released values.
     """
@@ -66,7 +66,7 @@ def evaluate_formula(
 def interval_of(of: FormulaErrors, values: Floats) -> Range:
     """Return the formula's interval; an end is infinite if nothing is known about it.
 
-    Every cell has an interval, even if its value is NULL. If only cells with favourable noise had
+    Every group has an interval, even if its value is NULL. If only groups with favourable noise had
     one, the intervals would hold less often than claimed.
     """
     expr = of.formula.expr
@@ -83,7 +83,7 @@ def interval_of(of: FormulaErrors, values: Floats) -> Range:
 
 
 def _std(of: FormulaErrors, values: Sequence[object]) -> Floats:
-    """Return the std: exact for a sum, otherwise to first order.
+    """Return the std of the formula's noise: exact for a sum, otherwise to first order.
 
     It is NaN where the first order says too little.
     """
@@ -113,7 +113,7 @@ def _std(of: FormulaErrors, values: Sequence[object]) -> Floats:
 
 
 def _of_other_rows(unit: Total, of: FormulaErrors) -> Floats:
-    """Return the std of the noise in a total that comes from the rows other than the cell's own."""
+    """Return the std of a total's noise that comes from rows other than the group's own."""
     ((part, weight),) = of.part_of(unit).weights
     noise = of.noise(part)
     return of.rows[unit].each(lambda count: abs(float(weight)) * std_of_sum(noise, count - 1))
@@ -122,10 +122,10 @@ def _of_other_rows(unit: Total, of: FormulaErrors) -> Floats:
 def _share_parts(
     alone: Sequence[str], forms: Sequence[Linear | Ratio | Total], of: FormulaErrors
 ) -> bool:
-    """Check whether two pieces share noise in a way for which no std is known.
+    """Check whether two pieces of the formula share noise in a way for which no std is known.
 
-    They do if an aggregate with its own std and another unit use the same part, or if two totals
-    do.
+    They do if an aggregate with its own std and another unit use the same partial aggregate, or if
+    two totals do.
     """
     taken: list[int] = []
     for name in alone:
@@ -143,7 +143,10 @@ def _parts_of(form: Linear | Ratio | Total, of: FormulaErrors) -> tuple[int, ...
 
 
 def _weights(unit: Linear | Ratio | Total, of: FormulaErrors) -> dict[int, Floats]:
-    """Return how much each part changes the unit; for a total, the part in the cell's own row."""
+    """Return the derivative of a unit by each partial aggregate, in each group.
+
+    Of a total, it is the derivative by the group's own partial aggregate.
+    """
     cells = np.ones(of.cells)
     if isinstance(unit, Total):
         unit = of.part_of(unit)
@@ -213,7 +216,7 @@ def _slope(expr: Expr, of: FormulaErrors) -> _Slope | None:
 
 
 def _bent(curve: ScalarFunction, inner: _Slope, held: Range) -> _Slope:
-    """Apply a function to the value, and the chain rule to the derivatives."""
+    """Apply a function to the value, and the chain rule to the derivatives of its argument."""
     value, moves = inner
     slope = curve.slope(value, held)
     shown = [np.nan if (y := curve.value(x)) is None else y for x in value.tolist()]
@@ -221,7 +224,7 @@ def _bent(curve: ScalarFunction, inner: _Slope, held: Range) -> _Slope:
 
 
 def _may_be_zero(expr: Expr, of: FormulaErrors) -> NDArray[np.bool_]:
-    """Return a mask of the cells in which a factor may be zero.
+    """Return a mask of the groups in which a factor may be zero.
 
     There the first order says too little.
     """

@@ -50,7 +50,7 @@ def is_selected_after_noise(question: Query) -> bool:
 
 
 def _chooses(expr: Expr | Predicate) -> bool:
-    """Check whether a CASE in a formula chooses its branch by a noisy number."""
+    """Check whether a CASE in a formula compares a noisy number to choose its branch."""
     if isinstance(expr, Case) and any(columns_of(when) for when, _ in expr.whens):
         return True
     if isinstance(expr, Arithmetic) and expr.sign == "/":
@@ -82,7 +82,7 @@ def _sortable(value: Any) -> tuple[int, Any]:  # numbers before texts
 
 
 def having_in_kinds(predicate: Predicate, kinds: Mapping[str, str]) -> Predicate:
-    """Return HAVING with 1 and 0 as true and false where it compares them with a boolean."""
+    """Return HAVING with 1 and 0 read as true and false, where it compares a boolean with them."""
     match predicate:
         case Not(predicate=inner):
             return Not(having_in_kinds(inner, kinds))

@@ -39,7 +39,7 @@ ROUNDING: Final = 1e-9  # relative; exceeds the float error between a value and 
 
 @dataclass(frozen=True)
 class Enclosure:
-    """The range of a formula in each cell, and whether it may be NULL."""
+    """The range of a formula in each group, and whether the formula may be NULL there."""
 
     range: Range
     may_be_null: Mask
@@ -51,7 +51,7 @@ class Enclosure:
 
 @dataclass(frozen=True)
 class Units:
-    """The intervals of a formula's units, and which outputs are sums of parts."""
+    """The intervals of a formula's units (its largest pieces), and which outputs are noisy sums."""
 
     ranges: Mapping[Unit, Range]
     nulls: Mapping[Unit, Mask]  # only units that may be NULL
@@ -60,12 +60,12 @@ class Units:
 
     @property
     def never(self) -> Mask:
-        """Return a mask that is False in every cell: no cell is NULL."""
+        """Return a mask that is False in every group: the value is never NULL."""
         return np.zeros(self.cells, dtype=np.bool_)
 
 
 def interval_of_formula(expr: Expr, of: Units) -> Enclosure:
-    """Return the enclosure of the expression."""
+    """Return the range that encloses the expression in each group, and where it may be NULL."""
     form = linear_form(expr, of.sums)
     if isinstance(form, Linear) and form.is_constant:
         return Enclosure(exactly(np.full(of.cells, float(form.constant))), of.never)
@@ -145,7 +145,7 @@ def _reciprocal(of: Range) -> Range:
 def _domain(curve: FunctionCall, inner: Enclosure, of: Units) -> Enclosure:
     """Return the enclosure of a function's argument, limited to where the function has a value.
 
-    A sum of whole parts has a least positive value, so the argument of LN begins there.
+    A sum of whole numbers has a least positive value, so the argument of LN begins there.
     """
     form = linear_form(curve.of, of.sums)
     if curve.name != "ln" or not isinstance(form, Linear):
@@ -159,7 +159,7 @@ def _domain(curve: FunctionCall, inner: Enclosure, of: Units) -> Enclosure:
 
 
 def _first_known(parts: Sequence[Enclosure]) -> Enclosure:
-    """Return the enclosure of COALESCE: the first part that is not NULL."""
+    """Return the enclosure of COALESCE, whose value is the first operand that is not NULL."""
     made = parts[0]
     for part in parts[1:]:
         other = _hull([made.range, part.range])
@@ -177,7 +177,7 @@ def _hull(ranges: Sequence[Range]) -> Range:
 
 
 def _ordered(made: Range) -> Range:
-    """Return the range; NaN ends become infinite."""
+    """Return the range with its NaN ends replaced by infinity."""
     low = np.where(np.isnan(made.low), -np.inf, made.low)
     return Range(low, np.where(np.isnan(made.high), np.inf, made.high))
 

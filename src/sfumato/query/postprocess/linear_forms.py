@@ -1,4 +1,4 @@
-"""Linear forms: formulas that are a sum of noisy parts, or a quotient of sums, with a known error.
+"""Linear forms: formulas that are a weighted sum of noisy numbers, or a quotient of two sums.
 
 `SUM(a) * 1.2 - COUNT(*)` is one sum, and `100 * SUM(a) / COUNT(*)` one quotient. `AVG(a) - AVG(b)`
 is neither: it has two units, each with an interval of its own.
@@ -33,14 +33,14 @@ ZERO: Final = Constant.of(0)
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear form: a constant plus a weight times each of some parts."""
+    """A linear form: a constant plus a weighted sum of partial aggregates, given by index."""
 
     constant: Fraction
     # (index of the part, weight), in order; no weight is zero
     weights: tuple[tuple[int, Fraction], ...] = ()
 
     def plus(self, other: Linear) -> Linear:
-        """Return the sum."""
+        """Return the sum of two linear forms."""
         made = dict(self.weights)
         for part, weight in other.weights:
             made[part] = made.get(part, Fraction(0)) + weight
@@ -62,14 +62,14 @@ class Linear:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A quotient of two linear forms, which together have few parts."""
+    """A quotient of two linear forms, which together use few partial aggregates."""
 
     top: Linear
     bottom: Linear
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Return the indexes of the parts of both forms, in order."""
+        """Return the indexes of the partial aggregates in both forms, in order."""
         return tuple(sorted({part for part, _ in (*self.top.weights, *self.bottom.weights)}))
 
 
@@ -77,7 +77,7 @@ Form = Linear | Ratio
 
 
 def linear_form(expr: Expr, sums: Mapping[str, Linear]) -> Form | None:
-    """Return the expression as a sum of parts or a quotient of sums; None if it is neither."""
+    """Return the expression as a linear form or a quotient of two; None if it is neither."""
     match expr:
         case Ref(column=column):
             return sums.get(column)
@@ -98,7 +98,7 @@ def linear_form(expr: Expr, sums: Mapping[str, Linear]) -> Form | None:
 
 
 def divisor_of(expr: Expr) -> Expr:
-    """Return x if the divisor is NULLIF(x, 0), because division by zero gives NULL anyway."""
+    """Return x if the divisor is NULLIF(x, 0), since division by zero gives NULL anyway."""
     match expr:
         case Case(whens=((Not(Compare(of, "=", constant)), then),), otherwise=None):
             return then if of == then and constant == ZERO else expr
@@ -153,7 +153,7 @@ def _divided(left: Form, right: Form) -> Form | None:
 
 
 def _few(form: Form | None) -> Form | None:
-    """Return the form; None for a quotient with more parts than the tail formula supports."""
+    """Return the form, but None for a quotient with too many partial aggregates for an interval."""
     return None if isinstance(form, Ratio) and len(form.parts) > MAX_NUMBERS else form
 
 
@@ -184,7 +184,7 @@ def units_of(
 
 
 def _values_in(expr: Expr) -> tuple[Expr, ...]:
-    """Return the operands from which the value is computed; conditions only choose among them."""
+    """Return the operands that enter the value; the conditions of a CASE only choose among them."""
     match expr:
         case Arithmetic(left=left, right=right):
             return (left, right)

@@ -23,18 +23,18 @@ Columns = Mapping[str, Sequence[object]]
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows that a total sums: for each answer row, the number of its group."""
+    """The answer rows that a total sums, as the number of the group of each row."""
 
     group: NDArray[np.int64]
     each_stands_for: int = 1  # in a prediction, each row represents this many equal rows
 
     def added(self, values: Floats) -> Floats:
-        """Return, for each row, the sum of the values in its group."""
+        """Return, for each answer row, the sum of the values in its group."""
         sums = np.bincount(self.group, weights=values) * self.each_stands_for
         return np.asarray(sums[self.group])
 
     def each(self, made: Callable[[int], float]) -> Floats:
-        """Return, for each row, the function of the size of its group."""
+        """Return, for each answer row, the value of a function of its group's size."""
         sizes = np.bincount(self.group) * self.each_stands_for
         known = {size: made(size) for size in np.unique(sizes).tolist() if size}
         return np.array([known[size] for size in sizes[self.group].tolist()])
@@ -46,7 +46,7 @@ def totals_in(expr: Expr | Predicate) -> tuple[Total, ...]:
 
 
 def rows_of_totals(expr: Expr, columns: Columns) -> dict[Total, Rows]:
-    """Return, for each total in the formula, its rows, grouped by the answer's keys."""
+    """Return, for each total in the formula, which answer rows it sums, grouped by its keys."""
     return {total: _rows(total, columns) for total in totals_in(expr)}
 
 
@@ -59,7 +59,7 @@ def _rows(total: Total, columns: Columns) -> Rows:
 
 
 def with_totals(columns: Columns, rows: Mapping[Total, Rows]) -> dict[str, Sequence[object]]:
-    """Return the columns, with one more column for each total."""
+    """Return the answer's columns, with one more column for each total."""
     made = dict(columns)
     for total, of in rows.items():
         if isinstance(total.of, Ref):
@@ -75,7 +75,7 @@ def _added(values: Sequence[object], group: Sequence[int]) -> list[object]:
 
 
 def check_totals(question: Query) -> None:
-    """Refuse totals without known noise, totals BY something that is no key, totals with HAVING."""
+    """Refuse totals without known noise, totals by something that is no key, totals with HAVING."""
     formulas = [o.of.expr for o in question.outputs if isinstance(o.of, Formula)]
     having = () if question.having is None else (question.having,)
     totals = [total for expr in (*formulas, *having) for total in totals_in(expr)]
