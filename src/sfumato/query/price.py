@@ -48,9 +48,9 @@ from sfumato.query.public_keys import public_instead
 def predicted_margin(
     plan: Plan, formula: Formula, noises: Sequence[Mechanism], size: int | None
 ) -> float | None:
-    """Predict half the 95 % interval of a formula in a cell of `size` people.
+    """Predict half the 95 % interval of a formula in a group of `size` people.
 
-    A linear formula has the same margin in every cell. For other formulas, the prediction assumes
+    A linear formula has the same margin in every group. For other formulas, the prediction assumes
     values that are a quarter of their range above the middle, as for a mean. The result is infinite
     if no interval is known. It is None if nobody gave a size that is needed, or if the formula
     depends on more than a size.
@@ -71,7 +71,7 @@ def predicted_margin(
 
 
 def _public_rows(plan: Plan, total: Total) -> Rows | None:
-    """Return which rows of the answer a total sums; None if private keys leave that open."""
+    """Return the answer rows that a total sums; None if private keys leave that open."""
     by = {o.of for o in plan.question.outputs if o.name in total.by}
     sizes = [key.key.size for key in plan.keys if key.of not in by]
     if any(key.key.size is None for key in plan.keys):
@@ -84,7 +84,10 @@ def _is_foreseen(of: FormulaErrors, unit: object) -> bool:
 
 
 def _assumed(plan: Plan, noises: Sequence[Mechanism], size: int) -> list[NoisyPart]:
-    """Return the parts of one assumed cell: assumed values for sums, counts and means, else 0."""
+    """Return the partial aggregates that a group of `size` people is assumed to have.
+
+    Sums, counts and means get assumed values, and all others 0.
+    """
     values = [0.0] * len(plan.parts)
     for asked in plan.asked:
         if aggregate_of(asked.aggregate.verb).unit is None and asked.aggregate.verb != "mean":
@@ -126,7 +129,7 @@ class Priced:
 
     @property
     def effective_noises(self) -> tuple[Mechanism, ...]:
-        """Return the noise in each released part.
+        """Return the noise in each released partial aggregate.
 
         After a top-up, this is the noise of the mean of all draws.
         """
@@ -146,7 +149,7 @@ class Priced:
         return ", ".join(dict.fromkeys(names))
 
     def noises_of(self, aggregate: Aggregate) -> tuple[Noise, ...]:
-        """Return the noise of the aggregate's parts; a private choice has none."""
+        """Return the noise of the aggregate's partial aggregates; a private choice has none."""
         found = (self.effective_noises[place] for place in self.plan.parts_of(aggregate))
         return tuple(noise for noise in found if isinstance(noise, Noise))
 
@@ -161,7 +164,7 @@ class Priced:
         return None
 
     def margin(self, of: Aggregate | Formula, people: int | None) -> float | None:
-        """Return half the expected 95 % interval.
+        """Return half the expected 95 % interval of an aggregate or formula.
 
         It is None if it depends on a size that nobody gave. It is infinite if a formula divides by
         a number that noise alone could explain.
@@ -169,7 +172,7 @@ class Priced:
         return self._margin(of, people or self.plan.card.size)
 
     def assumes_size(self, of: Aggregate | Formula, people: int | None) -> bool:
-        """Check whether the margin assumes a size, which must then be shown (soundness rule 4)."""
+        """Check whether the margin assumes a group size, which must be shown (soundness rule 4)."""
         return self.margin(of, people) is not None and self._margin(of, None) is None
 
     def _margin(self, of: Aggregate | Formula, size: int | None) -> float | None:
@@ -188,7 +191,7 @@ LADDER: Final = tuple(Fraction(n, 10) for n in (1, 2, 5, 10, 20))
 
 
 def prices_on_ladder(plan: Plan, priced: Priced) -> tuple[Priced, ...]:
-    """Return the given price, and the plan's prices at the other epsilons of LADDER.
+    """Return the given price, and the plan's prices at the other offered epsilons (LADDER).
 
     `plan` must be the plan for an epsilon. A price for several errors may have a split of its own.
     """
@@ -214,7 +217,7 @@ def price_at(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
 
 
 def _price_on_ladder(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
-    """Price the plan without checks; spend delta on values only if that reduces the noise."""
+    """Price the plan without checks; spend delta on sums and counts only if that reduces noise."""
     if plan.selects_keys:
         return _with_selection(plan, epsilon, delta)
     return _values(plan, epsilon, delta)
@@ -232,9 +235,10 @@ def _values(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
 
 
 def price_at_rho(plan: Plan, rho: Fraction, delta: Fraction) -> Priced:
-    """Price the plan with Gaussian noise of this rho; epsilon follows from rho and delta.
+    """Price the plan with Gaussian noise of this rho (zero-concentrated DP).
 
-    It is for many queries that share one price, because their rho add up.
+    Epsilon follows from rho and delta. It is for many queries that share one price, because their
+    rho add up.
     """
     if plan.selects_keys or any(b.part.choice is not None for b in plan.parts):
         raise Bug("a price in rho is for counts and sums over public keys")
@@ -334,7 +338,7 @@ def _pure_mechanism(plan: Plan, bounded: PartSensitivity, epsilon: Fraction) -> 
 
 
 def _noise_of_part(bounded: PartSensitivity, noise: Noise) -> Noise | TreeMechanism:
-    """Return the noise for every cell, or for the blocks of a running count."""
+    """Return the noise for every group, or the tree mechanism for a running count's blocks."""
     if bounded.axis is None:
         return noise
     return TreeMechanism(noise, bounded.tree(noise.kind), bounded.axis)
@@ -348,7 +352,7 @@ def _with_gaussian(plan: Plan, event: GaussianEvent) -> Priced:
 
 
 def _with_selection(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
-    """Price the plan with partition selection, whose share is that of one more aggregate."""
+    """Price the plan with partition selection, which gets the share of one more aggregate."""
     if delta == 0:
         raise _needs_delta(plan)
     share = Fraction(1, len(plan.question.aggregates) + 1)
@@ -382,7 +386,7 @@ def _variance(bounded: PartSensitivity, rho: Fraction) -> Fraction:
 
 
 def _total(priced: Priced) -> float:
-    """Return the total noise variance of the parts, each in units of its sensitivity to one row."""
+    """Return the total noise variance, each partial aggregate in units of what one row changes."""
     pairs = zip(priced.noises, priced.plan.parts, strict=True)
     return sum(
         (noise.std() / max(b.part.per_row, 1)) ** 2

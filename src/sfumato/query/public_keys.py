@@ -16,7 +16,8 @@ ADVISED: Final = 1_000  # most groups of an answer for which public keys are adv
 def public_instead(plan: Plan) -> tuple[list[str], str, int] | None:
     """Return private keys, SQL that groups by public whole numbers instead, and its group count.
 
-    Return None if a key has no bounds that are whole numbers, or if there would be too many groups.
+    Return None if a key is not a bounded column of whole numbers, or if there would be too many
+    groups.
     """
     if plan.question.source is not None:
         return None

@@ -36,22 +36,22 @@ class LookUp:
 
     @property
     def key(self) -> Column:
-        """Return the key column, which is unique."""
+        """Return the key column of the public table, whose values are unique."""
         return self.table.columns[self.key_place]
 
     @property
     def key_place(self) -> int:
-        """Return the index of the key column."""
+        """Return the index of the key column in the public table."""
         names = [column.name.casefold() for column in self.table.columns]
         return names.index(str(self.table.key).casefold())
 
     def called(self, column: Column) -> str:
-        """Return the canonical name of a column: `table.column`."""
+        """Return the canonical name of a column of the public table: `table.column`."""
         return f"{self.table.name}.{column.name}"
 
 
 def look_ups(card: Card, question: Query, place_of: Callable[[str], int]) -> tuple[LookUp, ...]:
-    """Return the public tables joined to the query's per-person tables, or refuse."""
+    """Return the public tables that the query joins to its per-person tables, or refuse."""
     if question.lookups and question.source is None:
         raise Refused(
             "not-in-language",
@@ -178,7 +178,7 @@ def not_given(name: str, known: Mapping[str, str]) -> Refused:
 
 
 def typed_columns(lookups: Sequence[LookUp], start: int) -> dict[str, ExpressionType]:
-    """Return the type of each column by its canonical name.
+    """Return the type of each column of the public tables, by its canonical name.
 
     The columns are numbered from `start`.
     """
@@ -191,7 +191,7 @@ def typed_columns(lookups: Sequence[LookUp], start: int) -> dict[str, Expression
 
 
 def measured(lookups: Sequence[LookUp], scope: Scope, start: int) -> tuple[Join, ...]:
-    """Return the lookups as joins for the engine.
+    """Return the joined public tables as joins for the engine.
 
     Refuse columns that are stored in different ways.
     """

@@ -30,7 +30,7 @@ def public_range(form: Form, plan: Plan) -> tuple[float, float]:
 
 
 def least_positive(form: Linear) -> Fraction | None:
-    """Return the least positive value of a sum of whole-numbered parts; None for a constant."""
+    """Return the least positive value of a weighted sum of whole numbers; None for a constant."""
     if form.is_constant:
         return None
     weights = [weight for _, weight in form.weights]
@@ -72,9 +72,9 @@ def _of_quotient(top: Linear, bottom: Linear, plan: Plan) -> tuple[float, float]
 
 
 def _gives(plan: Plan, parts: Iterable[int]) -> list[Gives]:
-    """Return the extreme amounts that one row can add to the parts.
+    """Return the extreme amounts that one row can add to the partial aggregates.
 
-    Parts that are counted per person have entries of their own.
+    Those that are counted or clamped per person have entries of their own.
     """
     apart: list[Gives] = []
     choices: dict[object, list[dict[int, Fraction]]] = {}
@@ -98,7 +98,7 @@ def _gives(plan: Plan, parts: Iterable[int]) -> list[Gives]:
 
 
 def _bounds(plan: Plan, place: int) -> tuple[Fraction, Fraction]:
-    """Return the least and the most that a row with a value adds to the part."""
+    """Return the least and the most that a row with a value adds to the partial aggregate."""
     tally = plan.parts[place].part.tally
     if tally.kind == "values":
         return Fraction(1), Fraction(1)

@@ -40,7 +40,7 @@ Planned = Callable[[Card, Query], object]
 
 
 def with_position(refused: Refused, card: Card, question: Query, planned: Planned) -> Refused:
-    """Add a position in the text to a refusal, if it has none and one can be found."""
+    """Add a position in the SQL text to a refusal, if it has none and one can be found."""
     places = question.places
     if places is None or "place" in refused.facts:
         return refused
@@ -52,7 +52,7 @@ def with_position(refused: Refused, card: Card, question: Query, planned: Planne
 
 
 def _named(refused: Refused, places: Places) -> Place | None:
-    """Return the first place of a name that the refusal quotes."""
+    """Return the first position in the SQL text of a name that the refusal quotes."""
     named = [refused.facts[key] for key in ("table", "column") if key in refused.facts]
     for words in [*map(str, named), *_NAMED.findall(refused.cause)]:
         for part, place, _ in places:
@@ -77,7 +77,7 @@ def _guilty(refused: Refused, alone: _Alone, places: Places) -> Place | None:
 
 
 def _shown(refused: Refused, alone: _Alone, places: Places) -> Place | None:
-    """Return the place of the output column that doesn't match GROUP BY."""
+    """Return the position of the output column that does not match GROUP BY."""
     plain = [output for output in alone.question.outputs if isinstance(output.of, Expr)]
     if refused.code != "not-in-language" or not plain or _is_same(alone.of_columns([]), refused):
         return None  # no such column, or GROUP BY itself is refused
@@ -101,7 +101,7 @@ class _Alone:
     left: int = MAX_PLANS
 
     def of_tables(self) -> Refused | None:
-        """Return the refusal of the tables themselves; None if they are accepted."""
+        """Return the refusal of the query's tables themselves; None if they are accepted."""
         try:
             joined_view(self.card, self.question)
         except Refused as refused:
@@ -109,7 +109,7 @@ class _Alone:
         return None
 
     def is_of_text(self, refused: Refused) -> bool:
-        """Check whether the text is refused in the same way without the given bounds and shares."""
+        """Check whether the query is refused in the same way without its bounds and shares."""
         question = replace(self.question, max_groups=None, max_rows=None)
         if question == self.question and refused.code not in ("bad-budget", "unknown-column"):
             return True  # planning it again can be slow
@@ -117,7 +117,7 @@ class _Alone:
         return _is_same(self._why(question), refused)
 
     def of_columns(self, columns: Sequence[Output]) -> Refused | None:
-        """Return the refusal of these outputs with COUNT(*) under the query's GROUP BY, or None."""
+        """Return the refusal of these outputs with COUNT(*) under the query's GROUP BY; or None."""
         outputs = (*columns, Output("(count)", Aggregate("count")))
         return self._why(
             replace(self.question, outputs=outputs, where=None, having=None, order=(), limit=None)
@@ -131,7 +131,7 @@ class _Alone:
         return None
 
     def refusal(self, part: object, *, is_inner: bool) -> Refused | None:
-        """Return the refusal of the part by itself; None if the part is accepted."""
+        """Return the refusal of a part of the query by itself; None if the part is accepted."""
         try:
             self._check(part, is_inner=is_inner)
         except Refused as refused:
@@ -158,7 +158,7 @@ class _Alone:
             _check_value(part, card_scope(view))
 
     def _of_tables(self, part: object) -> list[View]:
-        """Return the views below the per-person tables that contain the part."""
+        """Return the views (joined tables) below the per-person tables that contain the part."""
         views = (self._view, *self._view.beside)
         tables = tables_of_people(self.question)
         if len(tables) <= 1:

@@ -42,7 +42,7 @@ def least_price(
     people: int | None,
     at: Callable[[Split], Priced],
 ) -> Priced:
-    """Return the lowest price found: the given one, or one with a split for these errors.
+    """Return the lowest price found: the given one, or one with a better split of the budget.
 
     A split is tried only if each number of the answer is an aggregate with a wanted error.
     Otherwise the others would become less exact to pay for an aggregate without one. A split is not
@@ -87,7 +87,7 @@ def _moved(
     named: Mapping[str, tuple[Aggregate, Fraction]],
     people: int | None,
 ) -> dict[str, Fraction]:
-    """Return the split in which aggregates that are too exact get a smaller share.
+    """Return the split of the budget in which aggregates that are too exact get a smaller share.
 
     Each share shrinks by the ratio of the error to the wanted error. Shares are thousandths of the
     largest share, rounded up, so that they stay short.
@@ -147,7 +147,7 @@ class Request:
 
 
 def read_request(shape: Mapping[str, Any]) -> Request:  # Any: JSON that `as_json` wrote
-    """Parse a request from its JSON."""
+    """Parse a request from the JSON that `as_json` wrote."""
     return Request(
         question=read_query(shape["question"]),
         epsilon=None if shape["epsilon"] is None else Fraction(shape["epsilon"]),

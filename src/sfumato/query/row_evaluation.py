@@ -52,7 +52,7 @@ HOLDS: Final[Mapping[Operator, tuple[int, ...]]] = {
 
 @dataclass(frozen=True)
 class Reading:
-    """The arithmetic of one kind of row; its functions never get a NULL as an argument."""
+    """Functions that compute on one kind of row, synthetic or released; they never get a NULL."""
 
     number: Callable[[Constant], Any]  # of a constant
     two: Callable[[Sign, Any, Any], Any]
@@ -63,7 +63,7 @@ class Reading:
 
 
 def value_of(expr: Expr, row: Values, by: Reading) -> Any:
-    """Return the value of the expression on the row."""
+    """Return the value of the expression on the row; NULL is None."""
     match expr:
         case Ref(column=column):
             return row[column]
@@ -150,7 +150,7 @@ Row = Mapping[str, Value]
 
 
 def constant_value(constant: Constant) -> Value:
-    """Return the value of the constant."""
+    """Return the constant as the Python value that synthetic rows use."""
     if constant.kind == "number":
         return constant.number
     return constant.text == "true" if constant.kind == "boolean" else constant.text
@@ -212,7 +212,7 @@ def _order(of: Expr, here: Any, constant: Constant) -> int:  # Any: checked to b
 
 
 def _alike(of: Expr, constant: Constant) -> Value:
-    """Return the constant; if it is compared with a period, the period that contains it."""
+    """Return the value of the constant; if compared with a period, the period that contains it."""
     if isinstance(of, DateTrunc) and constant.kind == "text":
         return first_of_period(of.unit, period_of_text(of.unit, constant.text))
     return constant_value(constant)

@@ -20,7 +20,7 @@ MAX_PHYSICAL: Final = 40_000  # most nodes in physical form; a larger statement 
 
 
 def count_up_to(most: int, values: Iterable[Expr | Predicate]) -> int:
-    """Count the nodes of the values together; return most + 1 if there are more than `most`."""
+    """Count the nodes of all expression trees; return most + 1 if there are more than `most`."""
     waiting, count = [*values], 0
     while waiting and count <= most:
         waiting += parts_of(waiting.pop())
@@ -39,7 +39,7 @@ def check_parts(values: Iterable[Expr | Predicate], besides: int = 0) -> None:
 
 
 def check_physical(values: Iterable[Expr | Predicate | None]) -> None:
-    """Refuse expressions that are too long in physical form.
+    """Refuse expressions that are too long in physical form, as the engine evaluates them.
 
     ABS, for example, repeats its operand.
     """

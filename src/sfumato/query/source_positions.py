@@ -16,7 +16,7 @@ Place = tuple[int, int]  # line and column, both counted from 1
 
 @dataclass(frozen=True)
 class Places:
-    """The parts of a query with their positions, inner parts first; and the positions of names."""
+    """The positions, in its SQL text, of the parts of a query (inner parts first) and of names."""
 
     parts: tuple[object, ...]
     packed: array[int]
@@ -41,5 +41,5 @@ class Places:
 
 
 def packed(place: Place) -> int:
-    """Pack a position into one number."""
+    """Pack a position (line and column) into one number."""
     return place[0] * _COLUMNS + min(place[1], _COLUMNS - 1)

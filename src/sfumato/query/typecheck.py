@@ -48,7 +48,7 @@ FIELDS_BETWEEN: Final = {
 
 
 def typecheck(expr: Expr, scope: Scope) -> ExpressionType:
-    """Return the type of the expression, or refuse."""
+    """Return the type of an expression over rows, with its public bounds; or refuse."""
     match expr:
         case Ref(column=column):
             return scope.find(column)
@@ -83,13 +83,13 @@ def typecheck(expr: Expr, scope: Scope) -> ExpressionType:
 
 
 def typecheck_plain(of: Expr, scope: Scope) -> ExpressionType:
-    """Return the type of the expression; the type of a number gets an origin of zero."""
+    """Return the type of the expression; a number's constant offset (`origin`) becomes zero."""
     side = typecheck(of, scope)
     return with_zero_origin(side) if side.is_number else side
 
 
 def not_of_rows(what: str) -> Refused:
-    """Return the refusal of a function that is only for released numbers."""
+    """Return the refusal of a function that takes released numbers but was applied to rows."""
     return Refused(
         "not-in-language",
         f"{what} takes numbers of the answer, not rows, because rows are added up exactly.",
@@ -181,7 +181,7 @@ def _united_keys(parts: Sequence[ExpressionType]) -> tuple[Constant, ...] | None
 
 
 def _code_in(part: ExpressionType, keys: Sequence[Constant]) -> Expr:
-    """Return the part's code, renumbered for a list of keys that contains the part's own keys."""
+    """Return an operand's key index as an expression, renumbered for a longer list of keys."""
     if part.code is None or part.keys is None:
         raise Bug("a finite type without codes")
     at = {key: place for place, key in enumerate(keys)}

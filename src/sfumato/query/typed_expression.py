@@ -37,13 +37,13 @@ class ExpressionType:
 
     @property
     def is_number(self) -> bool:
-        """Check whether arithmetic is allowed on it."""
+        """Check whether the expression is a number, so that arithmetic is allowed on it."""
         return self.kind in ("integer", "number") and self.unit is None
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The columns that an expression may name."""
+    """The columns that an expression may name, with their types."""
 
     place: str  # the name of the table, for refusals
     find: Callable[[str], ExpressionType]
@@ -53,17 +53,17 @@ class Scope:
 
 
 def number(value: Fraction | int) -> Constant:
-    """Return the number as a constant."""
+    """Wrap a number as a constant."""
     return Constant("number", str(Fraction(value)))
 
 
 def whole(value: int) -> Expr:
-    """Return the whole number as an expression."""
+    """Wrap a whole number as a constant expression."""
     return LiteralValue(number(value))
 
 
 def column_type(card: Card, name: str) -> ExpressionType:
-    """Return the type of a column of the card."""
+    """Return the type of a column of the data card."""
     place = card.index(name)
     return typed_column(card.columns[place], place)
 

@@ -183,7 +183,7 @@ def is_of_people(card: Card, source: PersonTable) -> None:
 
 
 def bounds_are_sensible(card: Card, question: Query) -> None:
-    """Refuse contribution bounds if the privacy unit is a row, or if `max_rows` is too large.
+    """Refuse contribution bounds if each row is a privacy unit, or if `max_rows` is too large.
 
     The `max_rows` of the query and of the card must not exceed the card's rows per person.
     """
@@ -218,6 +218,6 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def checked(card: Card, question: Query) -> None:
-    """Refuse the query unless every rule holds."""
+    """Check the query against each rule in RULES, in order; a broken rule refuses the query."""
     for rule in RULES:
         rule(card, question)

@@ -15,7 +15,7 @@ _Most = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": 10**6})]
 
 
 class OneStream(OfDataSet, frozen=True, kw_only=True):
-    """A stream, by its name."""
+    """A request that names one stream (continual count) of a data set."""
 
     stream: Name
 
@@ -33,13 +33,13 @@ class OpenStream(OfDataSet, frozen=True, kw_only=True):
 
 
 class CloseStream(OneStream, frozen=True, kw_only=True):
-    """A stream, and the last day to close."""
+    """A request to close a stream's periods up to a last day."""
 
     until: Day
 
 
 class OpenedStream(Reply):
-    """The terms of a stream."""
+    """The reply to an opened stream: its fixed terms and its expected error."""
 
     stream: Name
     data_set: Name
@@ -53,7 +53,7 @@ class OpenedStream(Reply):
 
 
 class ClosedStream(Reply):
-    """How many periods of a stream are closed."""
+    """The reply to closing periods: how many periods of the stream are closed."""
 
     stream: Name
     data_set: Name

@@ -28,7 +28,7 @@ _REFUSALS: Final = (
 
 
 class Services(Protocol):
-    """The service that these verbs use."""
+    """What these verbs need from the server: the service of streams."""
 
     @property
     def streams(self) -> Streams:

@@ -16,7 +16,7 @@ from sfumato.query.printing.from_clause import last_table, rows_of, table_name
 
 @dataclass(frozen=True)
 class CountScan:
-    """A condition whose rows are counted `times` times over the same FROM clause."""
+    """A count of the rows that meet a condition, asked `times` times; `rows` is the FROM clause."""
 
     rows: str
     condition: Text
@@ -24,7 +24,7 @@ class CountScan:
 
 
 def is_batchable(measure: Measure) -> bool:
-    """Check whether the measure only counts the rows of one cell by a condition."""
+    """Check whether the measure only counts rows by a condition, without groups."""
     is_plain = not (measure.keys or measure.by_person or measure.joined_person_tables)
     if not is_plain or measure.source is not None or measure.where is None:
         return False
@@ -34,7 +34,7 @@ def is_batchable(measure: Measure) -> bool:
 def count_scan(
     measure: Measure, dialect: Dialect, names: tuple[str, ...] | None = None
 ) -> CountScan | None:
-    """Return the measure as a count scan; None if it can't be batched, or is not for DuckDB."""
+    """Return the measure as a count that can share a scan of its table; None if it can't."""
     if dialect != "duckdb" or measure.where is None or not is_batchable(measure):
         return None
     names = names or tuple(table_name(dialect, n) for n in range(last_table(measure) + 1))
@@ -43,7 +43,7 @@ def count_scan(
 
 
 def counts_of_scan(looks: Sequence[CountScan]) -> Text:
-    """Print one statement with every count over the same rows, in order."""
+    """Print one SQL statement with all counts over the same rows, in order."""
     conditions = [look.condition for look in looks for _ in range(look.times)]
     numbers = [
         filled(f"coalesce(CAST(count_if({{}}) AS BIGINT), 0) AS t{place}", condition)

@@ -69,7 +69,7 @@ class Text:
 
 
 def joined(word: str, pieces: Sequence[Text]) -> Text:
-    """Join the pieces with the word between them."""
+    """Join the pieces of SQL with `word` between them."""
     return Text(word.join(p.sql for p in pieces), tuple(b for p in pieces for b in p.bound))
 
 
@@ -218,7 +218,7 @@ _SIGNS: Final[dict[Operator, str]] = {
 
 
 def print_predicate(predicate: Predicate, dialect: Dialect) -> Text:
-    """Print the condition as SQL."""
+    """Print the condition as SQL of the dialect."""
     match predicate:
         case Compare(of=of, operator=operator, constant=constant):
             return _compare(print_expr(of, dialect), operator, constant, dialect)
@@ -254,7 +254,7 @@ def _compare(of: Text, operator: Operator, constant: Constant, dialect: Dialect)
 
 
 def _whole(of: Text, operator: Operator, number: Fraction) -> Text:
-    """Print a comparison with any exact number as one or more comparisons with whole numbers."""
+    """Print a comparison with any exact number so that SQL compares whole numbers only."""
     below, above = math.floor(number), math.ceil(number)
     if below == above:
         return filled(f"({{}} {_SIGNS[operator]} {_near(below)})", of)
@@ -270,7 +270,7 @@ def _whole(of: Text, operator: Operator, number: Fraction) -> Text:
 
 
 def _near(number: int) -> int:
-    """Return the number, limited so that it compares alike: no physical number is beyond 2**62."""
+    """Limit a number to 2**62, which compares alike: no physical number is beyond it."""
     return max(-BEYOND, min(BEYOND, number))
 
 
@@ -320,7 +320,7 @@ def _constant(constant: Constant, dialect: Dialect) -> Text:
 
 
 def _text(text: str, dialect: Dialect) -> Text:
-    """Print a text, which every engine compares byte by byte."""
+    """Print a text constant, bound as a parameter, which every engine compares byte by byte."""
     return Text('CAST(? AS TEXT) COLLATE "C"' if dialect == "postgres" else "?", (text,))
 
 

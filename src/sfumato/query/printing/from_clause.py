@@ -30,7 +30,7 @@ _QUOTE: Final[dict[Dialect, str]] = {"duckdb": '"', "postgres": '"', "spark": "`
 
 @dataclass(frozen=True)
 class Rows:
-    """The text after FROM, and the columns by which keyed hashes order a person's rows."""
+    """The text after FROM, and the columns of keyed hashes that order a person's rows."""
 
     sql: str
     order: tuple[str, ...] = ("row_key",)
@@ -43,12 +43,15 @@ def table_name(dialect: Dialect, table: int) -> str:
 
 
 def stored_name(name: str, table: int) -> str:
-    """Return the stored name of something that belongs to a table of the card."""
+    """Return the stored name of a table's item: `name`, or `name_2` for the table with index 2.
+
+    The table with index 0 is the card's own, and its items have no suffix.
+    """
     return name if table == 0 else f"{name}_{table}"
 
 
 def last_table(measure: Measure) -> int:
-    """Return the largest index on the card of the measure's tables."""
+    """Return the largest index, on the data card, of the tables that the measure reads."""
     every = (
         (measure.table, measure.joins),
         *((one.table, one.joins) for one in measure.joined_person_tables),
@@ -59,7 +62,10 @@ def last_table(measure: Measure) -> int:
 
 
 def rows_of(measure: Measure, names: tuple[str, ...]) -> Rows:
-    """Return the rows of the measure; `names` are the names of all tables of the card."""
+    """Print the rows that a measure reads: one table, or a SELECT that joins several.
+
+    `names` are the names of all tables of the card.
+    """
     first = names[measure.table]
     if not measure.joins:
         return Rows(first)
@@ -112,7 +118,7 @@ def _named(values: Sequence[Expr | Predicate | None]) -> Iterator[str]:
 
 
 def _place(measure: Measure, column: int, kind: str) -> str:
-    """Print the table and column that the measure calls, for example, `v7`."""
+    """Print the table and column of the column that the measure calls `v7`, for example."""
     return _joined_place(measure.joins, column, kind) or f"r0.{kind}{column}"
 
 

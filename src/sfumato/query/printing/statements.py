@@ -35,9 +35,9 @@ from sfumato.query.printing.from_clause import Rows, last_table, people_of, rows
 
 @dataclass(frozen=True)
 class Wanted:
-    """The common table `wanted`, and the condition that joins a cell's keys g0, g1, ... to it.
+    """The common table `wanted` of selected private keys, and the condition that joins it.
 
-    The table lists the selected private keys.
+    The condition compares a group's keys g0, g1, ... with the table's columns h0, h1, ...
     """
 
     rows: Text
@@ -84,9 +84,9 @@ _STRING: Final[dict[Dialect, str]] = {
 class Statement:
     """A SQL statement with `?` for each bound parameter, in order.
 
-    Its rows are (cell, then the numbers) or, with a private key, (g0, g1, ..., then the numbers). A
-    histogram's rows have the code before the number. `tallies` holds the index of each number's
-    tally.
+    A cell is a group of the answer. The rows are (cell, then the numbers) or, with a private key,
+    (g0, g1, ..., then the numbers). A histogram's rows have the code before the number. `tallies`
+    holds the index of each number's tally.
     """
 
     sql: str
@@ -97,9 +97,9 @@ class Statement:
 def lower(
     measure: Measure, dialect: Dialect, names: tuple[str, ...] | None = None
 ) -> tuple[Statement, ...]:
-    """Print the statements that compute the measure over prepared tables.
+    """Print the SQL statements that compute the measure over prepared tables.
 
-    Their results have no empty cells.
+    Groups without rows are missing from their results.
     """
     _check(measure)  # before the cache, for which True equals 1
     asked = measure, dialect, names
@@ -107,7 +107,7 @@ def lower(
 
 
 def _size(statements: tuple[Statement, ...]) -> int:
-    """Return the bytes of the statements and of their measure."""
+    """Return the estimated bytes of the statements and of their measure in the cache."""
     texts = [str(text) for one in statements for text in (one.sql, *one.parameters)]
     return _OF_A_LETTER * len(texts[0]) + sum(map(getsizeof, texts))
 
@@ -184,7 +184,7 @@ class _Printer:
         return self._statement(body, (place,))
 
     def _of_wanted(self, place: int, size: int, code: str) -> Statement:
-        """Print the histogram of the wanted keys, after each person's groups were bounded."""
+        """Print the histogram of selected private keys, after bounding each person's groups."""
         wanted = print_wanted(self.measure.selected_keys or (), self.dialect)
         body = (
             f"\nSELECT wanted.cell AS cell, CAST({code} AS BIGINT) AS code, count(*) AS t0\n"
@@ -236,7 +236,7 @@ class _Printer:
 
     @property
     def _chooses(self) -> bool:
-        """Check whether a person may have more cells than max_groups."""
+        """Check whether a person may have more groups than max_groups, so some are chosen."""
         return not self.measure.is_public or self.measure.max_groups < self.measure.cells
 
     @property
@@ -284,7 +284,10 @@ class _Printer:
         )
 
     def _cell_texts(self) -> list[Text]:
-        """Print the number of the cell (codes as mixed-radix digits), or its keys one by one."""
+        """Print the group of a row: its number if keys are public, else its keys one by one.
+
+        The number has the keys' codes as mixed-radix digits.
+        """
         if not self.measure.is_public:
             return [
                 filled(f"{{}} AS g{i}", self._key(key)) for i, key in enumerate(self.measure.keys)
@@ -307,11 +310,11 @@ class _Printer:
     # --- contribution bounds ---
 
     def _bounding(self) -> Text:
-        """Print each person's part of each cell, and its rank in a secret order of their cells.
+        """Print each person's contribution to each group, and its rank in a secret order of groups.
 
-        The order is a keyed PRF of (salt, person's identifier, cell). A cell depends only on the
+        The order is a keyed PRF of (salt, person's identifier, group). A group depends only on the
         values of the keys and on the card, never on other rows. So nobody's presence can reorder
-        the cells of another person (soundness rules 10 and 11). `person` is a dense code that only
+        the groups of another person (soundness rules 10 and 11). `person` is a dense code that only
         distinguishes people.
         """
         values = [f"w{i}" for i in range(len(self._values))]
@@ -339,7 +342,7 @@ class _Printer:
         return Text(sql, (Secret.SALT,))
 
     def _order(self, tag: str, columns: Sequence[str]) -> str:
-        """Print the keyed order of one person's cells or values; its one parameter is the salt."""
+        """Print the keyed order of one person's groups or values; its one parameter is the salt."""
         string = _STRING[self.dialect]
         spelt = [f"CAST({column} AS {string})" for column in ("person_key", *columns)]
         # each with its length, so that two different lists never give the same text
@@ -395,7 +398,7 @@ class _Printer:
         return self._linear(tally, f"sum(s_{column})", f"sum(n_{column})")
 
     def _linear(self, tally: Tally, total: str, count: str) -> str:
-        """Print scale*total + offset*count in 128 bits."""
+        """Print scale*total + offset*count in 128 bits, where a total without rows is zero."""
         return linear(tally, f"coalesce({total}, 0)", count, self.dialect)
 
     def _totals(self, texts: Sequence[str], source: str, where: str) -> str:

@@ -30,14 +30,14 @@ _RUNNING: Final = "Write RUNNING_COUNT(*), or SUM(COUNT(*)) OVER (ORDER BY the p
 
 
 def is_aggregate(node: exp.Expr) -> bool:
-    """Check whether the node is an aggregate function."""
+    """Check whether the syntax node is an aggregate function."""
     if type(node) is exp.Anonymous:
         return node.name.casefold() in _OURS
     return type(node) in _READERS and not is_total(node)
 
 
 def is_in_aggregate(column: exp.Expr) -> bool:
-    """Check whether the node is inside an aggregate of the SELECT to which it belongs."""
+    """Check whether the syntax node is inside an aggregate of the SELECT to which it belongs."""
     above = column.parent
     while above is not None and type(above) is not exp.Select:
         if is_aggregate(above):
@@ -54,7 +54,7 @@ def is_total(node: exp.Expr) -> bool:
 
 
 def aggregates(node: exp.Expr) -> tuple[Aggregate, ...]:
-    """Read an aggregate (several for a list of quantiles), or refuse."""
+    """Read a syntax node as an aggregate (several for a list of quantiles), or refuse."""
     reader = _READERS.get(type(node))
     if reader is None:
         raise refuse_unsupported(node, "this is not supported in SELECT", _WHAT_IS)
@@ -230,7 +230,7 @@ def _var(node: exp.Expr) -> Aggregate:
 
 
 def _of_any(verb: Verb) -> Callable[[exp.Expr], Aggregate]:
-    """Return the reader of a function of expressions; the aggregate's `check` counts them."""
+    """Return a reader for an aggregate with any number of operands, which are counted later."""
 
     def read(node: exp.Expr) -> Aggregate:
         return Aggregate(verb, tuple(expression(of) for of in node.expressions))

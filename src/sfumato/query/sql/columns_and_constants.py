@@ -46,7 +46,7 @@ def column_of(node: exp.Expr) -> str:
 
 
 def bare(name: str) -> str:
-    """Return a column's name in lower case, without its table."""
+    """Return a column's name in lower case, without its table's name."""
     return name.rpartition(".")[2].casefold()
 
 
@@ -62,7 +62,7 @@ def constant_of(node: exp.Expr) -> Constant:
 
 
 def is_constant(node: exp.Expr) -> bool:
-    """Check whether the node is a constant of this language."""
+    """Check whether the syntax node is a constant: a number, text, boolean, or cast of one."""
     if type(node) is exp.Neg:
         return type(node.this) is exp.Literal and not node.this.is_string
     if type(node) is exp.Cast:
@@ -92,7 +92,7 @@ def _boolean(node: exp.Expr) -> Constant:
 
 
 def _typed(node: exp.Expr) -> Constant:
-    """Read DATE '2026-11-21' and TIMESTAMP '…'."""
+    """Read DATE '2026-11-21' and TIMESTAMP '…' as a text constant."""
     only(node, {"this", "to"})
     kind = node.args["to"]
     types = exp.DataType.Type

@@ -88,7 +88,7 @@ def _extract(node: exp.Expr, read: Reader) -> Expr:
 
 
 def _date_part(node: exp.Expr, read: Reader) -> Expr:
-    """Read DATE_PART('month', day)."""
+    """Read DATE_PART('month', day), or DATEPART, as a field of a date."""
     parts = node.expressions
     if node.name.casefold() not in ("date_part", "datepart") or len(parts) != 2:
         raise refuse_unsupported(node, hint_for_call(node), hint_of(node, EXPRESSIONS))
@@ -476,5 +476,5 @@ _FLIPPED: Final[Mapping[Operator, Operator]] = {
 
 
 def expressions(nodes: Sequence[exp.Expr]) -> tuple[Expr, ...]:
-    """Read each of the expressions, or refuse."""
+    """Read each syntax node as an expression, or refuse."""
     return tuple(expression(node) for node in nodes)

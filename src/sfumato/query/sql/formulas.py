@@ -18,7 +18,7 @@ _FLOATS: Final = (exp.DataType.Type.DOUBLE, exp.DataType.Type.FLOAT)
 
 
 class Names(Protocol):
-    """Gives the output names of a formula's operands; missing operands become hidden outputs."""
+    """Interface that names the outputs of a formula's operands, and adds hidden ones if missing."""
 
     def aggregate(self, of: Aggregate) -> str:
         """Return the name of the aggregate's output."""
@@ -28,7 +28,7 @@ class Names(Protocol):
 
 
 def outer_aggregates(node: exp.Expr) -> list[exp.Expr]:
-    """Return the aggregates in the node that are not inside another aggregate."""
+    """Return the aggregates in the syntax node that are not inside another aggregate."""
     if is_total(node):
         return [node.this.this]
     if is_aggregate(node):
@@ -46,7 +46,7 @@ def formula(node: exp.Expr, names: Names) -> Expr:
 
 
 def with_names(node: exp.Expr, names: Names) -> exp.Expr:
-    """Return a copy of the node in which every aggregate is the column of its output.
+    """Return a copy of the syntax node in which each aggregate is the column of its output.
 
     In a total, the aggregate and the keys are replaced, and the window stays.
     """
@@ -78,7 +78,7 @@ def _named_key(key: exp.Expr, names: Names) -> exp.Column:
 
 
 def formula_of_aggregate(node: exp.Expr) -> Aggregate:
-    """Read the node as exactly one aggregate, or refuse."""
+    """Read the syntax node as exactly one aggregate, or refuse."""
     several: Sequence[Aggregate] = aggregates(node)
     if len(several) != 1:
         raise refuse_unsupported(
@@ -103,7 +103,7 @@ def plain(node: exp.Expr) -> exp.Expr:
 
 
 def has_other_spelling(node: exp.Expr) -> bool:
-    """Check whether `plain` would change anything in the node."""
+    """Check whether the syntax node contains a cast, which `plain` would remove or refuse."""
     return any(type(part) in _SAID for part in nodes_of(node))
 
 

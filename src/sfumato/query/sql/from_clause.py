@@ -37,7 +37,7 @@ MAX_INNER: Final = 8  # deepest nesting of inner SELECTs
 
 @dataclass(frozen=True)
 class From:
-    """The FROM clause of a SELECT, as it was read."""
+    """The FROM clause of a SELECT: its tables, its joins and its per-person tables."""
 
     each_person: PersonTable | None
     table: str
@@ -57,7 +57,7 @@ class From:
 
 @dataclass(frozen=True)
 class Named:
-    """An inner SELECT that WITH names, and the earlier names of WITH, which it may use."""
+    """An inner SELECT that WITH names, and the earlier names of WITH, which that SELECT may use."""
 
     select: exp.Expr
     before: Mapping[str, Named]
@@ -65,7 +65,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Inner:
-    """An inner SELECT, its alias, and the names of WITH that it may use."""
+    """An inner SELECT in FROM, its alias, and the names of WITH that it may use."""
 
     select: exp.Expr
     names: frozenset[str]
@@ -73,9 +73,9 @@ class Inner:
 
 
 def read_from(select: exp.Select, data_set: str) -> From:
-    """Read FROM and JOIN.
+    """Read FROM, JOIN and WITH of a SELECT.
 
-    The names of columns lose their alias, or get their table's name instead.
+    In the SELECT, the names of columns lose their alias, or get their table's name instead.
     """
     with_ = select.args.get("with_")
     named = _with(with_)
@@ -148,7 +148,7 @@ class _Reader:
         )
 
     def _each(self, inner: Inner, name: str) -> Each:
-        """Read an inner SELECT by person."""
+        """Read an inner SELECT that groups by the person, which becomes a per-person table."""
         of_people = checked_inner(inner.select)
         if self._of_people(of_people, inner.known):
             raise refuse_unsupported(
@@ -162,9 +162,10 @@ class _Reader:
     def _of_people(
         self, select: exp.Select, known: Mapping[str, Named], depth: int = 0
     ) -> list[Inner | None]:
-        """Return the inner SELECTs by person, or an empty list; substitute those of rows.
+        """Return the inner SELECTs by person in FROM; merge inner SELECTs of rows into this SELECT.
 
-        An entry is None for a plain table. The first entry is always a SELECT.
+        The list is empty if there is no SELECT by person. An entry is None for a plain table. The
+        first entry is always a SELECT.
         """
         if depth >= MAX_INNER:
             raise found_at(too_large(f"{MAX_INNER} inner SELECTs"), select)
@@ -285,7 +286,7 @@ def _alias(table: exp.Expr) -> str:
 
 
 def _joined(node: exp.Expr, aliases: dict[str, str], data_set: str) -> Joined:
-    """Read one join, and record its alias."""
+    """Read one join of a plain table, and record the table's alias."""
     keeps_all = _keeps_all(node)
     name, alias = _table(node.this, data_set), _alias(node.this)
     if alias in aliases:

@@ -95,7 +95,7 @@ def _power(node: exp.Expr, read: Reader) -> Expr:
 
 
 def _total(node: exp.Expr, read: Reader) -> Expr:
-    """Read an output OVER (PARTITION BY keys), in the form that formulas.py has written."""
+    """Read a total over the answer's rows: an output OVER (PARTITION BY keys)."""
     only(node, {"this", "partition_by", "over"})
     if type(node.this) is not exp.Column:
         raise refuse_unsupported(node, "this window is not supported", TOTALS)

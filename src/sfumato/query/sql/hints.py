@@ -104,14 +104,14 @@ _SUB_SELECTS: Final[Mapping[type[exp.Expr], str]] = {
 
 
 def hint_of(node: exp.Expr, otherwise: str) -> str:
-    """Return the hint for a node that is not supported."""
+    """Return the hint about what to write instead of a syntax node that is not supported."""
     if type(node) is exp.Anonymous:
         return _CALLS.get(node.name.casefold(), otherwise)
     return HINTS.get(type(node), otherwise)
 
 
 def hint_of_sub_select(above: exp.Expr | None) -> str:
-    """Return the hint for a SELECT inside an expression."""
+    """Return the hint about what to write instead of a SELECT inside an expression."""
     return _SUB_SELECTS.get(
         type(above) if above is not None else exp.Expr,
         "For a share of all, write COUNT(*) / SUM(COUNT(*)) OVER (). Ask for other numbers "
@@ -120,7 +120,7 @@ def hint_of_sub_select(above: exp.Expr | None) -> str:
 
 
 def hint_for_call(node: exp.Expr) -> str:
-    """Return the words with which a refusal names the node."""
+    """Return the cause of the refusal of an unsupported call, such as "FOO is not supported"."""
     if type(node) is exp.Anonymous:
         return f"{node.name[:40].upper()} is not supported"
     return "this expression is not supported"

@@ -25,7 +25,7 @@ from sfumato.query.sql.person_subqueries import Inner, narrowed
 
 @dataclass(frozen=True)
 class Standing:
-    """A plain table joined to inner SELECTs by person, with the columns of its join.
+    """A plain table joined to inner SELECTs by person, with the columns that the join compares.
 
     `alias` is empty for USING, because the column may belong to any table that has it.
     """
@@ -39,14 +39,14 @@ class Standing:
     keeps_all: bool
 
     def joined(self, before: str) -> Joined:
-        """Return the join, given the outer name of the earlier column."""
+        """Return the join, given the outer SELECT's name of the earlier column."""
         return Joined(self.table, (before, self.own), self.keeps_all)
 
 
 def standing(
     node: exp.Expr, name: str, table: str, pairs: Sequence[tuple[str, str]], *, keeps_all: bool
 ) -> Standing:
-    """Return the table, with the one pair of columns that its join compares; or refuse."""
+    """Read the join of a plain table, which must compare exactly one pair of columns."""
     if len(pairs) != 1:
         raise refuse_unsupported(
             node,
@@ -93,7 +93,7 @@ class Each:
 
     @property
     def person(self) -> str:
-        """Return the inner SELECT's name for the person, in lower case; empty if it has none."""
+        """Return the inner SELECT's name of the person column, in lower case, or an empty text."""
         return self.made.person.casefold()
 
 
@@ -146,7 +146,7 @@ def _all(each: Each, table: PersonTable) -> list[str]:
 
 
 def _names(each: Each, table: PersonTable, taken: Sequence[str]) -> dict[str, str]:
-    """Map each column of the table to its name in the outer SELECT."""
+    """Map each column of the per-person table to its name in the outer SELECT."""
     names = [column.name for column in table.columns]
     return {
         name.casefold(): name if taken.count(name.casefold()) == 1 else f"{each.name}.{name}"
@@ -156,7 +156,7 @@ def _names(each: Each, table: PersonTable, taken: Sequence[str]) -> dict[str, st
 
 @dataclass(frozen=True)
 class _Named:
-    """A per-person table; `names` maps its lower-case columns to their outer names."""
+    """A per-person table; `names` maps its lower-case columns to names in the outer SELECT."""
 
     each: Each
     made: PersonTable
@@ -192,7 +192,7 @@ class _Named:
             _called(column, first.made.by.rpartition(".")[2])
 
     def rename(self, part: exp.Expr) -> None:
-        """Rename the columns in the table's own HAVING or formula to their outer names."""
+        """Rename the columns in the table's own HAVING or formula to their names outside."""
         for column in list(part.find_all(exp.Column)):
             formula = self.each.made.formulas.get(column.name.casefold())
             if formula is None:
@@ -210,7 +210,7 @@ class _Named:
         _called(column, name)
 
     def narrow(self, select: exp.Select) -> None:
-        """Add the table's HAVING to the outer WHERE."""
+        """Add the per-person table's HAVING to the outer WHERE."""
         if self.each.made.having is None:
             return
         self._check_certain(
@@ -231,7 +231,7 @@ class _Named:
         )
 
     def _check_certain(self, node: exp.Expr, what: str, instead: str) -> None:
-        """Refuse an expression that would have a value where SQL has NULL.
+        """Refuse an expression of a LEFT JOIN that would have a value where SQL has NULL.
 
         SQL has NULL for people without a row in the table (LEFT JOIN).
         """
@@ -273,7 +273,7 @@ class _Tables:
         owner.put(column, self.people[0].each)
 
     def _check_person(self, column: exp.Column, name: str) -> None:
-        """Refuse the person's own name if no table gives it.
+        """Refuse the name of the person column if no table selects it.
 
         No public column may have this name here.
         """
@@ -300,7 +300,7 @@ class _Tables:
         return found[0]
 
     def before(self, wanted: Standing) -> str:
-        """Return the outer name of the column by which a public table is looked up."""
+        """Return the outer SELECT's name of the column by which a public table is looked up."""
         if wanted.alias:
             for one in self.public:
                 if one.name == wanted.alias:
@@ -328,7 +328,7 @@ class _Tables:
 
 
 def _called(column: exp.Column, name: str) -> None:
-    """Rename the column, and keep its position in the text."""
+    """Rename the column, and keep its position in the SQL text."""
     made, place = exp.to_identifier(name, quoted=True), place_of(column.this)
     if place is not None:
         made.meta.update(line=place[0], col=place[1])

@@ -52,7 +52,7 @@ class Inner:
         return PersonTable(tuple(columns), condition, self.by)
 
     def over_columns(self, node: exp.Expr) -> exp.Expr:
-        """Return the node with each aggregate as a column of the table, added if missing."""
+        """Return the node with aggregates as columns of the per-person table, added if missing."""
         if sum(1 for _ in node.walk()) > MAX_NODES:
             raise refuse_unsupported(
                 node, "this is too long for an inner SELECT", "Ask for less at once."
@@ -69,7 +69,7 @@ class _OfPerson:
     node: exp.Expr
 
     def aggregate(self, of: Aggregate) -> str:
-        """Return the name of the column, added if missing."""
+        """Return the name of the aggregate's column in the per-person table, added if missing."""
         reduced = reduction(self.node, "", of)
         columns = self.made.columns
         for column in columns:
@@ -171,7 +171,7 @@ def _is_person(name: str, by: str) -> bool:
 
 
 def _bare(name: str) -> str:
-    """Return a column's name without its table."""
+    """Return a column's name without its table's name."""
     return name.rpartition(".")[2]
 
 
@@ -203,7 +203,7 @@ def narrowed(select: exp.Select, having: exp.Expr) -> None:
 
 
 def _replaced(part: exp.Expr, made: Inner, given: set[str]) -> None:
-    """Replace names by their formulas, except for outer aliases outside of aggregates."""
+    """Replace inner columns by their formulas, except for outer aliases outside of aggregates."""
     for column in list(part.find_all(exp.Column)):
         name = column.name.casefold()
         if name in given and not is_in_aggregate(column):

@@ -25,7 +25,7 @@ _AFTER: Final = ("group", "having", "order")  # clauses that may use aliases of 
 
 
 def rows_of(node: exp.Expr) -> exp.Select | None:
-    """Return the inner SELECT if it gives plain rows, without groups and aggregates."""
+    """Return the inner SELECT if it gives plain rows, without groups and aggregates; else None."""
     if type(node) is not exp.Select or node.args.get("group") or node.args.get("distinct"):
         return None
     return None if any(outer_aggregates(item) for item in node.expressions) else node
@@ -41,15 +41,15 @@ class Source:
 
     @property
     def is_optional(self) -> bool:
-        """Check whether it is joined by LEFT JOIN."""
+        """Check whether the table is joined by LEFT JOIN."""
         return str(self.node.args.get("side") or "").upper() == "LEFT"
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A source, its name after substitution, and its columns.
+    """A table or inner SELECT of FROM, with its table's name and its columns.
 
-    None means all columns of its table.
+    `columns` is None if it gives all columns of its table.
     """
 
     source: Source
@@ -63,7 +63,7 @@ class _Table:
         return self.columns is not None and name not in self.columns
 
     def gives_as_it_is(self, name: str) -> bool:
-        """Check whether the column has the same name inside the inner SELECT."""
+        """Check whether the inner SELECT gives the column under the column's own name."""
         made = (self.columns or {}).get(name)
         return type(made) is exp.Column and made.name.casefold() == name
 
@@ -203,7 +203,7 @@ def _using_as_on(table: _Table, before: Sequence[_Table]) -> None:
 
 
 def _equal(using: exp.Expr, table: _Table, before: Sequence[_Table]) -> exp.EQ:
-    """Return the equality for one name of USING."""
+    """Return the condition a.x = b.x for one column x of USING (x)."""
     name = str(using.name)
     key = name.casefold()
     sure = [t for t in before if t.gives(key)]
@@ -257,7 +257,7 @@ class _Named:
 
     @classmethod
     def of(cls, select: exp.Select) -> _Named:
-        """Return the aliases of the SELECT."""
+        """Collect the aliases of the SELECT's items."""
         given = [item for item in select.expressions if type(item) is exp.Alias]
         numbers = [item for item in given if outer_aggregates(item.this)]
         return cls(
@@ -365,7 +365,7 @@ def _replace(column: exp.Column, made: exp.Expr, source: Source) -> None:
 
 
 def _narrow(select: exp.Select, source: Source) -> None:
-    """Add the inner WHERE to the outer WHERE."""
+    """Add the WHERE of the inner SELECT to the WHERE of the outer one."""
     own = None if source.inner is None else source.inner.args.get("where")
     outer = select.args.get("where")
     if own is None:

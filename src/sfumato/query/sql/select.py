@@ -78,7 +78,7 @@ from sfumato.query.sql.source_positions import (
 
 @dataclass(frozen=True)
 class Item:
-    """A named item of SELECT; `of` is None for arithmetic over aggregates, which is read last."""
+    """A named item of SELECT; `of` is None for arithmetic over aggregates, which is read later."""
 
     name: str
     of: Aggregate | Expr | None
@@ -86,7 +86,7 @@ class Item:
 
 
 def read_items(select: exp.Select, tables: Sequence[str]) -> list[Item]:
-    """Read the items of SELECT, or refuse."""
+    """Read the items of SELECT, each with its alias or an automatic name; or refuse."""
     aliases = {
         node.alias.casefold()
         for node in select.expressions
@@ -196,20 +196,20 @@ class InAnswer:
 
 
 def numbers_of(outputs: Sequence[Output]) -> dict[str, str]:
-    """Return the aggregates that a formula may use: lower-case name -> name."""
+    """Map the lower-case names of the aggregates that a formula may use to their exact names."""
     found = [o.name for o in outputs if isinstance(o.of, Aggregate) and is_number(o)]
     return {name.casefold(): name for name in found}
 
 
 def is_of_numbers(expr: Expr, outputs: Sequence[Output]) -> bool:
-    """Check whether the expression uses only aggregates of this answer."""
+    """Check whether the expression uses only released numbers of this answer."""
     names = {output.name.casefold() for output in outputs if is_number(output)}
     columns = {name.casefold() for name in columns_of(expr)}
     return bool(columns) and columns <= names
 
 
 def named_output(outputs: list[Output], of: Aggregate | Expr | Formula) -> str:
-    """Return the name of the output with this value; add it as a hidden output if it is missing."""
+    """Return the name of the output with this value; append a hidden output if there is none."""
     for output in outputs:
         if output.of == of:
             return output.name
@@ -230,7 +230,7 @@ def _fresh_name(name: str, taken: dict[str, int]) -> str:
 
 
 def automatic_name(of: Aggregate | Expr | Formula | None, tables: Sequence[str] = ()) -> str:
-    """Return the name of a column that has no alias."""
+    """Return the automatic name of an output without an alias, such as `sum_cost`."""
     if of is None or isinstance(of, Formula):
         return "formula"
     if isinstance(of, Ref):
@@ -448,7 +448,7 @@ class _After:
         return Order(name, bool(item.args.get("desc")))
 
     def _named(self, node: exp.Expr) -> str:
-        """Return the output with this value; add it as a hidden output if it is missing."""
+        """Return the name of the output with this value; append a hidden output if missing."""
         if is_aggregate(node):
             return self.names.aggregate(formula_of_aggregate(node))
         if outer_aggregates(node):
@@ -466,7 +466,7 @@ class _After:
         return named_output(self.outputs, Formula(renamed(expr, numbers_of(self.outputs))))
 
     def _renamed(self, made: Predicate) -> Predicate:
-        """Return the condition with the names of outputs as the outputs have them."""
+        """Return the HAVING condition with output names spelled as the outputs spell them."""
         match made:
             case Not(predicate=inner):
                 return Not(self._renamed(inner))

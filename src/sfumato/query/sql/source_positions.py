@@ -21,7 +21,7 @@ Made = TypeVar("Made")
 
 @contextmanager
 def record_positions() -> Iterator[Notes]:
-    """Record what is read in this context, with the node of each part."""
+    """Record every query part that is read in this context, with its syntax node."""
     notes: Notes = []
     token = _NOTES.set(notes)
     try:
@@ -31,7 +31,7 @@ def record_positions() -> Iterator[Notes]:
 
 
 def recorded_positions(made: Made, node: exp.Expr) -> Made:
-    """Record which value was made from the node, and return the value."""
+    """Record that the value was read from the syntax node, and return the value."""
     notes = _NOTES.get()
     if notes is not None:
         notes.append((made, node))
@@ -59,7 +59,7 @@ def _spellings(node: exp.Expr) -> Iterator[str]:
 
 
 def places_of(notes: Notes, names: dict[str, int]) -> Places:
-    """Return the positions of the recorded values."""
+    """Return the positions of the recorded query parts in the SQL text."""
     known = [(part, node, place_of(node)) for part, node in notes]
     placed = [(part, node, place) for part, node, place in known if place is not None]
     return Places(
