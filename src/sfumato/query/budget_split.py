@@ -1,10 +1,10 @@
 """Split a price over the partial aggregates of an answer: for the least error, or as requested.
 
 The total error is the sum of the noise variances over all aggregates and their partial aggregates,
-in units of what one row can change. Laplace noise on a part of weight w has a variance like 1/w^2.
-If c aggregates use a part, the sum of c/w^2 is least for w proportional to the cube root of c.
-Gaussian noise would need the square root. The difference is below one part in fifty up to c = 3, so
-one split serves both.
+in units of what one row can change. Laplace noise on a partial aggregate of weight w has a variance
+like 1/w^2. If c aggregates share it, the sum of c/w^2 is least for w proportional to the cube root
+of c. Gaussian noise would need the square root. The difference is below 2 % up to c = 3, so one
+split serves both.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ _FALSE: Final = Constant.of(False)
 def canonical_condition(predicate: Predicate) -> Predicate:
     """Return the condition in canonical form: NOTs inside, flattened, sorted, no duplicates.
 
-    Each part is visited once. The result has no more parts than the input, except for a NOT on each
-    part that has no opposite.
+    Each condition inside is visited once. The result has no more conditions than the input, except
+    for a NOT on each that has no opposite.
     """
     match predicate:
         case Compare(of=of, operator="!=", constant=constant) if constant.kind == "boolean":

@@ -1,7 +1,7 @@
 """Describe a query's contribution bounds: whether they can drop data, and what to set.
 
-All of it depends on the query and the card, never on rows. Whether a bound *did* cut something is
-private. Whether it *can* cut something is shown with every price and answer.
+All of it depends on the query and the card, never on rows. Whether a bound *did* drop something is
+private. Whether it *can* drop something is shown with every price and answer.
 """
 
 from __future__ import annotations

@@ -162,9 +162,9 @@ class Total:
 
     @property
     def called(self) -> str:
-        """Return the total's name in an answer row.
+        """Return the name under which an answer row holds the total.
 
-        It is unprintable, so that no output can have it.
+        The name is unprintable, so that no output can have it.
         """
         return "\n" + canonical_json([*sorted(columns_of(self.of)), *self.by])
 

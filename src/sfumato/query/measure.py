@@ -43,7 +43,7 @@ class Tally:
 class Key:
     """A grouping key: a public code from 0 to size-1, or a private value (no size).
 
-    A row is in no cell if its code is NULL or out of range, or if its private value is NULL.
+    A row is in no group if its code is NULL or out of range, or if its private value is NULL.
     """
 
     value: Expr

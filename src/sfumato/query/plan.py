@@ -102,7 +102,7 @@ def axis_of(keys: Sequence[PlanKey], along: Expr | None) -> Axis | None:
     """Return the axis of periods among the groups of a running count; refuse private keys.
 
     Blocks of periods need a list of periods that is known before any row is read. Private keys
-    would also need noise on cells that are not shown.
+    would also need noise on groups that are not shown.
     """
     if along is None:
         return None
@@ -301,7 +301,10 @@ class Plan:
         return canonical_json(self.canonical())
 
     def shape(self) -> Json:
-        """Return the query without its constants; if a query is stopped, its shape is frozen."""
+        """Return the query without its constants, which identifies all queries of the same form.
+
+        If a query had to be stopped, the owner must allow its shape again (thaw it).
+        """
         question = self.question
         wheres = [question.where, *(each.where for each in tables_of_people(question))]
         where = [w for w in wheres if w is not None]

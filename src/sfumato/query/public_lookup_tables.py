@@ -205,7 +205,7 @@ def measured(lookups: Sequence[LookUp], scope: Scope, start: int) -> tuple[Join,
 
 
 def _place(one: LookUp, side: ExpressionType) -> int:
-    """Return the number of the column that is looked up; it must be stored in the key's way."""
+    """Return the number of the looked-up column; refuse it unless it is stored like the key."""
     key, of = typed_column(one.key, 0), side.physical
     is_alike = side.step == key.step if side.is_number else side.kind == key.kind
     if not isinstance(of, Ref) or side.is_number != key.is_number or not is_alike:

@@ -190,7 +190,7 @@ class _Alone:
 
 
 def _stands_in(part: object, each: PersonTable) -> bool:
-    """Check whether the per-person table contains this part, whatever its column name."""
+    """Check whether the per-person table contains this part of the query, whatever its name."""
     if isinstance(part, PersonColumn):
         return (part.verb, part.of) in [(column.verb, column.of) for column in each.columns]
     return any(part == value for whole in of_source(each) for value in walk(whole))

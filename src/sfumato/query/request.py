@@ -1,4 +1,4 @@
-"""A request: a query, and either an epsilon or the errors that the asker accepts."""
+"""A request: a query, and either an epsilon or the largest errors that are acceptable."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Places:
     names: Mapping[str, int]  # lower-case name -> its first position
 
     def __iter__(self) -> Iterator[tuple[object, Place, bool]]:
-        """Yield each part, its position, and whether it is in an inner SELECT."""
+        """Yield each part of the query, its position, and whether it is in an inner SELECT."""
         for i, (part, at) in enumerate(zip(self.parts, self.packed, strict=True)):
             yield part, divmod(at, _COLUMNS), i in self.inner
 

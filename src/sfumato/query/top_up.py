@@ -56,7 +56,7 @@ def _laplace(
 
 
 def _gaussian(plan: Plan, earlier: Earlier, epsilon: Fraction) -> tuple[Event, tuple[Noise, ...]]:
-    """Return event and noise for the difference in rho; the epsilon of that rho is charged."""
+    """Return the event to charge and the noise for the difference in rho, with its epsilon."""
     chosen, chosen_delta = earlier.selection or (Fraction(0), Fraction(0))
     delta = earlier.delta - chosen_delta
     before, after = (rho_within(whole - chosen, delta) for whole in (earlier.epsilon, epsilon))

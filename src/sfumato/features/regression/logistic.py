@@ -328,8 +328,8 @@ def _errors(
 ) -> tuple[Floats, Floats]:
     """Return the covariances of the noise and of the remaining optimisation error.
 
-    The second assumes a relative error of MISFIT in two values of the normal approximation: its
-    curvature along each step, and its correction for the piecewise linear curve.
+    The optimisation error assumes a relative error of MISFIT in two values of the normal
+    approximation: its curvature along each step, and its correction for the piecewise linear curve.
     """
     inverse = np.linalg.inv(crowd.curvature(steepness, weights) + 1e-6 * np.eye(len(weights)))
     trust = np.array([r.trust for r in rounds])

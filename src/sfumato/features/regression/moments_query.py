@@ -1,7 +1,7 @@
 """The query for all moments of scaled columns, and the moment matrix from its answer.
 
 With u = (1, z1, ..., zp, t), where t is the scaled y, the matrix is the sum of u u' over the rows.
-Each released number enters it with a public pattern, so the noise of every entry is known.
+Each released number enters the matrix with a public pattern, so the noise of every entry is known.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Release streams (continual counting): charge all at opening, close periods, read for free.
 
-To close a period: draw noise, count, add the noise, save the noisy block, write it into the ledger.
-After a kill, the next process writes the saved block, so no noise is drawn twice. Only the ledger
-decides which periods are closed. The proof of the price is
-dp/mechanisms/continual_counting.proof.md. tests/faults/test_stream_kills.py kills it at every step.
+To close a period: draw noise, count, add the noise, save the noisy block, write the block into the
+ledger. After a kill, the next process writes the saved block, so no noise is drawn twice. Only the
+ledger decides which periods are closed. The proof of the price is
+dp/mechanisms/continual_counting.proof.md. tests/faults/test_stream_kills.py kills the process at
+every step.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Closed:
-    """A closed period, as its ledger entry describes it."""
+    """A closed period, as its ledger entry records it: noisy block, token and data version."""
 
     end: int
     block: int
@@ -90,7 +91,7 @@ class Closed:
 
 
 def stream_id(data_set: str, name: str) -> str:
-    """Return the id of a stream, in lower case; neither part of it can contain a point."""
+    """Return the id of a stream, `data_set.name`, in lower case; neither name contains a point."""
     return f"{data_set}.{name}".casefold()
 
 

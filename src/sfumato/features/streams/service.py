@@ -61,7 +61,7 @@ class Streams:
         }
 
     def close(self, caller: Caller, data_set: str, name: str, until: str) -> Json:
-        """Close every open period that is over by that day, in order, each once."""
+        """Close every open period that is over by the day `until`, in order, each once."""
         listing = self._own(caller, data_set)
         found = find_stream(self.door.ledger, listing.owner, listing.card.name, name)
         if found is None:
@@ -90,7 +90,7 @@ class Streams:
         return stream_answer(self.door.ledger, listing.card, found)
 
     def _check_begun(self, until: str) -> None:
-        """Refuse a day in the future: rows that come after its period is closed never count.
+        """Refuse a day in the future, because rows that come after a period is closed never count.
 
         The current day is allowed, because time zones differ by half a day.
         """

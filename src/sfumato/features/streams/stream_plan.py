@@ -69,7 +69,7 @@ class Stream:
         return period_of_day(self.unit, after) - period_of_text(self.unit, self.start)
 
     def first_of_block(self, end: int) -> int:
-        """Return the first period of the block of the tree that ends with period `end`."""
+        """Return the first period of the tree's block that ends with period `end`."""
         return int(self.running.tree.before()[end - 1]) + 1
 
     def as_json(self) -> Json:

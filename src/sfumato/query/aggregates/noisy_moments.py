@@ -295,9 +295,9 @@ def interval(
 ) -> tuple[Floats, Floats]:
     """Return the 95 % interval of the statistic; it is infinite if there may be too few rows.
 
-    It is the intersection of two intervals that hold jointly. The first contains all values of the
-    statistic for moments within a box. The second takes the joint noise of the moments, to the
-    second order.
+    The interval is the intersection of two intervals that hold jointly. The first contains all
+    values of the statistic for moments within a box. The second takes the joint noise of the
+    moments, to the second order.
     """
     low, high = _of_box(statistic, moments, values, noises)
     least, most = taylor_interval(

@@ -45,7 +45,7 @@ class Grid:
         return (self.upper - self.lower) // self.stride + 1
 
     def code(self, physical: Expr) -> Expr:
-        """Return the index of the grid point to which a value belongs."""
+        """Return, as an expression, the index of the grid point to which a value belongs."""
         above = Arithmetic("-", physical, whole(self.lower))
         return above if self.stride == 1 else Arithmetic("/", above, whole(self.stride))
 

@@ -1,8 +1,8 @@
-"""Second-order Taylor intervals: the error of a smooth function of noisy parts.
+"""Second-order Taylor intervals: the error of a smooth function of noisy partial aggregates.
 
 Proof: taylor_intervals.proof.md.
 
-A Taylor number holds a value with its first and second derivatives at the released parts. A
+A Taylor number holds a value with its first and second derivatives at the released numbers. A
 quotient keeps its numerator and denominator. As in Fieller's method, a value theta is plausible if
 noise explains why numerator - theta*denominator is not zero. The distribution of that noise is
 exact to the first order. The root mean square of the second order is added to it. If the second
@@ -217,15 +217,15 @@ def taylor_interval(
     rounding: Sequence[Floats],
     miss: Fraction,
 ) -> tuple[Floats, Floats]:
-    """Return the interval of a number, which misses with probability `miss`.
+    """Return the interval of a function of noisy numbers, which misses with probability `miss`.
 
-    The interval is infinite in cells where none is known.
+    The interval is infinite in groups where none is known.
 
     Args:
-        of: The number as a function of the parts.
-        values: The released parts.
-        noises: The noise in the parts, all of one kind.
-        rounding: The largest rounding error of each part.
+        of: The function of the noisy partial aggregates.
+        values: The released partial aggregates.
+        noises: The noise in each partial aggregate, all of one kind.
+        rounding: The largest rounding error of each partial aggregate.
         miss: The probability that the interval misses the true number.
     """
     count, cells = len(values), values[0].size
@@ -257,7 +257,7 @@ class Law:
 
     @property
     def far(self) -> float:
-        """Return an upper bound, in standard deviations, of the margin of a sum of such noises."""
+        """Return an upper bound, in standard deviations, of the margin of a sum of these noises."""
         if self.noises[0].kind == "laplace":
             return float(np.log(1 / float(self.miss)) / np.sqrt(2))
         return NormalDist().inv_cdf(float(1 - self.miss / 2))
@@ -296,7 +296,7 @@ class Law:
         return (-turn - far) / square, (far - turn) / square
 
     def rounded(self, of: Taylor) -> Floats:
-        """Return the largest effect of rounding on a number, for any slopes within the noise."""
+        """Return the largest effect of rounding on a number, for all slopes within the noise."""
         moved = np.einsum("ijc,jz->ic", np.abs(of.second_derivatives), self.far * self.stds)
         return np.asarray(np.sum(self.rounding * (np.abs(of.slopes) + moved), axis=0))
 

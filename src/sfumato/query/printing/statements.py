@@ -45,7 +45,7 @@ class Wanted:
 
 
 def print_wanted(keys: Sequence[tuple[Constant, ...]], dialect: Dialect) -> Wanted:
-    """Print the keys as rows (cell, h0, h1, ...), bound and typed like all constants."""
+    """Print the selected private keys as rows (index, h0, h1, ...), as bound parameters."""
     if not keys:
         raise Bug("no key is wanted")
     rows = [_row(place, key, dialect) for place, key in enumerate(keys)]
@@ -62,7 +62,7 @@ def _row(place: int, key: tuple[Constant, ...], dialect: Dialect) -> Text:
 
 
 def _same(place: int, key: Constant, dialect: Dialect) -> str:
-    """Print the equality of a key; in DuckDB, hide a text from the statistics.
+    """Print the equality of a key with a selected one; in DuckDB, hide texts from the statistics.
 
     See `_needs_care` in expressions.py: statistics of the stored rows must not decide an answer.
     """

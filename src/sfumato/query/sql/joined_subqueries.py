@@ -192,7 +192,7 @@ class _Named:
             _called(column, first.made.by.rpartition(".")[2])
 
     def rename(self, part: exp.Expr) -> None:
-        """Rename the columns in the table's own HAVING or formula to their names outside."""
+        """Rename the columns in the table's HAVING or formula as the outer SELECT names them."""
         for column in list(part.find_all(exp.Column)):
             formula = self.each.made.formulas.get(column.name.casefold())
             if formula is None:
@@ -248,7 +248,7 @@ class _Tables:
     bare: set[str] = field(default_factory=set)
 
     def rename(self, part: exp.Expr, given: set[str]) -> None:
-        """Rename each column as its table names it, except for aliases of the SELECT itself."""
+        """Rename each column as the inner SELECTs name it, except for aliases of this SELECT."""
         for column in list(part.find_all(exp.Column)):
             if type(column.this) is not exp.Identifier:
                 continue  # a star, which is refused when it is read

@@ -1,9 +1,9 @@
 """Substitute inner SELECTs of rows into the outer SELECT; they do not become tables.
 
 `WITH s AS (SELECT cost * 2 AS c FROM visits WHERE sick) SELECT AVG(c) FROM s` is read as `SELECT
-AVG(cost * 2) FROM visits WHERE sick`. So inner SELECTs allow no question that could not be asked
-without them. Several may be joined. Columns that an inner SELECT does not select can't be named
-outside of it.
+AVG(cost * 2) FROM visits WHERE sick`. So inner SELECTs allow no query that is impossible without
+them. Several may be joined. Columns that an inner SELECT does not select can't be named outside of
+it.
 """
 
 from __future__ import annotations
