@@ -135,7 +135,7 @@ def bounds_json(plan: Plan) -> Json:
 
 
 def bounds_advice(priced: Priced) -> list[str]:
-    """Return advice for a better answer, from the query and the card alone."""
+    """Return advice on how to get a better answer, from the query and the card alone."""
     return [*_to_set(bounds_of(priced.plan)), *_public_instead(priced)]
 
 

@@ -74,7 +74,7 @@ def _number_of(text: str) -> Fraction:
 
 @dataclass(frozen=True)
 class Ref:
-    """A reference to a column."""
+    """A reference to a column by its name."""
 
     column: str
 
@@ -283,7 +283,7 @@ def truth_of(condition: Predicate) -> Expr:
 
 
 def one_where(condition: Predicate) -> Expr:
-    """Return an expression that is 1 where the condition holds, and NULL elsewhere."""
+    """Return an expression that is 1 where the condition is true, and NULL elsewhere."""
     return Case(((condition, LiteralValue(Constant.of(1))),), None)
 
 

@@ -34,7 +34,7 @@ class PlanKey:
 
     @property
     def shown_kind(self) -> str:
-        """Return the kind of a released key as answers show it: number, text or boolean."""
+        """Return the kind of the key's values in an answer: number, text or boolean."""
         if self.unit is None and self.kind in ("integer", "number"):
             return "number"
         return "boolean" if self.kind == "boolean" else "text"
@@ -44,7 +44,7 @@ class PlanKey:
         return key_value(key)
 
     def physical(self, value: object) -> Constant:
-        """Convert a key from the engine to the constant with which its column is compared."""
+        """Convert a key value from the engine to the constant with which its column is compared."""
         if self._is_whole:
             return number(Fraction(int(str(value))))
         if self.kind == "boolean":
@@ -65,7 +65,7 @@ class PlanKey:
         return self.keys is not None or self.unit is not None or self.kind in ("integer", "number")
 
     def read(self, value: object) -> Constant:
-        """Convert a private key from the engine to its canonical spelling."""
+        """Convert a private key value from the engine to a constant in canonical form."""
         if self.unit is not None:
             return Constant("text", first_of_period(self.unit, int(str(value))))
         if self.kind in ("integer", "number"):

@@ -323,7 +323,7 @@ class _Seen:
         return view.card.index(column.name)
 
     def _spelled(self, place: int) -> str:
-        """Return the canonical name of a column, which doesn't depend on other joins."""
+        """Return the name `table.column` of a column, which does not depend on the other joins."""
         table, name, _ = list(_columns([table for _, table in self.tables]))[place]
         return f"{table}.{name}"
 
@@ -362,7 +362,7 @@ class _Seen:
         return View(card, names, self._people() - mixed, first.name, place, joins)
 
     def _names(self, columns: Sequence[Named]) -> dict[str, str]:
-        """Map every name of a column, in lower case, to its name in the view."""
+        """Map every name of a column, in lower case, to the column's name in the view."""
         names: dict[str, str] = {}
         for table, name, column in columns:
             for spelling in (name, column.name):
@@ -388,12 +388,12 @@ class _Seen:
 
 
 def unit_of(table: Table) -> str:
-    """Return the person column in lower case; empty if the rows belong to nobody."""
+    """Return the table's person column in lower case; empty if its rows belong to nobody."""
     return "" if table.unit is None else table.unit.casefold()
 
 
 def _spellings(table: Table) -> tuple[str, str]:
-    """Return the person column in lower case, without and with its table."""
+    """Return both names of the table's person column in lower case: without and with the table."""
     return unit_of(table), f"{table.name}.{table.unit}".casefold()
 
 
@@ -420,7 +420,7 @@ def _column(table: Table, name: str) -> Column:
 
 
 def _columns(tables: Sequence[Table]) -> Iterator[Named]:
-    """Yield each column: its table, its name in the table, and the column as named in the join."""
+    """Yield each column as a triple: its table, its name there, and the column in the view."""
     every = [(table.name, column) for table in tables for column in table.columns]
     plain = [column.name.casefold() for _, column in every]
     plain += [unit_of(table) for table in tables if table.unit is not None]

@@ -107,7 +107,7 @@ class PhysicalPersonJoin:
 
 @dataclass(frozen=True)
 class Measure:
-    """The counts and sums that an engine computes, after it has bounded contributions."""
+    """The counts and sums that an engine computes, after bounding each person's contribution."""
 
     where: Predicate | None
     keys: tuple[Key, ...]

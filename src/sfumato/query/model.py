@@ -50,7 +50,7 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Formula:
-    """Arithmetic on released numbers (post-processing); it refers to outputs by name."""
+    """Arithmetic on released numbers (post-processing), which refers to outputs by name."""
 
     expr: Expr
 
@@ -203,7 +203,7 @@ def query_json(question: Query) -> Json:
 
 
 def joined_person_table_json(one: JoinedPersonTable) -> Json:
-    """Return the further per-person table as plain JSON."""
+    """Return a further per-person table of the query as plain JSON."""
     return {
         "source": source_json(one.each),
         "table": one.table,
@@ -225,7 +225,7 @@ def _join_json(joined: Joined) -> Json:
 
 
 def source_json(source: PersonTable) -> Json:
-    """Return the per-person table as plain JSON."""
+    """Return a per-person table (`source`) as plain JSON."""
     columns = [
         {
             "name": column.name,

@@ -228,7 +228,7 @@ class Plan:
         return self.question.aggregates
 
     def asked_of(self, aggregate: Aggregate) -> AskedAggregate:
-        """Return the aggregate with the types of its expressions."""
+        """Return the query's aggregate together with the types of its operands."""
         return self.asked[self.aggregates.index(aggregate)]
 
     def parts_of(self, aggregate: Aggregate) -> tuple[int, ...]:

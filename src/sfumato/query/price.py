@@ -141,7 +141,7 @@ class Priced:
 
     @property
     def mechanism(self) -> str:
-        """Return the names of all mechanisms that the answer uses."""
+        """Return the names of all privacy mechanisms that the answer uses, as one text."""
         names = [str(noise.as_json()["kind"]) for noise in self.effective_noises]
         if self.selection is not None:
             is_optimal = self.selection.threshold is None
@@ -255,7 +255,7 @@ def price_at_rho(plan: Plan, rho: Fraction, delta: Fraction) -> Priced:
 def price_for_errors(
     plan: Plan, margins: Mapping[str, Fraction], delta: Fraction, people: int | None
 ) -> Priced:
-    """Return the smallest price at which every named column is within its margin at 95 %."""
+    """Return the lowest price at which every named column is within its margin at 95 %."""
     wanted = {_number_named(plan, name): margin for name, margin in margins.items()}
     _check_reach(price_at(plan, MAX_EPSILON, delta), wanted, people)
     low, high = int(MIN_EPSILON / STEP) - 1, int(MAX_EPSILON / STEP)

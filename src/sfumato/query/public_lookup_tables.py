@@ -96,7 +96,7 @@ def _check(table: Table, wanted: Joined, before: Sequence[LookUp]) -> None:
 
 
 def _before(table: Table, wanted: Joined, question: Query, before: Sequence[LookUp]) -> str:
-    """Return the canonical name of the column whose values are looked up."""
+    """Return the canonical name of the column whose values are looked up in the public table."""
     theirs = wanted.on[0] if wanted.on else str(table.key)
     known = spellings(question, before)
     found = known.get(theirs.casefold(), SEVERAL)

@@ -93,7 +93,7 @@ def _is_same(found: Refused | None, refused: Refused) -> bool:
 
 @dataclass
 class _Alone:
-    """Plans the parts of a query one by one, to find the part that is refused."""
+    """Planner of single parts of a query, to find the part that is refused."""
 
     card: Card
     question: Query
@@ -166,7 +166,7 @@ class _Alone:
         return [view for view, each in zip(views, tables, strict=True) if _stands_in(part, each)]
 
     def _asking(self, aggregate: Aggregate) -> Query:
-        """Return the query for that aggregate alone, over all rows."""
+        """Return a query for the aggregate alone, over all rows."""
         output = Output("x", aggregate)
         return replace(
             self.question,

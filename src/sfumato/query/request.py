@@ -104,9 +104,9 @@ def _moved(
 
 
 def _kept(reached: float | None, margin: float) -> float:
-    """Return the fraction of its share that an aggregate keeps, given its error.
+    """Return the fraction of its share that an aggregate keeps, given the error it reaches.
 
-    It is never zero.
+    The fraction is never zero.
     """
     return 1.0 if reached is None else min(1.0, max(reached / margin, 1 / LARGEST))
 

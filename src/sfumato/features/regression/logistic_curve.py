@@ -25,7 +25,7 @@ POINTS: Final = 60  # the number of quadrature points
 
 @dataclass(frozen=True)
 class PiecewiseLogistic:
-    """The piecewise linear curve 1/2 + the sum of slope * clamp(x, -knot, knot)."""
+    """The logistic curve in linear pieces: 1/2 + the sum of slope * clamp(x, -knot, knot)."""
 
     knots: tuple[Fraction, ...]
     slopes: tuple[Fraction, ...]

@@ -26,7 +26,7 @@ NORMAL_95 = 1.96
 
 @dataclass(frozen=True)
 class Moment:
-    """One sum of the query: its name, its expression, and the matrix entries that it fills."""
+    """A sum that the moments query asks for: its name, its expression and its matrix entries."""
 
     name: str
     of: Expr | None
@@ -120,7 +120,7 @@ def matrix_of(model: Model, answer: Answer) -> Matrix:
 
 
 def named(answer: Answer) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the values of the answer's single row by name, and the noise stds by name."""
+    """Return the values and the noise stds of a one-row answer, both by column name."""
     row = cast("Sequence[float]", answer.rows[0])
     stds = cast("Sequence[float]", answer.std[0])
     pairs = zip(answer.columns, row, stds, strict=True)

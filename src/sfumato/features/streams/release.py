@@ -134,7 +134,7 @@ def _opening(ledger: Ledger, card: Card, stream: Stream, charge: Charge, seq: in
 
 
 def find_stream(ledger: Ledger, opener: str, data_set: str, name: str) -> Opened | None:
-    """Return the open stream of that name, or None."""
+    """Return the stream that was opened under this name, or None."""
     text = ledger.answer_of(opener, stream_op(data_set, name))
     body: dict[str, Any] = {} if text is None else json.loads(text)  # Any: JSON of our own ledger
     # it is no stream if it has no answer, or is a query under this operation id

@@ -54,7 +54,7 @@ class FileStreams:
 
     @contextmanager
     def draft(self, stream: str) -> Iterator[str]:
-        """Create a private folder for an unfinished file, removed when the block ends."""
+        """Create a private folder for an unfinished state file; remove it when the block ends."""
         made = tempfile.mkdtemp(prefix=DRAFT, dir=self._of(stream))  # 0700
         try:
             yield str(Path(made, USED))

@@ -1,4 +1,4 @@
-"""The verbs of streams (continual counting)."""
+"""The API verbs of streams (continual counting): open, close and show."""
 
 from __future__ import annotations
 

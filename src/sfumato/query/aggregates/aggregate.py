@@ -49,8 +49,8 @@ class Choice:
 class Part:
     """A partial aggregate: one integer per group of the answer, with its sensitivity.
 
-    One row changes the integer by at most `per_row`. `per_person` is given instead if the tally
-    itself bounds each person's contribution to a group, however many rows the person has.
+    One row changes the integer by at most `per_row`. `per_person` is given instead if the count or
+    sum itself bounds each person's contribution to a group, however many rows the person has.
     """
 
     says: str

@@ -50,7 +50,7 @@ class Range:
         return Range(np.sqrt(np.maximum(self.low, 0)), np.sqrt(np.maximum(self.high, 0)))
 
     def inverse(self) -> Range:
-        """Return the range of 1/x; NaN if x may be zero."""
+        """Return the range of 1/x; NaN in groups where x may be zero."""
         known = (self.low > 0) | (self.high < 0)
         low, high = np.where(known, self.low, np.nan), np.where(known, self.high, np.nan)
         return Range(1 / high, 1 / low)
@@ -66,19 +66,19 @@ class Range:
         return Range(np.where(is_known, self.low, -np.inf), np.where(is_known, self.high, np.inf))
 
     def over(self, divisor: Range) -> Range:
-        """Return the range of the quotient; infinite where the divisor may be zero or less."""
+        """Return the range of the quotient; infinite where the divisor may be zero or below."""
         known = divisor.low > 0
         ends = 1 / np.where(known, divisor.high, 1.0), 1 / np.where(known, divisor.low, 1.0)
         made = self.times(Range(*ends))
         return Range(np.where(known, made.low, -np.inf), np.where(known, made.high, np.inf))
 
     def clipped(self, low: Floats, high: Floats) -> Range:
-        """Return the range clamped to public bounds."""
+        """Return the range of the number, clamped to public bounds."""
         return Range(np.clip(self.low, low, high), np.clip(self.high, low, high))
 
 
 def _product(one: Floats, other: Floats) -> Floats:
-    """Return the product; zero times infinity is zero, as an infinite end is never attained."""
+    """Multiply two ends of ranges; zero times infinity is zero, as infinity is never attained."""
     with np.errstate(invalid="ignore"):
         return np.where((one == 0) | (other == 0), 0.0, one * other)
 

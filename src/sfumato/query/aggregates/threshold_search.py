@@ -64,7 +64,7 @@ def _bounds_parts(asked: AskedAggregate) -> tuple[Part, ...]:
 
 
 def _bin(value: Expr, digits: int) -> Expr:
-    """Return the bin of a value, between two powers of two; NULL is in no bin."""
+    """Return, as an expression, the bin of a value between two powers of two; NULL has no bin."""
     starts = list(enumerate(bin_starts(digits)))
     whens = tuple(
         (Compare(value, ">=", _whole(start)), LiteralValue(_whole(place)))

@@ -90,7 +90,7 @@ def squares(grid: Grid, second: Moment | None, rows: Range, part: Range | None) 
 
 
 def most_variance(grid: Grid, rows: Floats, less: int = SAMPLE) -> Floats:
-    """Return the largest variance that this many numbers between the bounds can have."""
+    """Return the largest variance that this many numbers within the public bounds can have."""
     return np.asarray(grid.range**2 / 4 * rows / (rows - less))
 
 

@@ -87,7 +87,7 @@ class SmoothFormula:
                 return ()
 
     def interval(self, expr: Expr, noisy: Sequence[NoisyPart], miss: Fraction) -> Range:
-        """Return the expression's interval, which misses with probability `miss`.
+        """Return the expression's interval in each group, which misses with probability `miss`.
 
         The interval is infinite where none is known.
         """
@@ -209,7 +209,7 @@ class FormulaErrors:
     def _is_smooth(self, expr: Arithmetic | FunctionCall) -> bool:
         """Check whether the expression is smooth and has several units.
 
-        It then counts as one unit.
+        Such an expression then counts as one unit of the formula.
         """
         if not self.smooth_units or not self._smooth.is_smooth(expr):
             return False

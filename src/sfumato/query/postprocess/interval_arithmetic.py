@@ -45,7 +45,7 @@ class Enclosure:
     may_be_null: Mask
 
     def with_range(self, made: Range) -> Enclosure:
-        """Return the same enclosure with another range."""
+        """Return the same enclosure with another range; where it may be NULL does not change."""
         return Enclosure(made, self.may_be_null)
 
 

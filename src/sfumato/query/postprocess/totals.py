@@ -41,7 +41,7 @@ class Rows:
 
 
 def totals_in(expr: Expr | Predicate) -> tuple[Total, ...]:
-    """Return the distinct totals in the expression."""
+    """Return the distinct totals (sums over the answer's rows) in the expression."""
     return tuple(dict.fromkeys(part for part in walk(expr) if isinstance(part, Total)))
 
 

@@ -92,7 +92,7 @@ def _identity(measure: Measure) -> tuple[str, ...]:
 
 
 def _columns(measure: Measure) -> Iterator[str]:
-    """Yield the physical columns of rows that the measure uses, in order."""
+    """Yield the names of the rows' physical columns that the measure uses, in order."""
     source = measure.source
     values = _outer(measure)
     if source is not None:
@@ -104,7 +104,7 @@ def _columns(measure: Measure) -> Iterator[str]:
 
 
 def _outer(measure: Measure) -> list[Expr | Predicate | None]:
-    """Return the expressions and conditions over rows or people that the measure uses."""
+    """Return the expressions and conditions of the measure outside its per-person tables."""
     keys = (key.value for key in measure.keys)
     return [measure.where, *keys, *(tally.value for tally in measure.tallies)]
 
@@ -123,7 +123,7 @@ def _place(measure: Measure, column: int, kind: str) -> str:
 
 
 def _joined_place(joins: Sequence[Join], column: int, kind: str) -> str:
-    """Print the column of a joined table; return "" if the column belongs to an earlier table."""
+    """Print the column of a joined table, or "" if the column belongs to an earlier table."""
     for i, join in reversed(list(enumerate(joins, start=1))):
         if column >= join.start:
             return _within(join, i, column, kind)
@@ -190,7 +190,7 @@ def _word(one: Join | PhysicalPersonJoin) -> str:
 
 @dataclass(frozen=True)
 class _Called:
-    """The name suffix of a per-person table, and the number of its first column."""
+    """The name suffix of a printed per-person table, and the number of its first column."""
 
     suffix: str = ""
     start: int = 0
@@ -222,7 +222,7 @@ def _people(source: PhysicalPersonTable, rows: Rows, dialect: Dialect, called: _
 
 
 def _reduced(column: PhysicalPersonColumn, values: Sequence[Expr]) -> str:
-    """Print a column of a per-person table over the values x0, x1, ... of the person's rows."""
+    """Print the SQL aggregate for a per-person column, over the person's values x0, x1, ..."""
     if column.value is None:
         return "count(*)"
     name = f"x{values.index(column.value)}"

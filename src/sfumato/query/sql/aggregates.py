@@ -47,7 +47,7 @@ def is_in_aggregate(column: exp.Expr) -> bool:
 
 
 def is_total(node: exp.Expr) -> bool:
-    """Check whether the node is a total over the answer's rows: SUM(an aggregate) OVER (…)."""
+    """Check whether the node is a total over the answer's rows, such as SUM(COUNT(*)) OVER ()."""
     if type(node) is not exp.Window or node.args.get("order") is not None:
         return False
     return type(node.this) is exp.Sum and is_aggregate(node.this.this)
@@ -223,7 +223,7 @@ def _first_above(node: exp.Expr) -> Aggregate:
 
 
 def _var(node: exp.Expr) -> Aggregate:
-    """Read VAR(x), which is VAR_SAMP(x) in SQL Server; the price says which of the two it is."""
+    """Read VAR(x) as VAR_SAMP(x), as SQL Server does; the price says that it is VAR_SAMP."""
     if len(node.expressions) != 1:
         raise refuse_unsupported(node, "VAR takes one column", "Write VAR_SAMP(x).")
     return Aggregate("variance", (expression(node.expressions[0]),))

@@ -18,7 +18,7 @@ from sfumato.query.sql.hints import ARGUMENTS
 
 
 def nodes_of(tree: exp.Expr) -> list[exp.Expr]:
-    """Return every node of the tree, parents before children.
+    """Return every node of the syntax tree, parents before children.
 
     This is faster than sqlglot's own walk.
     """
@@ -149,7 +149,7 @@ def is_after(one: Constant, other: Constant) -> bool:
 def only(
     node: exp.Expr, known: set[str], hints: Mapping[str, tuple[str, str]] | None = None
 ) -> None:
-    """Refuse the node if it carries an argument that its reader does not know."""
+    """Refuse the syntax node if it carries an argument that its reader does not know."""
     for name, value in node.args.items():
         if name not in known and value not in (None, False, []):
             what, instead = (hints or ARGUMENTS).get(name, (f"{_said(name)} is not supported", ""))
@@ -171,7 +171,7 @@ def refuse_unsupported(
 
 
 def refuse_at(refused: Refused, place: Place) -> Refused:
-    """Add a position in the text to a refusal; keep a fact `column` that is a column's name."""
+    """Add a position in the SQL text to a refusal; keep a fact `column` that is a column's name."""
     line, column = place
     cause = f"{refused.cause.removesuffix('.')} (line {line}, column {column})."
     facts = {"line": line, "column": column, **refused.facts, "place": [line, column]}
@@ -179,13 +179,13 @@ def refuse_at(refused: Refused, place: Place) -> Refused:
 
 
 def found_at(refused: Refused, node: exp.Expr) -> Refused:
-    """Add the node's position to a refusal that has none."""
+    """Add the syntax node's position in the SQL text to a refusal that has none."""
     place = None if "place" in refused.facts else place_of(node)
     return refused if place is None else refuse_at(refused, place)
 
 
 def place_of(node: exp.Expr | None) -> Place | None:
-    """Return the position where the node begins; if it is unknown, that of the node around it."""
+    """Return the position where the syntax node begins, or else that of the node around it."""
     while node is not None:
         places = [place for part in nodes_of(node) if (place := _own_place(part)) is not None]
         if places:

@@ -128,7 +128,7 @@ MAX_DIGITS: Final = 15  # most digits in ROUND
 
 
 def expression(node: exp.Expr, depth: int = 0) -> Expr:
-    """Read an expression, or refuse it with its position in the text."""
+    """Read a syntax node as an expression, or refuse it with its position in the SQL text."""
     try:
         return _expression(node, depth)
     except Refused as found:
@@ -148,7 +148,7 @@ def _expression(node: exp.Expr, depth: int) -> Expr:
 
 
 def predicate(node: exp.Expr, depth: int = 0) -> Predicate:
-    """Read a condition, or refuse it with its position in the text."""
+    """Read a syntax node as a condition, or refuse it with its position in the SQL text."""
     try:
         return recorded_positions(_predicate(node, depth), node)
     except Refused as found:

@@ -21,10 +21,10 @@ class Names(Protocol):
     """Interface that names the outputs of a formula's operands, and adds hidden ones if missing."""
 
     def aggregate(self, of: Aggregate) -> str:
-        """Return the name of the aggregate's output."""
+        """Return the name of the output that holds the aggregate."""
 
     def key(self, of: Expr) -> str | None:
-        """Return the name of the key's output; None if the query does not group by it."""
+        """Return the name of the output that holds the key, or None if it is no GROUP BY key."""
 
 
 def outer_aggregates(node: exp.Expr) -> list[exp.Expr]:
@@ -91,7 +91,7 @@ def formula_of_aggregate(node: exp.Expr) -> Aggregate:
 
 
 def plain(node: exp.Expr) -> exp.Expr:
-    """Return the node without casts of numbers to numbers, which don't change released values."""
+    """Remove casts of numbers to numbers from the syntax node, as they change no released value."""
     for kind, reader in _SAID.items():
         if type(node) is kind:
             return reader(node)

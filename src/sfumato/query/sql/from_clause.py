@@ -96,7 +96,7 @@ def read_from(select: exp.Select, data_set: str) -> From:
 
 @dataclass
 class _Reader:
-    """Reads FROM, and records which names of WITH were used."""
+    """Reader of a FROM clause, which also records which names of WITH were used."""
 
     data_set: str
     used: set[str] = field(default_factory=set)
@@ -251,7 +251,7 @@ def _check_by_person(node: exp.Expr, each: Each, before: Sequence[Each]) -> None
 
 
 def _standing(node: exp.Expr, name: str, before: Sequence[str], data_set: str) -> Standing:
-    """Read a plain table that is joined to per-person tables."""
+    """Read a plain table that is joined to per-person tables, with its join."""
     keeps_all, table = _keeps_all(node), _table(node.this, data_set)
     pairs = _columns(node, {one: one for one in (*before, name)})
     return standing(node, name, table, pairs, keeps_all=keeps_all)
@@ -297,7 +297,7 @@ def _joined(node: exp.Expr, aliases: dict[str, str], data_set: str) -> Joined:
 
 
 def _keeps_all(node: exp.Expr) -> bool:
-    """Check whether a join is a LEFT JOIN; refuse any but JOIN and LEFT JOIN."""
+    """Return whether a join is a LEFT JOIN; refuse any but JOIN and LEFT JOIN."""
     only(node, {"this", "side", "kind", "on", "using"})
     side, kind = (str(node.args.get(key) or "").upper() for key in ("side", "kind"))
     if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
@@ -318,7 +318,7 @@ def _columns(node: exp.Expr, aliases: Mapping[str, str]) -> list[tuple[str, str]
 
 
 def _all_of(condition: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the operands of nested ANDs."""
+    """Yield the operands of nested ANDs, in order."""
     waiting = [condition]
     while waiting:
         part = waiting.pop()
@@ -386,7 +386,7 @@ def _rename(column: exp.Column, table: str) -> None:
 
 
 def _with(node: exp.Expr | None) -> dict[str, Named]:
-    """Return the inner SELECTs of WITH by name, each with the earlier ones, which it may use."""
+    """Return the inner SELECTs of WITH by name, each with the earlier ones that it may use."""
     if node is None:
         return {}
     only(node, {"expressions"})

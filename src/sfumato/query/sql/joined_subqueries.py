@@ -140,7 +140,7 @@ def substitute_joined_subqueries(
 
 
 def _all(each: Each, table: PersonTable) -> list[str]:
-    """Return every column name of the table and its names for the person, in lower case."""
+    """Return all names that the per-person table takes, in lower case: columns and the person."""
     people = sorted({each.person, bare(each.made.by)})
     return [*(column.name.casefold() for column in table.columns), *each.made.formulas, *people]
 
@@ -171,7 +171,7 @@ class _Named:
         return name in self.each.made.names
 
     def put(self, column: exp.Column, first: Each) -> None:
-        """Replace a column by the expression that the inner SELECT gives that name; or refuse."""
+        """Replace a column by the inner SELECT's expression of that name; or refuse."""
         name = column.name.casefold()
         formula = self.each.made.formulas.get(name)
         if not self.gives(name):
@@ -241,7 +241,7 @@ class _Named:
 
 @dataclass
 class _Tables:
-    """The per-person and public tables, and the names that were used without a table."""
+    """The per-person and public tables, and the column names used without a table's name."""
 
     people: Sequence[_Named]
     public: Sequence[Standing]

@@ -31,7 +31,7 @@ _STRAY: Final = (SqlglotError, RecursionError, ValueError, LookupError, Attribut
 
 @dataclass(frozen=True)
 class Parsed:
-    """The SELECT of a text, and a refusal to raise after the whole SELECT was read.
+    """The SELECT of an SQL text, and a refusal to raise after the whole SELECT was read.
 
     The refusal is for words that the parser dropped. Refusals of unsupported SQL come first,
     because they say more.
@@ -42,7 +42,7 @@ class Parsed:
 
 
 def parse(text: str) -> Parsed:
-    """Parse the text as one SELECT, or refuse."""
+    """Parse the SQL text as one SELECT, or refuse."""
     tokens = _checked_tokens(text)
     trees: Sequence[exp.Expr | None] = ()
     place: Place | None = None
@@ -84,7 +84,7 @@ def _stopped_at(error: ParseError) -> Place | None:
 
 
 def _lost(tokens: Sequence[Token], tree: exp.Select) -> Refused | None:
-    """Return the refusal of a text from which the parser dropped a word, or None."""
+    """Return the refusal of an SQL text from which the parser dropped a word, or None."""
     said = _words(tokens)
     if said <= _leaves(tree):
         return None
@@ -169,7 +169,7 @@ def too_large(what: str) -> Refused:
 
 
 def _checked_tokens(text: str) -> list[Token]:
-    """Return the tokens of a text that is short and flat enough.
+    """Split the SQL text into tokens; refuse a text that is too long or too deeply nested.
 
     Return an empty list if the text can't be split into tokens.
     """

@@ -37,7 +37,7 @@ class Inner:
     person: str = ""  # the inner SELECT's name for the person; empty if it has none
 
     def take(self, name: str, node: exp.Expr) -> None:
-        """Register a name; refuse it if it is given twice, as it would be ambiguous."""
+        """Register a name of the inner SELECT; refuse a name that is given twice."""
         if name.casefold() in self.names:
             raise refuse_unsupported(
                 node, f"the name {name!r} is given twice", "Give each its own."
@@ -45,7 +45,7 @@ class Inner:
         self.names.add(name.casefold())
 
     def table(self) -> PersonTable:
-        """Return the per-person table; if it has no aggregate, it counts the person's rows."""
+        """Return the per-person table; without any aggregate, it counts each person's rows."""
         columns = self.columns or [PersonColumn("(1) count", "count")]
         where = self.select.args.get("where")
         condition = None if where is None else predicate(where.this)
@@ -63,7 +63,7 @@ class Inner:
 
 @dataclass(frozen=True)
 class _OfPerson:
-    """Replaces a person's own aggregates by columns of the per-person table."""
+    """Names for a person's own aggregates: each one becomes a column of the per-person table."""
 
     made: Inner
     node: exp.Expr
@@ -196,7 +196,7 @@ def substitute_person_subquery(select: exp.Select, made: Inner) -> None:
 
 
 def narrowed(select: exp.Select, having: exp.Expr) -> None:
-    """Restrict the outer SELECT to the people for whom the inner HAVING is true."""
+    """Add the inner HAVING to the outer WHERE, as each row of the outer SELECT is a person."""
     where = select.args.get("where")
     both = having if where is None else exp.And(this=exp.Paren(this=where.this), expression=having)
     select.set("where", exp.Where(this=both))

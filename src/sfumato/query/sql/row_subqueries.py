@@ -250,7 +250,7 @@ def _named_after(select: exp.Select) -> set[str]:
 
 @dataclass(frozen=True)
 class _Named:
-    """Aliases of the SELECT itself: those of aggregates, and all aliases."""
+    """The aliases of the SELECT itself: `numbers` are those of aggregates, `all` is every alias."""
 
     numbers: frozenset[str]
     all: frozenset[str]
@@ -266,7 +266,7 @@ class _Named:
         )
 
     def covers(self, column: exp.Column, part: str) -> bool:
-        """Check whether the column may be an alias of the SELECT, in this clause."""
+        """Check whether, in this clause, the column may be an alias of the SELECT."""
         if column.table or is_in_aggregate(column):
             return False
         given = {"expressions": self.numbers, **dict.fromkeys(_AFTER, self.all)}
@@ -286,7 +286,7 @@ def _columns(select: exp.Select) -> Iterator[tuple[str, exp.Column]]:
 
 
 def _owner(column: exp.Column, tables: Sequence[_Table]) -> _Table | None:
-    """Return the table to which the column belongs; None if the card decides it later."""
+    """Return the table that has the column; None if only the card can tell which one."""
     table, name = column.table.casefold(), column.name.casefold()
     if table:
         owner = next((t for t in tables if table in t.source.names), None)

@@ -183,11 +183,11 @@ class InAnswer:
     groups: Sequence[Expr]
 
     def aggregate(self, of: Aggregate) -> str:
-        """Return the name of the aggregate's output."""
+        """Return the name of the output that holds the aggregate."""
         return named_output(self.outputs, of)
 
     def key(self, of: Expr) -> str | None:
-        """Return the name of the key's output; the key may be written as its alias."""
+        """Return the name of the output that holds the key, which may be written as its alias."""
         if of in self.groups:
             return named_output(self.outputs, of)
         called = of.column.casefold() if isinstance(of, Ref) else ""
@@ -411,7 +411,7 @@ def _by_name(node: exp.Expr, outputs: Sequence[Named]) -> Named | None:
 
 @dataclass
 class _After:
-    """Reads HAVING and ORDER BY over released values; their aggregates become outputs.
+    """Reader of HAVING and ORDER BY over released values; their aggregates become outputs.
 
     Each such output is priced and gets noise like any other (soundness rule 17).
     """

@@ -39,7 +39,10 @@ def recorded_positions(made: Made, node: exp.Expr) -> Made:
 
 
 def names_in(tree: exp.Expr) -> dict[str, int]:
-    """Return the first position of each name; for columns, also with the name of their table."""
+    """Return the first position of each name in the SQL text.
+
+    For columns, there is also an entry with the name of their table.
+    """
     found: dict[str, int] = {}
     for node in nodes_of(tree):
         if not isinstance(node, exp.Identifier | exp.Column):
