@@ -58,7 +58,7 @@ from support.kernel_oracle import kernel_order, orders_by_kernel
 
 OTHER_SALT = bytes(range(1, 33))
 WIDE = 10**6  # a bound that nobody reaches
-SEEDS = {"duckdb": 4, "postgres": 3, "spark": 1}  # random tables, per test and engine
+SEEDS = {"duckdb": 3, "postgres": 2, "spark": 1}  # random tables, per test and engine
 MANY = {"duckdb": 12, "postgres": 8, "spark": 2}  # of each part of `make slow`
 MEASURES = {"duckdb": 40, "postgres": 20, "spark": 6}  # random measures of each
 PAIRS = {"duckdb": 500, "postgres": 500, "spark": 30}  # people asked for one by one

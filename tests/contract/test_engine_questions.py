@@ -45,7 +45,7 @@ from support.random_tables import PUBLIC, Dealt, Posed, one_dealt, tables_card, 
 from support.sensitivity_oracle import tight
 from support.spark_batcher import SparkTogether
 
-FEW = {"duckdb": 120, "postgres": 120, "spark": 16}
+FEW = {"duckdb": 80, "postgres": 60, "spark": 10}
 MANY = 500  # a part of `make slow`, of which there are ten
 OF_ONE_DEAL = 80
 PEOPLE = tables_card(1000, 20)

@@ -41,9 +41,9 @@ from support.engine_rows import (
 from support.kernel_oracle import kernel_order, orders_by_kernel
 
 WIDE = 10**6
-SEEDS = {"duckdb": 6, "postgres": 4, "spark": 1}
+SEEDS = {"duckdb": 4, "postgres": 2, "spark": 1}
 MEASURES = {"duckdb": 60, "postgres": 40, "spark": 15}
-LOOKED_UP = {"duckdb": 60, "postgres": 60, "spark": 12}
+LOOKED_UP = {"duckdb": 40, "postgres": 40, "spark": 12}
 HEADERS = [
     ["who", "town", "age"],
     ["pid", "place", "cost", "who"],

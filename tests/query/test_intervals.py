@@ -328,7 +328,7 @@ def noises() -> st.SearchStrategy[Noise]:
     return st.one_of(one, both, wide)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(
     select=formulas(),
     noise=noises(),

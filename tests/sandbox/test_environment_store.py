@@ -475,8 +475,7 @@ open(sys.argv[2] + "/out/answer.json", "w").write('{"m": %d}' % (9 if not any(si
 """  # to the first process of the room, which reads what is left
 
 
-@needs_bubbles
-@pytest.mark.parametrize(("name", "source", "is_heard"), [
+LEFT = (
     ("plain", LEAVES, True),
     ("status", LEAVES + "os._exit(3)", True),
     ("late", LEAVES + "while True: pass", False),
@@ -484,19 +483,17 @@ open(sys.argv[2] + "/out/answer.json", "w").write('{"m": %d}' % (9 if not any(si
     ("a folder", "import os, sys\nos.makedirs(sys.argv[2] + '/out/answer.json')", False),
     ("interrupts", INTERRUPTS, True),
     ("no program", "raise SystemExit", False),
-], ids=lambda value: value if isinstance(value, str) and len(value) < 12 else "")  # fmt: skip
-def test_what_an_images_program_leaves_is_read_when_it_is_gone(  # noqa: PLR0917  # cases and fixtures
-    name: str,
-    source: str,
-    is_heard: bool,
-    kept: Environments,
-    sandbox: SandboxPool,
-    rows: Path,
-    pythons: tuple[Path, str],
+)
+
+
+@needs_bubbles
+def test_what_an_images_program_leaves_is_read_when_it_is_gone(
+    kept: Environments, sandbox: SandboxPool, rows: Path, pythons: tuple[Path, str]
 ) -> None:
     made = kept.add_image(*pythons)
-    found = said(sandbox, made.name, {"kind": "program", "source": source}, rows)
-    assert found == (9 if is_heard else 49), name
+    for name, source, is_heard in LEFT:
+        found = said(sandbox, made.name, {"kind": "program", "source": source}, rows)
+        assert found == (9 if is_heard else 49), name
 
 
 @needs_bubbles

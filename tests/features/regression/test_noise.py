@@ -48,7 +48,7 @@ def _check_stds(fits: list[Fit]) -> None:
         assert 0.6 < spread / said < 1.5, name
 
 
-@pytest.mark.parametrize(("rows", "epsilon"), [(6_000, 0.5), (6_000, 2), (6_000, 50)])
+@pytest.mark.parametrize(("rows", "epsilon"), [(6_000, 0.5), (6_000, 50)])
 def test_intervals_of_odds_hold_the_fit_that_has_no_noise(rows: int, epsilon: float) -> None:
     columns = people(rows, seed=1)
     data, fits = Quick(columns, np.random.default_rng(7)), list[Fit]()

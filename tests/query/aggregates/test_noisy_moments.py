@@ -405,7 +405,7 @@ def test_rounding_is_counted_for_as_many_rows_as_there_may_be() -> None:
 
 # --- with noise: coverage, std, and what is public ------------------------------------------------
 
-DRAWS = 4000
+DRAWS = 2000
 
 
 @dataclass(frozen=True)
