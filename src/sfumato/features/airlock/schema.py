@@ -52,8 +52,8 @@ class OneRequest(Request, frozen=True, kw_only=True):
 class Vote(OneRequest, frozen=True, kw_only=True):
     """A reviewer's vote on exactly the files that they saw."""
 
-    says: Annotated[str, letters(10, "`yes` or `no`.")]
-    seal: Annotated[Name, Meta(description="The digest of the files that you saw.")]
+    says: Annotated[str, letters(10, "`release` or `reject`.")]
+    seal: Annotated[Name, Meta(description="The seal that came with the files that you saw.")]
     draft: Annotated[int, Meta(ge=1, le=10**6)]
     why: Reason | None = None
 
