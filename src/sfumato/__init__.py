@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         open,  # noqa: A004  # `sfumato.open` reads well
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Refused",
     "__version__",

@@ -3,4 +3,4 @@
 from typing import Final
 
 WIRE: Final = 1  # the wire version; a change that old clients would not understand increases it
-VERSION: Final = "0.1.0"  # the version of the package
+VERSION: Final = "0.2.0"  # the version of the package
