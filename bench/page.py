@@ -22,7 +22,9 @@ HEAD: Final = """# Figures
 
 `make bench` and `make bench-peers` measured these figures. Each section is from its latest run, so
 compare only figures of one section. "Busy" is the load average just before the run; 0 is idle.
-[Notebook 0014](../notebook/0014-benches.md) describes the libraries and the measurements.
+The first line of the file that a section names (`bench/cli.py` for `python -m bench cli`) says what
+the section measures. [Notebook 0014](../notebook/0014-benches.md) describes the libraries and the
+measurements.
 """
 _SECTION: Final = re.compile(r"^## (.+)\n((?:(?!^## ).*\n?)*)", re.M)
 _PARTS: Final = ("duckdb", "numpy")
