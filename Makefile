@@ -114,8 +114,8 @@ lock: .venv/bin/python  ## Make the locked lists in requirements/ anew.
 # Tests of questions, prices, charges and answers with the oldest versions that pyproject.toml admits.
 LEAST = --extra frames --extra lab --extra postgres --extra serve
 LOWEST = .venv/lowest
-lowest: .venv/lowest.done  ## Run the core tests with the oldest versions that pyproject.toml admits.
-	@$(LOWEST)/bin/python -m pytest $(TOGETHER) -m "not slow" -q tests/query tests/release \
+lowest: .venv/lowest.done  ## Run the quick core tests with the oldest versions that pyproject.toml admits.
+	@$(LOWEST)/bin/python -m pytest $(TOGETHER) --quick -m "not slow" -q tests/query tests/release \
 		tests/client tests/cli/test_main.py tests/cli/test_first_words.py tests/cli/test_json_contract.py $(ARGS)
 
 OLD = sfumato: this needs Python 3.11 or later, and $(PY) is %d.%d; name another: make PY=python3.12

@@ -66,7 +66,8 @@ def test_a_mutant_keeps_its_name_while_its_function_does() -> None:
         return {m.key for m in mutants("much.py", text.encode()) if m.function == "is_much"}
 
     assert keys(SOURCE) == keys("# a line more\n" + SOURCE)
-    assert not keys(SOURCE) & keys(SOURCE.replace("least and", "(least) and"))
+    assert keys(SOURCE) == keys(SOURCE.replace("Say whether", "Return whether"))
+    assert not keys(SOURCE) & keys(SOURCE.replace("{0}", "{1}"))
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ class Mutant:
     end: int
     before: str
     after: str
-    of: str  # digest of the function's text: a verdict on another text says nothing of this one
+    of: str  # digest of the function's code: a verdict on other code says nothing of this one
 
     @property
     def key(self) -> str:
@@ -62,7 +63,7 @@ def mutants(path: str, source: bytes) -> list[Mutant]:
     text, seen = _Text(source), Counter[tuple[str, str]]()
     found = []
     for function, node in _scopes(ast.parse(source)):
-        digest = hashlib.sha256(text.of(node)).hexdigest()[:8]
+        digest = digest_of(node)
         for change in sorted(_changes(node, text), key=lambda c: (c.start, c.operator)):
             if not _parses(text, node, change):
                 continue
@@ -77,6 +78,14 @@ def mutants(path: str, source: bytes) -> list[Mutant]:
                 )
             )  # fmt: skip
     return found
+
+
+def digest_of(node: ast.stmt) -> str:
+    """Return the digest of a function's code; its docstring, comments and layout do not count."""
+    if isinstance(node, Function) and ast.get_docstring(node) is not None:
+        node = copy.copy(node)
+        node.body = node.body[1:] or [ast.Pass()]
+    return hashlib.sha256(ast.unparse(node).encode()).hexdigest()[:8]
 
 
 class _Text:
