@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sfumato.query.expression import canonical_order
+from sfumato.query.canonical_conditions import canonical_condition
+from sfumato.query.expression import All, AnyOf, Predicate, canonical_order
 from sfumato.query.plan import make_plan
 from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import read_card
@@ -21,6 +22,7 @@ CARD = read_card(
             "d": {"type": "date", "lower": "2024-01-01", "upper": "2024-01-09"},
             "sick": {"type": "boolean"},
             "town": {"type": "text", "keys": ["x", "y"]},
+            "note": {"type": "text"},
         },
     },
 )
@@ -41,3 +43,28 @@ def test_keys_are_in_the_order_of_version_0_1(keys: str) -> None:
     assert texts == sorted(texts)
     for text, begins in zip(texts, ORDERS[keys], strict=True):
         assert text.startswith(begins), texts
+
+
+# Texts of a question that look like the name of a class, today's and that of version 0.1.
+ALIKE = (
+    ("Literally(", "LiteralValue("), ("Since(", "DateTrunc("), ("Part(", "DateField("),
+    ("Curve(", "FunctionCall("), ("it's Since(", "it's DateTrunc("), ('"Since(', '"DateTrunc('),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_a_text_that_looks_like_a_class_stays_what_it_is(one: str, other: str) -> None:
+    """Two questions that differ in such a text were one, and got each other's stored answer."""
+
+    def canonical(condition: str) -> Predicate:
+        where = read_sql(f"SELECT COUNT(*) AS n FROM t WHERE {condition}", "t").where
+        assert where is not None
+        return canonical_condition(where)
+
+    likes = [f"note LIKE '{text.replace(chr(39), chr(39) * 2)}%'" for text in (one, other)]
+    either = canonical(" OR ".join(likes))
+    neither = canonical(" AND ".join(f"NOT {like}" for like in likes))
+    assert isinstance(either, AnyOf)
+    assert isinstance(neither, All)
+    assert set(either.predicates) == {canonical(like) for like in likes}
+    assert len(neither.predicates) == 2

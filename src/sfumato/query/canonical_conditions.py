@@ -94,12 +94,11 @@ def _denied(predicate: Predicate) -> Predicate:
 
 
 def _joined(kind: type[All] | type[AnyOf], parts: Iterable[Predicate]) -> Predicate:
-    flat: dict[str, Predicate] = {}
+    flat: dict[Predicate, None] = {}  # in order, and each once
     for part in parts:
-        inner = part.predicates if isinstance(part, kind) else (part,)
-        flat.update({canonical_order(p): p for p in inner})
-    merged = {canonical_order(p): p for p in _with_lists(kind, [*flat.values()])}
-    ordered = tuple(merged[key] for key in sorted(merged))
+        flat.update(dict.fromkeys(part.predicates if isinstance(part, kind) else (part,)))
+    merged = dict.fromkeys(_with_lists(kind, [*flat]))
+    ordered = tuple(sorted(merged, key=canonical_order))
     return ordered[0] if len(ordered) == 1 else kind(ordered)
 
 

@@ -388,9 +388,16 @@ def malformed(what: str) -> Refused:
 _STORED_NAMES: Final = {
     "LiteralValue": "Literally", "DateTrunc": "Since", "DateField": "Part", "FunctionCall": "Curve",
 }  # fmt: skip
-_CLASS: Final = re.compile(rf"\b({'|'.join(_STORED_NAMES)})(?=\()")
+# A quoted text constant, or the name of a class. A text constant keeps what it says.
+_TEXT_OR_CLASS: Final = re.compile(
+    rf"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\b(?P<name>{"|".join(_STORED_NAMES)})(?=\()"""
+)
 
 
 def canonical_order(of: object) -> str:
     """Return the text that determines the canonical order of expressions and conditions."""
-    return _CLASS.sub(lambda found: _STORED_NAMES[found[1]], repr(of))
+
+    def stored(found: re.Match[str]) -> str:
+        return _STORED_NAMES[found["name"]] if found["name"] else found[0]
+
+    return _TEXT_OR_CLASS.sub(stored, repr(of))
