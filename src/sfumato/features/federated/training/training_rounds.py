@@ -256,7 +256,11 @@ class _Pupil:
     def step(self, number: int, failed: Refused | None) -> Step:
         """Return the result of a round: its number, sites, model and any failure."""
         sites = self.last.collector.survivors if self.last and failed is None else ()
-        out = {} if self.last is None else {n: one.code for n, one in self.last.gone.items()}
+        out = (
+            {}
+            if self.last is None or failed is not None
+            else {n: one.code for n, one in self.last.gone.items()}
+        )
         return Step(number, sites, out, self.model(failed), failed)
 
     def model(self, stopped: Refused | None) -> TrainedModel:
