@@ -78,7 +78,8 @@ class Agreement:
     def as_json(self) -> Json:
         """Return the agreement as JSON, for storage and exchange.
 
-        Without `neighbours` the JSON is the same as before that field existed, so digests stay.
+        Without `neighbours` the JSON has no such field. So the digests of agreements from before
+        that field existed stay valid.
         """
         more: Json = {} if self.neighbours is None else {"neighbours": self.neighbours}
         return {
@@ -152,8 +153,8 @@ def agreed(  # noqa: PLR0913  # what sites agree on
 ) -> Agreement:
     """Create an agreement between sites; choose missing values from the number of sites.
 
-    Up to MAX_SITES sites, each site shares masks with every other. With more sites, each has the
-    fewest neighbours with which a sum succeeds for any loss of sites down to the floor.
+    Up to 200 sites (MAX_SITES), each site shares masks with every other. With more sites, each has
+    the fewest neighbours with which a sum succeeds for any loss of sites down to the floor.
     """
     members = tuple(Member(site, sites[site]) for site in sorted(sites))
     may_tell = max(1, len(members) // ONE_IN) if colluders is None else colluders
@@ -188,11 +189,11 @@ def bad_federation(why: str) -> Refused:
 
 
 class NonceStore(Protocol):
-    """A store of the nonces of all rounds that a site has joined.
+    """A store of the nonces of all rounds that a site has joined, so that it joins none twice.
 
     A change is durable when the call returns.
     """
 
     def take(self, nonce: bytes) -> bool:
-        """Store the nonce; return True if it was not there before."""
+        """Store a round's nonce; return True if it was not stored before."""
         ...

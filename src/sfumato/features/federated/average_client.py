@@ -11,7 +11,7 @@ from sfumato.vault.card.secure_average_terms import GUARANTEE
 
 
 def average(convener: Convener, data_set: str, sql: str) -> Json:
-    """Return the exact sum over all sites if every site's card allows it; or refuse."""
+    """Return the exact sum over all sites if every site's card allows it, else refuse."""
     agreement = convener.agreement
     all_of_them = replace(convener, agreement=replace(agreement, floor=len(agreement.members)))
     body: Json = {
@@ -42,7 +42,10 @@ def average(convener: Convener, data_set: str, sql: str) -> Json:
 
 
 def _check_left(priced: dict[str, Json]) -> None:
-    """Refuse if a site's card allows no further sum without noise, before any ledger entry."""
+    """Refuse if a site's card allows no further sum without noise.
+
+    This happens before any site writes the sum to its ledger.
+    """
     spent = sorted(name for name, one in priced.items() if one["fits"] is not True)
     if spent:
         raise Refused(

@@ -35,7 +35,10 @@ _NOTHING: Final = Fraction(1, 1 << 80)  # a positive noise scale, for aggregates
 
 
 class NoNoise(Noise):
-    """Zero noise, for aggregates that need a noise object; their errors of 0 are not shown."""
+    """Zero noise, for code that needs a noise object to format a sum.
+
+    Its errors of 0 are not shown.
+    """
 
     def std(self) -> float:
         """Return 0, the standard deviation without noise."""
@@ -82,9 +85,9 @@ class AveragePlan:
 
     @cached_property
     def about(self) -> str:
-        """Return the hash of query, card bounds and agreement, which all sites must have in common.
+        """Return the hash of query, card bounds and agreement that a round's terms contain.
 
-        Sites whose cards have other bounds or keys get another hash.
+        It must be equal at all sites. Sites whose cards have other bounds or keys get another hash.
         """
         kept = {k: v for k, v in self.plan.canonical().items() if k not in ("people", "version")}
         said: Json = {
@@ -122,7 +125,7 @@ class AveragePlan:
 
 
 def whole(agreement: Agreement) -> Agreement:
-    """Return the agreement with its floor raised to the number of its sites."""
+    """Return the agreement with its floor raised to all its sites, so that none may drop out."""
     return replace(agreement, floor=len(agreement.members))
 
 
@@ -151,7 +154,10 @@ def check_allowed(card: Card, agreement: Agreement) -> None:
 
 
 def _check_whole(question: Query) -> None:
-    """Refuse a query that selects rows, groups them, or computes columns."""
+    """Refuse a query that does not cover a whole table of plain columns.
+
+    A query that filters, groups, joins, limits rows or computes columns is refused.
+    """
     picks = (question.where, question.source, question.max_rows, question.max_groups)
     is_whole = not question.group_by and not question.joins and picks == (None,) * len(picks)
     if not is_whole or not all(_is_plain(output.of) for output in question.outputs):
@@ -162,7 +168,7 @@ def _check_whole(question: Query) -> None:
 
 
 def _is_plain(of: object) -> bool:
-    """Return True for an aggregate of plain columns, and for a formula of released numbers."""
+    """Return True for an aggregate of plain columns, or for a formula of other output columns."""
     if isinstance(of, Formula):
         return True
     return isinstance(of, Aggregate) and of == Aggregate(of.verb, of.operands) and _all_columns(of)

@@ -93,9 +93,10 @@ def price_of_average(door: SumDependencies, card: Card, asker: Asker, sum_: Aver
 def average_part(door: SumDependencies, order: AverageOrder, participant: Participant) -> SumPart:
     """Write the sum to the ledger, check the limit, read the rows, and return masked numbers.
 
-    The entry is durable before a row is read. It is written before the count, so that two
-    concurrent rounds cannot both be the last one. The freeze check comes after the write: a
-    confirmed freeze has waited for the ledger, so it comes after every earlier entry.
+    The ledger entry is durable before a row is read. It is written before earlier sums are counted.
+    So two concurrent rounds cannot both count as the last sum that the card allows. The freeze
+    check comes after the write: a confirmed freeze has waited for the ledger, so it comes after
+    every earlier entry.
     """
     can_average(door, order)
     head = door.ledger.note(NOT_DP, _body(order, participant))
@@ -138,8 +139,8 @@ def _check_limit(ledger: Ledger, order: AverageOrder, before: int | None) -> Non
     """Refuse a sum above the card's limit, or over other sites or rows than earlier sums.
 
     Two sums that differ in one site reveal that site's numbers. Two sums that differ in one
-    person's rows reveal that person's. `before` is the sequence number of this round's own entry,
-    if it has one.
+    person's rows reveal those rows. `before` is the sequence number of this round's own ledger
+    entry, or None if it is not written yet.
     """
     people, limit = order.card.people, _releases(order.card)
     if ledger.store.head().epoch != FIRST_EPOCH:
@@ -165,7 +166,7 @@ def _check_limit(ledger: Ledger, order: AverageOrder, before: int | None) -> Non
 
 
 def _averages(ledger: Ledger, people: str) -> list[tuple[int, Any]]:  # Any: JSON of our own ledger
-    """Return the ledger entries of these people's sums without noise: (sequence number, body)."""
+    """Return these people's sums without noise in the ledger, each as (sequence number, body)."""
     found = [(entry.seq, json.loads(entry.body)) for entry in ledger.store.notes(NOT_DP)]
     return [(s, b) for s, b in found if (b["people"], b["guarantee"]) == (people, GUARANTEE)]
 
@@ -223,10 +224,10 @@ def _body(order: AverageOrder, participant: Participant) -> Json:
 
 
 def _rows(order: AverageOrder) -> str:
-    """Return a text that identifies the prepared rows and the contribution bound `max_rows`.
+    """Return a text that identifies the rows of a sum: the prepared rows and the bound `max_rows`.
 
-    An amended card keeps the prepared rows. Newly loaded rows have another identity, under any
-    name.
+    A later sum must have the same text. An amended card keeps the prepared rows. Newly loaded rows
+    have another identity, under any name.
     """
     return f"{Path(order.table).stem}/{order.card.max_rows}"
 

@@ -148,7 +148,7 @@ def list_(shell: Shell, data_set: str) -> None:
 
 
 def _convened(function: F) -> F:
-    """Add the options for the convener's key and the sites' URLs to a command."""
+    """Decorate a command: add the options for the convener's key and the sites' URLs."""
     key = click.option(
         "--key",
         "key_file",
@@ -165,7 +165,7 @@ def _convened(function: F) -> F:
 
 # Any: a federated.Progress; the return value is the federation object
 def _together(shell: Shell, agreement: str, given: Any, heard: Callable[[Any], None]) -> Any:
-    """Connect to all sites of the agreement; return one federation object for them."""
+    """Connect to all sites of the agreement; return one client for all of them."""
     sites = {name: _site(shell, url) for name, url in map(_way, given["ways"])}
     return shell.app.federation(agreement, key=given["key_file"], sites=sites, heard=heard)
 
@@ -339,7 +339,7 @@ _AS_GIVEN: Final = (
 
 
 def told_step(step: Any, rows: Any) -> str:  # Any: federated.training.Step, and public rows
-    """Return one line for a round: sites, scores on public rows, and epsilon paid."""
+    """Format one training round as a line: sites, scores on public rows, and epsilon paid."""
     if step.failed is not None:
         return f"round {step.number}: no sum ({step.failed.code})"
     paid = ", ".join(f"{site} {spent:g}" for site, spent in step.model.card["paid"].items())

@@ -41,16 +41,16 @@ _ASKED: Final = {"data_set", "sql", "question", "epsilon", "delta", "max_groups"
 
 
 class Site(Protocol):
-    """A client for one site: calls its verbs as the convener's user there."""
+    """A client for one site, signed in there as the convener's user."""
 
     def call(self, verb: str, body: Json) -> Json:
-        """Return the verb's reply, or raise its refusal."""
+        """Call a verb (API operation) of the site; return its reply, or raise its refusal."""
         ...
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a round: the finished stage, the remaining sites, and all refusals so far."""
+    """A snapshot of a running round: its last finished stage, remaining sites, and refusals."""
 
     stage: str
     left: tuple[str, ...]
@@ -100,7 +100,11 @@ class Convener:
     def run_round(
         self, body: Json, priced: Mapping[str, Json], gone: Mapping[str, Refused], about: str
     ) -> Round:
-        """Run one secure-aggregation round with the sites that gave a price; return its state."""
+        """Run one secure-aggregation round with the sites that gave a price; return its state.
+
+        `priced` has the sites' prices, and `gone` the refusals of left-out sites. `about` is the
+        hash that identifies the sum in the round's terms.
+        """
         first = next(iter(priced.values()))
         bits = max(int(one["bits"]) for one in priced.values())
         nonce = self.dice.draw(NONCE_BYTES)
@@ -153,7 +157,10 @@ class Convener:
         return {name: float(one["spent"]["epsilon"]) for name, one in told.items()}
 
     def call_all(self, verb: str, body: Json) -> dict[str, Json]:
-        """Call a verb at all sites; return the replies by site, checked only to be JSON objects."""
+        """Call a verb at all sites; return the replies by site, checked only to be JSON objects.
+
+        Sites that refuse are missing from the result.
+        """
         return self._everywhere(verb, dict.fromkeys(self.sites, body))[0]
 
     # --- helpers ------------------------------------------------------------------------------
@@ -231,7 +238,7 @@ class Convener:
             round_.gone[name] = refused
 
     def _check_left(self, left: Any, gone: Mapping[str, Refused]) -> None:
-        """Refuse if fewer sites than the floor are left.
+        """Refuse if fewer sites are left than the agreement's floor (least number of sites).
 
         If all left-out sites refuse with the same code, the refusal has that code. The cause of the
         refusal lists the sites' reasons.
@@ -304,8 +311,8 @@ class Convener:
     ) -> tuple[dict[str, Json], dict[str, Refused]]:
         """Call the verb at all sites in parallel; return the replies and the refusals.
 
-        Once as many sites as the floor have answered, a site that takes much longer counts as
-        refusing.
+        As many sites as the agreement's floor must answer first. Then a site that takes much longer
+        counts as refusing.
         """
         said: dict[str, Json] = {}
         gone: dict[str, Refused] = {}
@@ -321,16 +328,17 @@ class Convener:
 
 
 def _wrong(collector: Collector) -> Json:
-    """Return the wrong key shares as JSON: which site showed each, and which site dealt it.
+    """Return a round's wrong key shares as JSON: which site showed each, and which site made it.
 
-    The sum is right without them, but one of the two sites lied. Returns {} if there are none.
+    The sum is right without these shares, but one of the two sites lied. Returns {} if there are
+    none.
     """
     found = [{"shown_by": shown, "dealt_by": dealt} for shown, dealt in collector.wrong_shares]
     return {"wrong_shares": found} if found else {}
 
 
 def _reasons(gone: Mapping[str, Refused]) -> list[str]:
-    """Return each reason for dropping out once, with the names of a few sites."""
+    """Return each reason why sites dropped out, once, with the names of a few of these sites."""
     alike: dict[str, list[str]] = {}
     for name, one in sorted(gone.items()):
         alike.setdefault(f"{one.code} ({one.cause})", []).append(name)

@@ -116,7 +116,10 @@ class VirtualWorker(virtual_worker.VirtualWorker):
 
     @property
     def _objects(self) -> dict[str, str]:
-        """Return the keys of the worker's objects, each with a text that names the worker."""
+        """Return the worker's objects by key, as PySyft 0.2 names them.
+
+        Instead of its value, each object is a text that names the worker.
+        """
         return dict.fromkeys(self.objects(), f"at {self.id}")
 
     _tensors = _objects
@@ -128,7 +131,10 @@ class VirtualWorker(virtual_worker.VirtualWorker):
 
 
 class Torch:
-    """The `torch` module, but functions that create tensors return tensors that can be sent."""
+    """A stand-in for the `torch` module: tensors that it creates can be sent to workers.
+
+    All other functions are those of PyTorch.
+    """
 
     nn = nn
     optim = optim

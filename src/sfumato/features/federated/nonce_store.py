@@ -12,14 +12,14 @@ _TABLES: Final = (
 
 
 class SqlNonces:
-    """A table of used round nonces in the vault's SQL database."""
+    """A table, in the vault's SQL database, of the nonces of all rounds that a site has joined."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         records.make(_TABLES)
 
     def take(self, nonce: bytes) -> bool:
-        """Store the nonce; return True if it was not there before."""
+        """Store a round's nonce; return True if it was not stored before."""
         with self._records.change() as link:
             sql = "INSERT INTO sum_nonces (nonce) VALUES (?) ON CONFLICT DO NOTHING"
             return link.change(sql, (nonce.hex(),)) == 1

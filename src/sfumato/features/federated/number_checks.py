@@ -14,7 +14,7 @@ MIN_DIGIT: Final = -400
 
 
 def number(name: str, said: object, least: float, most: float) -> Fraction:
-    """Parse an exact number; refuse a value outside `least` to `most`."""
+    """Parse the setting `name` as an exact number; refuse a value outside `least` to `most`."""
     try:
         found = Decimal(str(said))
     except InvalidOperation:
@@ -29,7 +29,7 @@ def number(name: str, said: object, least: float, most: float) -> Fraction:
 
 
 def count(name: str, said: object, least: int, most: int) -> int:
-    """Check an integer; refuse any value outside `least` to `most`."""
+    """Check that the setting `name` is an integer from `least` to `most`; refuse other values."""
     if isinstance(said, bool) or not isinstance(said, int) or not least <= said <= most:
         raise _refused(f"{name} must be a whole number from {least:,} to {most:,}")
     return said

@@ -19,7 +19,7 @@ LEFT = 40  # width of the axis labels
 
 @dataclass(frozen=True)
 class Curve:
-    """One metric over the rounds, as an SVG polyline and as text."""
+    """One metric over the rounds of a training run, as an SVG polyline and as text."""
 
     name: str
     points: str
@@ -29,7 +29,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Paid:
-    """The epsilon that one site has paid for a run, and the source of that figure."""
+    """The epsilon that one site has paid for a training run, and a text on who states it."""
 
     site: str
     epsilon: float | None
@@ -98,7 +98,7 @@ def _curve(name: str, told: Sequence[tuple[int, float]]) -> Curve:
 
 
 async def events(visit: Visit) -> Response:
-    """Send a server-sent event to the page's script when the run uses another round."""
+    """Send the page's script a server-sent event whenever a training run has used another round."""
     return await follow_state(visit, "lessons", {"data_set": visit.at("data_set")})
 
 

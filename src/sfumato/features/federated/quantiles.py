@@ -1,7 +1,8 @@
 """Quantiles over sites from one noisy histogram; this is post-processing, and free.
 
-The sites sum up noisy bin counts. A quantile is the first bin at which the running sum reaches that
-share of all rows. If noise makes the running sum fall again later, the first bin still counts.
+The sites sum up noisy bin counts. The quantile of a share (0.5 is the median) is a bin. It is the
+first bin at which the running sum reaches that share of all rows. If noise makes the running sum
+fall again later, the first bin still counts.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ class BinnedQuantile:
 
 
 def quantiles_of(bins: Bins, shares: Sequence[float]) -> tuple[BinnedQuantile, ...]:
-    """Return the bin of each quantile, in the order of `shares`."""
+    """Return the bin of each quantile in `shares` (0.5 is the median), in the same order."""
     check_shares(shares)
     return tuple(_quantile(bins, share) for share in shares)
 
 
 def check_shares(shares: Sequence[float]) -> None:
-    """Refuse quantile shares outside 0 to 1, before anything is paid."""
+    """Refuse quantile shares outside 0 to 1 (0.5 is the median), before anything is paid."""
     is_list = isinstance(shares, Sequence) and not isinstance(shares, str)
     if not is_list or not shares or not all(_is_share(share) for share in shares):
         raise Refused(
@@ -96,9 +97,10 @@ def _quantile(bins: Bins, share: float) -> BinnedQuantile:
 
 
 def _doubts(stds: Sequence[float], share: float) -> list[float]:
-    """Return the standard deviation of each running sum minus `share` times the total.
+    """Return how uncertain the noise makes each running sum, compared to `share` of the total.
 
-    The noises of the bins are taken to be independent.
+    This is the standard deviation of (running sum - share * total). The noises of the bins are
+    taken to be independent.
     """
     squares = [std**2 for std in stds]
     whole = math.fsum(squares)

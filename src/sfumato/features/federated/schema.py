@@ -58,7 +58,7 @@ class OneFederation(OfDataSet, frozen=True, kw_only=True):
 
 
 class Told(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Metrics that the convener reports of a training run: loss, accuracy, and sites' payments."""
+    """The convener's report on a training run: the model's loss and accuracy, and payments."""
 
     loss: _Told | None = None
     accuracy: _Told | None = None
@@ -66,7 +66,7 @@ class Told(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class PriceSum(OneFederation, frozen=True, kw_only=True):
-    """A sum over sites: a query or a training task, and its price."""
+    """A sum over sites to price: a query or a training task, and the epsilon and delta to spend."""
 
     epsilon: Number = None
     guarantee: Annotated[
@@ -99,7 +99,7 @@ class JoinSum(PriceSum, frozen=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
-        """Refuse malformed weights, metrics and payments, also if a plain sum does not use them."""
+        """Refuse malformed weights, metrics and payments, even if the sum is no training round."""
         super().__post_init__()
         _ = self.model, self.measures, self.payments
 
@@ -143,7 +143,7 @@ class ShowSum(PriceSum, frozen=True, kw_only=True):
 
 
 class TensorCall(Request, frozen=True, kw_only=True):
-    """One message to a site's remote tensors: the tensors of the caller's sign-in token."""
+    """One message, whole or in part, to the tensors that a site keeps for the caller's token."""
 
     session: Session
     number: Annotated[int, Meta(ge=1, le=1 << 53)]
@@ -152,7 +152,7 @@ class TensorCall(Request, frozen=True, kw_only=True):
 
 
 class TensorTable(OfDataSet, frozen=True, kw_only=True):
-    """A data set whose declared shape this token's tensors may use."""
+    """A data set whose declared shape the tensors of the caller's sign-in token may use."""
 
     session: Session
     number: Annotated[int, Meta(ge=1, le=1 << 53)]
@@ -216,7 +216,7 @@ def _numbers(reported: Mapping[str, object]) -> tuple[tuple[str, float], ...]:
 
 
 def _number(one: object) -> float | None:
-    """Return the number as a float if it is in range, else None; it may overflow a float."""
+    """Convert a message's number to a float; return None unless it is from 0 to 10**10 (_MOST)."""
     if isinstance(one, bool) or not isinstance(one, int | float | Decimal):
         return None
     try:

@@ -25,7 +25,7 @@ Reply = Callable[[], Json]
 
 @dataclass
 class Round:
-    """One open secure-sum round at this site, and its last reply; changes at every stage."""
+    """One open secure-sum round at this site, and its last reply; it changes at every stage."""
 
     order: SumOrder | AverageOrder | TrainOrder
     participant: Participant
@@ -65,7 +65,10 @@ class Rounds:
             return self._open.get((user, nonce))
 
     def begun(self, user: str, invitation: bytes) -> Json | None:
-        """Return the earlier reply to this invitation of this user, or None if there was none."""
+        """Return the reply that this user's same invitation got before, or None if there was none.
+
+        So a repeated invitation joins no round twice.
+        """
         heard = hash_of(invitation)
         with self._lock:
             own = [made for key, made in self._open.items() if key[0] == user]
@@ -74,5 +77,5 @@ class Rounds:
 
 
 def hash_of(message: bytes) -> bytes:
-    """Return the SHA-256 of a message."""
+    """Return the SHA-256 of a message, by which a repeated message is recognised."""
     return sha256(message).digest()

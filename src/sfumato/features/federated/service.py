@@ -226,7 +226,7 @@ class SiteService:
         return {"message": part.message, "receipt": part.receipt}
 
     def _planned(self, card: Card, asked: JoinSum) -> tuple[SumPlan | AveragePlan | TrainPlan, str]:
-        """Return the plan of a sum or training run, and its identifying text in the terms."""
+        """Return the plan of a sum or training run, and the text that names it in the terms."""
         if asked.lesson is None:
             sum_ = self._summed(card, asked)
             return sum_, sum_.about
@@ -246,7 +246,7 @@ class SiteService:
         asked: JoinSum,
         nonce: bytes,
     ) -> SumOrder | AverageOrder | TrainOrder:
-        """Return what this site computes in a round; refuse a round that it cannot pay for."""
+        """Return the order for this site's part of a round; refuse a round that it cannot pay."""
         card, table = listing.card, listing.table
         if isinstance(sum_, AveragePlan):
             average = AverageOrder(card, table, sum_, asker, nonce)
@@ -355,7 +355,10 @@ class SiteService:
         return found
 
     def _listing(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
-        """Return a data set that the caller owns or may query, or refuse."""
+        """Return a data set that the caller owns or may query, and the caller as its asker.
+
+        Refuse any other caller.
+        """
         found, groups = listing_to_query(self.catalogue, caller, data_set)
         return found, Asker(caller.user, groups)
 

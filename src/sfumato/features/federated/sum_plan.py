@@ -49,8 +49,8 @@ class SummedSkellam(Noise):
     """Skellam noise summed over sites, which aggregates treat as Gaussian of the same variance.
 
     As a subclass of `Noise`, the object looks like the noise of one draw, but no site draws the
-    whole noise. The variance is in the value's own steps, and includes the rounding error of the
-    grid.
+    whole noise. The variance is in the value's own steps, not in steps of the rounding grid. It
+    includes the rounding error of the grid.
     """
 
     sites: int = 0
@@ -72,7 +72,7 @@ class SummedSkellam(Noise):
 
 @dataclass(frozen=True)
 class Summand:
-    """One count or sum of a query over sites: rounding grid, sensitivity and noise variance.
+    """One count or sum of a query over sites: its rounding grid, sensitivity and noise variance.
 
     Values and variance are in units of `grid` steps.
     """
@@ -114,7 +114,7 @@ class SumPlan:
 
     @property
     def failure(self) -> Fraction:
-        """Return the chance that overflow makes a site send nothing; delta covers this chance."""
+        """Return the chance that overflow makes a site send nothing; part of delta covers it."""
         return failure_budget(self.epsilon, self.delta / FAILS)
 
     @property
@@ -128,7 +128,7 @@ class SumPlan:
         return skellam.share_of(Fraction(summand.variance), floor, colluders)
 
     def cost(self) -> Fraction:
-        """Return the epsilon of the noise at delta; the charged epsilon is at least this."""
+        """Return the epsilon that the noise costs at delta; no less than this is charged."""
         return _cost(self.summands, self.delta - self.delta / FAILS)
 
     @cached_property
@@ -174,7 +174,7 @@ class SumPlan:
         return Priced(self.plan, self.epsilon, self.delta, self.event, noises)
 
     def margins(self) -> dict[str, float | None]:
-        """Return the 95 % margin of each number if every site takes part."""
+        """Return the 95 % error margin of each output column if every site takes part."""
         priced = self.priced(len(self.agreement.members))
         found: dict[str, float | None] = {}
         for output in self.plan.question.outputs:
@@ -190,7 +190,7 @@ class SumPlan:
         return SummedSkellam("gaussian", variance * summand.grid**2, sites, summand.grid)
 
     def parts_of(self, total: IntegerArray) -> list[IntegerArray]:
-        """Split the sum's integers into one array, in steps, per count or sum of the query."""
+        """Split the secure sum's integers into one array, in steps, per count or sum queried."""
         cells = self.plan.measure.cells
         if total.size and int(np.abs(total.astype(object)).max()) * self._coarsest >= MAX_STEPS:
             raise _too_wide()
@@ -236,10 +236,10 @@ def check_additive(plan: Plan) -> None:
 def _summands(
     parts: Sequence[PartSensitivity], epsilon: Fraction, delta: Fraction
 ) -> tuple[Summand, ...]:
-    """Return the counts and sums of the query with the least noise that fits the price.
+    """Return the counts and sums of the query with the least noise that fits epsilon and delta.
 
-    A bisection finds the noise, as a multiple of 1/1024 of the variance that Gaussian noise would
-    need.
+    A bisection finds the noise variance, as a multiple of 1/1024 of the variance that Gaussian
+    noise would need.
     """
     rho = rho_within(epsilon, delta)
     if rho == 0:
@@ -264,10 +264,10 @@ def _summands(
 
 
 def _grid(bounded: PartSensitivity, rho: Fraction) -> int:
-    """Return the rounding grid of a count or sum, at which its noise variance is at most FINE.
+    """Return the rounding grid of a count or sum: the finest whose noise is cheap to draw exactly.
 
-    The grid is a power of two: 1, or less than twice the sensitivity per group of the answer. At
-    that limit, the variance may be larger.
+    The noise variance in steps of that grid is at most 2**20 (FINE). The grid is a power of two: 1,
+    or less than twice the sensitivity per group. At that limit, the variance may be larger.
     """
     grid = 1
     while grid < bounded.per_cell and _summand(bounded, grid, rho).variance > FINE:
@@ -284,7 +284,10 @@ def _summand(bounded: PartSensitivity, grid: int, rho: Fraction) -> Summand:
 
 
 def _cost(summands: Sequence[Summand], delta: Fraction) -> Fraction:
-    """Return the epsilon at delta of all counts and sums; Rényi divergences add at each order."""
+    """Return the epsilon at `delta` of all counts and sums together.
+
+    Their Rényi divergences add up at each order.
+    """
 
     def curve(order: int) -> Fraction:
         each = (skellam.renyi(order, s.l1, s.l2_squared, Fraction(s.variance)) for s in summands)
@@ -294,7 +297,7 @@ def _cost(summands: Sequence[Summand], delta: Fraction) -> Fraction:
 
 
 def most_of(card: Card, bounded: PartSensitivity) -> int:
-    """Return the largest count or sum that one group can have at a site with this card."""
+    """Return an upper bound on a count or sum of one group at a site, from the card's row limit."""
     part = bounded.part
     return card.limits.rows * max(part.per_row, part.per_person or 0)
 

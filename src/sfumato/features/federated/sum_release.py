@@ -44,7 +44,7 @@ MECHANISM: Final = "skellam"
 
 @dataclass(frozen=True)
 class SumDependencies:
-    """The dependencies of a site's secure sum: ledger, engine, and randomness for noise shares."""
+    """What a site needs for its part of a secure sum: ledger, engine, and a random source."""
 
     ledger: Ledger
     engine: Engine
@@ -75,7 +75,7 @@ class SumOrder:
 
 @dataclass(frozen=True)
 class SumPart:
-    """The output of a site for a round: its masked numbers, and the receipt of its charge."""
+    """One site's part of a round: its masked numbers, and the receipt of its charge."""
 
     message: bytes
     receipt: Json
@@ -88,7 +88,7 @@ def can_pay(door: SumDependencies, order: SumOrder) -> None:
 
 
 def check_fits(ledger: Ledger, card: Card, asker: Asker, event: Event) -> None:
-    """Refuse a privacy event that exceeds the cap of any paying account; charges nothing."""
+    """Refuse a privacy event that exceeds the cap of any account that pays; charges nothing."""
     debt = privacy_cost(event)
     for account in accounts_paying(ledger, card, asker):
         if not fits_under_cap(account.cap, account.spent, debt):
@@ -222,19 +222,19 @@ def _charge(door: SumDependencies, order: SumOrder) -> Charge:
 
 
 def operation_of(nonce: bytes) -> str:
-    """Return the name of the ledger operation that pays for a round."""
+    """Return the name of the ledger operation that pays for the round with this nonce."""
     return f"sum-{nonce.hex()}"
 
 
 def says(sum_: SumPlan) -> str:
-    """Return a sentence for receipts that describes the query and its sites."""
+    """Return the sentence of receipts that says what a sum computes, over which sites."""
     agreement = sum_.agreement
     count = len(agreement.members)
     return f"{plan_text(sum_.plan)}, added up over {count} sites ({agreement.name})"
 
 
 def against(agreement: Agreement) -> str:
-    """Return a text that states against whom the guarantee holds, and who pays at several sites."""
+    """Return the text that says against whom a guarantee holds, and who pays at several sites."""
     t = agreement.colluders
     who = "one site" if t == 1 else f"{t} sites"
     return (

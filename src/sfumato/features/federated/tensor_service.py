@@ -18,7 +18,7 @@ from sfumato.vault.users import Caller
 
 
 class TensorRooms(Protocol):
-    """The interface of the tensor processes: one process for each user's token."""
+    """The interface to a site's tensor processes, of which each user's token has its own."""
 
     def say(self, caller: tuple[str, str], header: Mapping[str, object], body: bytes) -> bytes:
         """Send a message to the caller's tensor process and return the reply, or refuse."""
@@ -27,7 +27,7 @@ class TensorRooms(Protocol):
 
 @dataclass(frozen=True)
 class Tensors:
-    """The tensor verbs of a vault; disabled unless it is served as a site."""
+    """The service of a vault for remote tensors; disabled unless the vault is served as a site."""
 
     rooms: TensorRooms | None = None
 

@@ -80,12 +80,12 @@ class TrainPlan:
 
     @property
     def unit(self) -> float:
-        """Return the real value of one integer step of the noisy sum."""
+        """Return how much one integer step of the noisy sum is worth as a real number."""
         return float(self.lesson.clip / self.sum.grid.steps)
 
     @cached_property
     def about(self) -> str:
-        """Return the hash of settings, card bounds, price and noise, equal at all sites."""
+        """Return the hash of settings, card bounds, price and noise; it is equal at all sites."""
         fields = [[f.lower, f.upper] for f in (*self.features, self.target)]
         said: Json = {
             "format": FORMAT,
@@ -106,7 +106,7 @@ class TrainPlan:
         return f"{self.about} {number} {hashlib.sha256(weights).hexdigest()}"
 
     def coins(self, dice: RandomSource) -> PoissonSample | None:
-        """Return a fresh Poisson sample of people for a round; None if the sampling rate is 1."""
+        """Draw a fresh Poisson sample of people for a round; None if the sampling rate is 1."""
         return None if self.lesson.sample == 1 else PoissonSample.fresh(self.lesson.sample, dice)
 
     def order(self, table: str, weights: bytes, coins: PoissonSample | None = None) -> LearnOrder:
@@ -171,7 +171,7 @@ def _feature(card: Card, name: str) -> Field:
 
 
 def _entry(card: Card, name: str) -> Field:
-    """Return a column as an index into an embedding, by its declared keys or its integers."""
+    """Return a column as an index into an embedding table: its key's number, or its integer."""
     place, column = card.index(name), card.column(name)
     if column.keys is None:
         return _feature(card, name)
@@ -212,7 +212,10 @@ def _sum(  # noqa: PLR0913, PLR0917  # inputs of the noise
     epsilon: Fraction,
     delta: Fraction,
 ) -> NoisySum:
-    """Return the noisy sum of each round, with the finest grid whose noise is cheap to draw."""
+    """Return the noisy sum of each round.
+
+    Of a few rounding grids, it has the finest whose noise is cheap to draw exactly.
+    """
     grid_at, moves = _grids(card, lesson, size, delta / (FAILS * lesson.rounds), epsilon)
     root = math.isqrt(size - 1) + 1
     shift = max(0, math.floor(math.log2(lesson.clip * (1 << UNIT_BITS) / (8 * root))))
@@ -246,9 +249,10 @@ def _sum(  # noqa: PLR0913, PLR0917  # inputs of the noise
 def _grids(
     card: Card, lesson: TrainingTask, size: int, chance: Fraction, epsilon: Fraction
 ) -> tuple[Callable[[int], Grid | DitheredGrid], int]:
-    """Return a function from shift (a power of two) to rounding grid, and the sum's sensitivity.
+    """Return a function that makes the rounding grid of a sum, and the sum's sensitivity.
 
-    The sensitivity is in multiples of the clipping norm.
+    The function takes a shift: each shift by one doubles the grid's steps. The sensitivity is in
+    multiples of the clipping norm.
     """
     if lesson.is_of_sites:
         steps = lesson.clip * (1 << UNIT_BITS)

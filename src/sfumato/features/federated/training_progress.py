@@ -64,14 +64,17 @@ def lessons_of(ledger: Ledger, data_set: str, user: str | None) -> Json:
 
 
 def _charges(ledger: Ledger, data_set: str) -> list[tuple[Entry, Mapping[str, Any]]]:
-    """Return the ledger entries that charge for training runs, each with its parsed body."""
+    """Return a data set's ledger entries that charge for training runs, with parsed bodies."""
     charges = ledger.store.charges(_LAST, LOOKED_AT, data_set=data_set)
     read = ((entry, json.loads(entry.body)) for entry in charges if entry.kind == "charged")
     return [(entry, body) for entry, body in read if TRAINING in body["body"]]
 
 
 def _rounds(ledger: Ledger, data_set: str, after: int) -> dict[str, list[Json]]:
-    """Return the training rounds recorded after a ledger entry, by the operation that paid."""
+    """Return a data set's training rounds recorded after ledger entry number `after`.
+
+    They are grouped by the operation that paid for the training run.
+    """
     found: dict[str, list[Json]] = {}
     for entry in ledger.store.notes(ROUND, after):
         body = json.loads(entry.body)

@@ -45,7 +45,7 @@ ROUND: Final = "training-round"  # kind of ledger entry: one round of a paid tra
 
 @dataclass(frozen=True)
 class TrainDoor:
-    """The dependencies of a training round: ledger, engine, randomness, and used rounds."""
+    """What a site needs for a training round: ledger, engine, randomness, and the used rounds."""
 
     ledger: Ledger
     engine: LearnEngine
@@ -159,10 +159,10 @@ def _note(ledger: Ledger, order: TrainOrder) -> None:
 
 
 def _check_shape(ledger: Ledger, charge: Charge) -> None:
-    """Refuse a run if one of its rounds was stopped by an engine limit.
+    """Refuse a training run if an engine limit stopped one of its rounds.
 
-    Otherwise each further round would leak one more bit. The run is already paid, so the charge
-    does not check the shape again.
+    Whether a limit stops a round can depend on the rows, so each further round would leak one more
+    bit. The run is already paid, so the charge does not check the shape again.
     """
     if charge.shape in ledger.store.frozen_shapes():
         raise question_frozen()
@@ -197,7 +197,7 @@ def _failed(ledger: Ledger, charge: Charge, shape: str | None) -> Never:
 
 
 def says(plan: TrainPlan) -> str:
-    """Return a sentence for receipts that describes the network, its rounds and its sites."""
+    """Return the sentence of receipts that describes a run's network, its rounds and its sites."""
     lesson, agreement = plan.lesson, plan.agreement
     where = "at each site" if lesson.is_of_sites else "of each person's own"
     along, drawn = "all rows", ""
@@ -214,7 +214,7 @@ def says(plan: TrainPlan) -> str:
 
 
 def _front(plan: TrainPlan) -> str:
-    """Return a text that describes the convolutions and embeddings before the linear layers."""
+    """Return the words of a receipt on convolutions and embeddings before the linear layers."""
     front = plan.network.front
     if front is None:
         return ""
@@ -225,7 +225,7 @@ def _front(plan: TrainPlan) -> str:
 
 
 def bounding(plan: TrainPlan) -> str:
-    """Return a text that describes the clipping bound for one person or site."""
+    """Return the words of a receipt on the clipping bound of one person or site."""
     lesson = plan.lesson
     if lesson.is_of_sites:
         return f"a site's whole update has a norm of at most {float(lesson.clip):g}"

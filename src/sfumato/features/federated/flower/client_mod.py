@@ -34,7 +34,10 @@ _LOG: Final = logging.getLogger("flwr")
 
 
 def secure_mod(setting: str = "sfumato-site") -> Callable[[Message, Context, Next], Message]:
-    """Return the mod for a site; the node's configuration names its folder under `setting`."""
+    """Return the Flower mod that wraps a site's training app and sends only masked updates.
+
+    The node's configuration names the site's folder under `setting`.
+    """
 
     def mod(message: Message, context: Context, call_next: Next) -> Message:
         try:
@@ -50,7 +53,7 @@ def secure_mod(setting: str = "sfumato-site") -> Callable[[Message, Context, Nex
 def _said(setting: str, message: Message, context: Context, call_next: Next) -> dict[str, Any]:
     """Return the site's reply to one stage of a round, as the fields of a Flower record.
 
-    The fields are bytes or texts (Any).
+    The values of the fields are bytes or texts.
     """
     asked = message.content.get(OURS)
     folder = context.node_config.get(setting)

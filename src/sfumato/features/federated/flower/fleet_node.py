@@ -37,9 +37,9 @@ _TABLES: Final = (
 
 @dataclass(frozen=True)
 class Rules:
-    """The owner's limits on epsilon, delta and sums without noise, over all schedules.
+    """A fleet site owner's limits: epsilon, delta, and if sums without noise are allowed.
 
-    Present and future schedules count together.
+    The limits are for all schedules together, present and future.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Transaction:
         self._database.execute("INSERT INTO nonces VALUES (?)", (nonce,))
 
     def check_chargeable(self, plan: Plan, number: int) -> None:
-        """Refuse a round above the owner's limits, or with an unknown or used number."""
+        """Refuse a round above the owner's limits, or one with an unknown or used number."""
         schedule = plan.schedule
         if not 1 <= number <= schedule.rounds:
             raise not_trusted("the schedule has no round of that number")
@@ -182,7 +182,7 @@ class Transaction:
     def charge(self, plan: Plan, number: int) -> None:
         """Charge the schedule unless it is charged already, and mark the round as used.
 
-        Both are durable when the transaction ends.
+        Charge and mark are durable when the transaction ends.
         """
         self.check_chargeable(plan, number)
         self._database.execute("INSERT INTO rounds VALUES (?, ?)", (plan.digest, number))
@@ -192,7 +192,7 @@ class Transaction:
             self._database.execute("INSERT INTO charges VALUES (?, ?, ?, ?)", line)
 
     def spent(self) -> tuple[Fraction, Fraction]:
-        """Return the total epsilon and delta of all schedules that have begun."""
+        """Return the total epsilon and delta of all charged schedules."""
         paid = self._charges().values()
         return sum((e for e, _ in paid), Fraction(0)), sum((d for _, d in paid), Fraction(0))
 
@@ -241,9 +241,9 @@ def _rules(said: dict[str, object]) -> Rules:
 
 @contextmanager
 def _kept_quiet() -> Iterator[None]:
-    """Convert SQLite errors to a refusal that does not quote them.
+    """Convert SQLite errors to a refusal that does not quote them, during the `with` block.
 
-    Without the file the site can charge nothing.
+    Without its database file of charges, the site can charge nothing, so it takes no part.
     """
     try:
         yield

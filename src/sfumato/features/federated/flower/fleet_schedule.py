@@ -158,7 +158,10 @@ class Plan:
 
     @cached_property
     def noise(self) -> NoisySum | None:
-        """Return the noise and grid of a round's sum, or None if the schedule has no noise."""
+        """Return the noise and grid of a round's sum, or None if the schedule has no noise.
+
+        It takes the finest of a few grids at which the noise can be drawn.
+        """
         epsilon, delta = self.schedule.epsilon, self.schedule.delta
         if epsilon is None or delta is None:
             return None
@@ -173,7 +176,10 @@ class Plan:
         return self._noise(coarsest, epsilon, delta)
 
     def _noise(self, steps: int, epsilon: Fraction, delta: Fraction) -> NoisySum:
-        """Return the noisy sum; its sensitivity allows any change of one site's update."""
+        """Return the noisy sum for a grid with this number of steps up to the clipping norm.
+
+        Its sensitivity allows any change of one site's update.
+        """
         return noisy_sum_for(
             Grid(self.schedule.clip, steps, self.schedule.size),
             sites=len(self.agreement.members),
@@ -186,7 +192,7 @@ class Plan:
 
     @cached_property
     def grid(self) -> Grid:
-        """Return the grid to which sites round their clipped updates."""
+        """Return the grid to which sites round their clipped updates before secure aggregation."""
         if self.noise is not None and isinstance(self.noise.grid, Grid):
             return self.noise.grid
         return Grid(self.schedule.clip, PLAIN_STEPS, self.schedule.size)
@@ -243,9 +249,10 @@ def task_digest(arrays: Arrays, settings: Mapping[str, object]) -> str:
 
 
 def check_records(names: Iterable[str]) -> None:
-    """Refuse any record except ours, the model and the settings, because sites sign no others.
+    """Refuse a Flower message with any record besides our own, the model's arrays and the settings.
 
-    An app that reads another record could get different values at each site.
+    The sites sign no other records. An app that reads another record could get different values at
+    each site.
     """
     if set(names) - {OURS, ARRAYS, SETTINGS}:
         raise refused("The message has records that the sites have not signed.")
@@ -257,7 +264,10 @@ def _spelled(settings: Mapping[str, object]) -> str:
 
 
 def flat(arrays: Arrays, like: Arrays) -> NDArray[np.float64]:
-    """Concatenate all arrays; refuse arrays whose names or shapes differ from `like`."""
+    """Concatenate a model's arrays; refuse arrays whose names, shapes or kinds differ from `like`.
+
+    The arrays must be floats.
+    """
     shapes = {name: (array.shape, array.dtype.kind) for name, array in arrays.items()}
     wanted = {name: (array.shape, array.dtype.kind) for name, array in like.items()}
     if shapes != wanted or any(kind != "f" for _, kind in wanted.values()) or not wanted:

@@ -30,7 +30,7 @@ _NONCE_BYTES: Final = 12
 
 
 class Part:
-    """One fleet site in one secure-sum round: answers the messages of the round's stages.
+    """One fleet site's part in a secure-sum round: it answers the messages of the stages.
 
     Between two stages its state is on disk, encrypted with `key`.
     """
@@ -56,7 +56,7 @@ class Part:
         return said
 
     def go_on(self, stage: str, nonce: bytes, message: bytes) -> bytes:
-        """Return this site's message for a stage that reads no row: share, agree or reveal."""
+        """Return this site's message for a stage that reads no row: `share`, `agree`, `reveal`."""
         player, spelled = self._resumed(nonce)
         match stage:
             case "share":

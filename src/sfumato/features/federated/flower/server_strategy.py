@@ -40,7 +40,7 @@ _LOG: Final = logging.getLogger("flwr")
 
 @dataclass(frozen=True)
 class Round:
-    """The result of one round: the sites in its sum, or the refusal code."""
+    """The result of one round at the server: the sites in its sum, or the refusal code."""
 
     number: int
     sites: tuple[str, ...] = ()
@@ -153,7 +153,7 @@ class SecureAverage(Strategy):
         return None
 
     def _begin(self) -> Mapping[str, bytes]:
-        """Invite all connected nodes to a round, and return the next messages, by site.
+        """Invite all connected nodes to a round; return each joined site's next message.
 
         A site is identified by the signature on the keys in its reply.
         """
@@ -216,7 +216,7 @@ class SecureAverage(Strategy):
     def _closed(self, collector: Collector, replies: Iterable[Message]) -> Mapping[str, bytes]:
         """Pass the sites' replies to the collector, close the stage, and return the next messages.
 
-        A refused reply is recorded and skipped.
+        A refused reply is recorded and skipped. Each message belongs to one site.
         """
         for reply in replies:
             try:

@@ -35,7 +35,7 @@ class LocalTensor(torch.Tensor):
         return torch.Tensor.__repr__(self).replace(f"{type(self).__name__}(", "tensor(", 1)
 
     def get(self) -> LocalTensor:
-        """Return the tensor itself: it is local already."""
+        """Return the tensor itself, because it is local already."""
         return self
 
     def copy(self) -> LocalTensor:
@@ -44,7 +44,7 @@ class LocalTensor(torch.Tensor):
 
     @property
     def child(self) -> LocalTensor:
-        """Return the tensor itself: there is no wrapper."""
+        """Return the tensor itself; in PySyft 0.2 this was the tensor inside a wrapper."""
         return self
 
     def tag(self, *tags: str) -> LocalTensor:
@@ -68,7 +68,7 @@ class LocalTensor(torch.Tensor):
         return self._labels[1]
 
     def fix_precision(self, *, precision_fractional: int = 3) -> FixedTensor:
-        """Convert to fixed-point numbers with this number of decimal places."""
+        """Convert to fixed-point numbers with `precision_fractional` decimal places."""
         from sfumato.features.federated.tensors.secret_shared_tensor import fixed
 
         return fixed(self, precision_fractional)

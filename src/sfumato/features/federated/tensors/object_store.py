@@ -204,7 +204,7 @@ class Store:
         return key
 
     def _told(self, key: str) -> Any:  # Any: JSON
-        """Return an object's key, shape, dtype and `requires_grad`, for the client."""
+        """Return an object's key, shape, dtype and `requires_grad` for the client's reference."""
         held = self._tables.get(key)
         held = self._find(key) if held is None else held
         return {
@@ -217,8 +217,8 @@ class Store:
     def _find(self, key: str) -> torch.Tensor:
         """Return the object or table with this key.
 
-        If the key is of a table, the store counts as touched: later results may depend on its
-        values.
+        If the key is of a table, `is_touched` (a table was used) becomes True: later results may
+        depend on the table's values.
         """
         self.is_touched |= key in self._tables
         found = self._tables.get(key, self._objects.get(key))
@@ -293,7 +293,7 @@ class Store:
         return self._told(target.key)
 
     def _is_of_table(self, held: torch.Tensor) -> bool:
-        """Return True if the tensor shares memory with a table."""
+        """Return True if the tensor shares memory with a table of the site."""
         return _memory(held) in {_memory(table) for table in self._tables.values()}
 
     def _backward(self, key: str, args: Any, named: Any) -> None:
@@ -399,13 +399,20 @@ def _references(words: Any) -> list[str]:
 
 
 def _is_of_a_leaf(held: torch.Tensor) -> bool:
-    """Return True if autograd now forbids writing to the tensor, because a leaf needs gradients."""
+    """Return True if autograd forbids an in-place write to the tensor.
+
+    That is so while gradients are enabled, if the tensor (or the one it is a view of) is a leaf
+    that requires gradients.
+    """
     both = [one for one in (held, held._base) if one is not None]
     return torch.is_grad_enabled() and any(one.is_leaf and one.requires_grad for one in both)
 
 
 def _copied(words: Any) -> Any:
-    """Return the arguments of a backward call with the gradient copied."""
+    """Return the arguments of a `backward` call with the gradient argument copied.
+
+    The gradients that the call computes may be views of that argument.
+    """
     match words:
         case (torch.Tensor() as gradient, *more):
             return (gradient.clone(), *more)

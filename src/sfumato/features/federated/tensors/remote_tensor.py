@@ -76,12 +76,12 @@ class RemoteTensor(torch.Tensor):
 
     @property
     def child(self) -> RemoteTensor:
-        """Return the tensor itself: there is no wrapper."""
+        """Return the tensor itself; in PySyft 0.2 this was the tensor inside a wrapper."""
         return self
 
     @property
     def garbage_collect_data(self) -> bool:
-        """Return True if the worker deletes the object once the last reference is gone."""
+        """Return True if the worker deletes the object once its last local reference is gone."""
         return self._ref.is_open
 
     def tag(self, *tags: str) -> RemoteTensor:
@@ -184,7 +184,7 @@ class RemoteTensor(torch.Tensor):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Forward a PyTorch call to the worker."""
+        """Forward a PyTorch call to the worker, except what the reference itself can answer."""
         name = getattr(func, "__name__", "")
         if name in ("__get__", "__set__", "__delete__"):
             return _attribute(name, func, args)
@@ -223,7 +223,7 @@ def put(worker: Worker, value: torch.Tensor) -> RemoteTensor:
 
 
 def call(said: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Run an operation at the worker, and return references to its results."""
+    """Run an operation at the worker of its tensors, and return references to its results."""
     name = name_of(said)
     if name is None:
         raise refused(f"{said!r} is not an operation on remote tensors")
@@ -239,9 +239,10 @@ def call(said: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
 
 
 def not_here(held: object, name: str, instead: Mapping[str, str]) -> Exception:
-    """Return the error for a missing attribute.
+    """Return the error for an attribute that remote or local tensors lack.
 
-    The error is a refusal that names the replacement if there is one, else an AttributeError.
+    If `instead` has a replacement for the attribute, the error is a refusal that names it.
+    Otherwise it is an AttributeError.
     """
     if name not in instead:
         return AttributeError(f"{type(held).__name__!r} object has no attribute {name!r}")
@@ -249,7 +250,7 @@ def not_here(held: object, name: str, instead: Mapping[str, str]) -> Exception:
 
 
 def _is_unsaid(key: str, value: object) -> bool:
-    """Return True for an argument that PyTorch adds by default; it is not sent."""
+    """Return True for a keyword argument that PyTorch adds by default, so that it is not sent."""
     return (
         value is None
         or key in ("_stacklevel", "memory_format")
@@ -330,7 +331,7 @@ def _workers(words: Any) -> list[Worker]:
 
 
 def _words(words: Any) -> Any:
-    """Return the arguments with each remote tensor replaced by its reference."""
+    """Return a call's arguments for a message: each remote tensor becomes a reference."""
     match words:
         case RemoteTensor():
             return words._ref.word()

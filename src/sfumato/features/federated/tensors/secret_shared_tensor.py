@@ -35,9 +35,9 @@ _DICE: Final = BulkRandomSource()
 
 
 class Uncompared:
-    """A base class that refuses comparison, division and indexing.
+    """A base of shared and fixed-point tensors that refuses comparison, division and indexing.
 
-    The inherited defaults would give wrong results without an error.
+    Python's defaults would give wrong results without an error.
     """
 
     def _refuse(self, *_: object) -> NoReturn:
@@ -141,7 +141,7 @@ class FixedTensor(Uncompared):
         return FixedTensor(local(how(one, two)), places)
 
     def _raised(self, places: int) -> LocalTensor:
-        """Return the same numbers as integers with more decimal places."""
+        """Return the integers rescaled to `places` decimal places, so that tensors can be added."""
         more: int = 10 ** (places - self.places)
         _check_size(max(_size(self.child), 1) * more)
         return local(self.child * more)
@@ -215,14 +215,17 @@ class SharedTensor(Uncompared):
     __rmul__ = __mul__
 
     def _said(self, number: object) -> tuple[int, int]:
-        """Return a number as an integer, and the number of its decimal places (0 for integers)."""
+        """Return a plain number as an integer and its decimal places (0 for whole numbers).
+
+        Refuse a fraction if the shared numbers are integers.
+        """
         whole, places = _steps(number)
         if places and self.places is None:
             raise refused("only whole numbers can be shared; write x.fix_precision().share(...)")
         return whole, places
 
     def _raised(self, places: int) -> SharedTensor:
-        """Return the same shared numbers with this larger number of decimal places."""
+        """Return the shared numbers rescaled to `places` decimal places, to add them to others."""
         if places == _places(self):
             return self
         more: int = 10 ** (places - _places(self))
@@ -324,7 +327,7 @@ def _opened(one: SharedTensor) -> LocalTensor:
 def _masked(one: SharedTensor, mask: torch.Tensor) -> torch.Tensor:
     """Return the secret-shared numbers minus a random mask that no worker knows.
 
-    The workers keep their shares.
+    The result reveals nothing about the numbers. The workers keep their shares.
     """
     masks = _split(mask, one.location)
     parts = [(part - part_of).get() for part, part_of in zip(one.parts, masks, strict=True)]
@@ -336,7 +339,7 @@ def _places(one: SharedTensor) -> int:
 
 
 def _size(held: torch.Tensor) -> int:
-    """Return the largest absolute value in a tensor of integers, 0 for an empty tensor."""
+    """Return the largest absolute value in a tensor of integers, to check it for overflow."""
     return max(-int(held.min()), int(held.max())) if held.numel() else 0
 
 
@@ -346,7 +349,7 @@ def _check_size(most: int) -> None:
 
 
 def _met(other: object) -> FixedTensor:
-    """Convert the other operand of an operation to fixed-point numbers."""
+    """Convert the other operand of an operation, a number or tensor, to fixed-point numbers."""
     if isinstance(other, FixedTensor):
         return other
     whole, places = _steps(other)
@@ -355,7 +358,10 @@ def _met(other: object) -> FixedTensor:
 
 
 def _steps(number: object) -> tuple[int, int]:
-    """Return a number as an integer, and the decimal places of its shortest decimal text."""
+    """Return a number as an integer and a number of decimal places: 1.25 becomes (125, 2).
+
+    The places are those of the number's shortest decimal text.
+    """
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise refused(
             "fixed and shared numbers only combine with numbers, and others of their kind; write "

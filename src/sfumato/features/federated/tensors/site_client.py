@@ -25,10 +25,10 @@ _SQL: Final = {"mean": "AVG", "sum": "SUM"}
 
 
 class Served(Protocol):
-    """A served vault: its verbs and its data sets."""
+    """The interface of a connection to a served vault: its verbs, and its data sets by name."""
 
     def call(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:  # Any: JSON
-        """Return the verb's reply, or raise its refusal."""
+        """Call a verb (API operation) of the vault; return its reply, or raise its refusal."""
         ...
 
     def __getitem__(self, name: str) -> Any:  # Any: the client's data set
@@ -55,7 +55,7 @@ class Site(Worker):
         self._dropped: deque[str] = deque()
 
     def ask(self, **words: Any) -> Any:
-        """Return the worker's answer to a request, or raise its refusal."""
+        """Send the worker one request; return its answer, or raise its refusal."""
         with self._lock:
             dropped = [self._dropped.popleft() for _ in range(len(self._dropped))]
             beside = {"grads": torch.is_grad_enabled(), "dropped": dropped}

@@ -26,7 +26,10 @@ REDUCED: Final = ("mean", "sum")
 
 @dataclass(frozen=True)
 class Source:
-    """The origin of an object: columns of a site's table, or the sums or means of columns."""
+    """Where an object of the worker comes from: columns of a site's table, or their sums or means.
+
+    It lets the vault release the object by a query.
+    """
 
     table: str
     columns: tuple[str, ...]
@@ -181,7 +184,10 @@ class SiteStore:
 
 
 def _derived(of: Source, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Source | None:
-    """Return the table columns behind an operation's result; None if it cannot be released."""
+    """Return the source columns of an operation's result; None if no release can give the result.
+
+    `of` is the source of the operation's first argument.
+    """
     if of.how is not None:
         return None
     if name == "__getitem__" and not named:
@@ -221,7 +227,7 @@ def _shape_of(value: torch.Tensor) -> torch.Tensor:
 
 
 def _plain(told: Any) -> Any:
-    """Return a reply with its references replaced by keys, so that replies can be compared."""
+    """Return a reply with each reference replaced by its key, to compare two stores' replies."""
     match told:
         case Reference():
             return told.key

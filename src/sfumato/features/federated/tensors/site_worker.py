@@ -59,7 +59,7 @@ class Pipes:
 
 
 class Sessions:
-    """The state of each connection: its partial message, last number and last reply.
+    """The message state of each client connection: its partial message, last number and last reply.
 
     A client resends a message with the same number if its reply was lost. The message is executed
     once.
@@ -117,7 +117,7 @@ class Sessions:
 
 
 def _late() -> bytes:
-    """Return the refusal for a repeated message whose reply was dropped."""
+    """Return the refusal for a repeated message whose stored reply was dropped."""
     from sfumato.features.federated.tensors.tensor_messages import encode, malformed
 
     refusal = malformed("it has already answered this message, and answers only once")
@@ -151,13 +151,13 @@ def _warm() -> None:
 
 
 def _space() -> int:
-    """Return the current address space of the process in bytes."""
+    """Return the process's current address space in bytes, to which its memory limit is added."""
     with open("/proc/self/statm", encoding="ascii") as told:
         return int(told.read().split()[0]) * resource.getpagesize()
 
 
 def _seclude(most: int) -> None:
-    """Limit memory, and forbid new processes, file writes and new file descriptors."""
+    """Confine this process: limit its memory; forbid new processes, file writes and descriptors."""
     os.nice(10)  # give queries to the site a higher priority
     space = most * _OVER + _space()
     resource.setrlimit(resource.RLIMIT_AS, (space, space))

@@ -54,7 +54,7 @@ def decode(message: bytes) -> Words:
 
 
 def answered(message: bytes, who: str) -> Words:
-    """Decode a worker's reply; return the answer, or raise the worker's refusal."""
+    """Decode a worker's reply; return its answer, or raise its refusal with `who` as the source."""
     answer = decode(message)
     if "refused" in answer:
         code, cause, next_step = answer["refused"]
@@ -119,7 +119,7 @@ def _tensor_out(tensor: torch.Tensor, buffers: list[bytes]) -> Words:
 
 
 def _buffer(data: bytes, buffers: list[bytes]) -> list[int]:
-    """Append the bytes to the buffers of a message; return their offset and length."""
+    """Append a tensor's bytes to the buffers of a message; return their offset and length."""
     at = sum(map(len, buffers))
     buffers.append(data)
     return [at, len(data)]

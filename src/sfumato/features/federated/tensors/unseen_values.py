@@ -18,7 +18,7 @@ FAILURES: Final = (  # errors of an invalid operation, or of missing memory
 
 
 def blank(words: Any) -> Any:
-    """Return the arguments, with each tensor replaced by a meta tensor: same shape, no values."""
+    """Return the arguments with each tensor replaced by a meta tensor: same shape, no values."""
     return _each(
         lambda held: torch.empty_strided(
             held.size(), held.stride(), dtype=held.dtype, device="meta"
@@ -71,12 +71,15 @@ def zeros_of(shapes: Any, words: Any) -> Any:
 
 
 def _nothing_of(held: torch.Tensor) -> torch.Tensor:
-    """Return a zero that depends on the tensor in autograd, with zero gradient for any values."""
+    """Return a zero computed from the tensor, so that autograd sees a dependence with gradient 0.
+
+    This holds for any values, also infinite ones.
+    """
     return held.masked_fill(torch.ones_like(held, dtype=torch.bool), 0).sum()
 
 
 def _each(how: Callable[[torch.Tensor], Any], words: Any) -> Any:
-    """Return a nested structure with the function applied to each of its tensors."""
+    """Return a nested structure with the function `how` applied to each of its tensors."""
     match words:
         case torch.Tensor():
             return how(words)

@@ -32,16 +32,16 @@ class VirtualWorker(Worker):
         self._store = Store(tables or {}, offer)
 
     def ask(self, **words: Any) -> Any:
-        """Return the worker's answer to a request, or raise its refusal."""
+        """Send the worker one request; return its answer, or raise its refusal."""
         return answered(self._store.handle(encode(words)), f"Worker {self.id!r}")
 
     def told_of_table(self, name: str) -> Any:
-        """Return the key, shape and dtype of one of its own tables."""
+        """Return the reference, shape and dtype of one of the worker's own tables."""
         return self.ask(do="table", name=name)
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Return the names of the site's own tables."""
+        """Return the names of the worker's own tables."""
         found = self.ask(do="list")
         return tuple(n.removeprefix(TABLE) for n in found if n.startswith(TABLE))
 

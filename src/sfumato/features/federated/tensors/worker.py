@@ -15,7 +15,7 @@ TABLE: Final = "table:"
 
 
 class Worker(ABC):
-    """A named worker that holds tensors and computes with them: a site, or in this process."""
+    """The base class of workers, which hold tensors and compute: at a site, or in this process."""
 
     id: str
 
@@ -31,12 +31,12 @@ class Worker(ABC):
 
     @abstractmethod
     def told_of_table(self, name: str) -> Any:
-        """Return the key, shape and dtype of one of the site's own tables."""
+        """Return the reference, shape and dtype of one of the worker's own tables."""
 
     @property
     @abstractmethod
     def tables(self) -> tuple[str, ...]:
-        """Return the names of the site's own tables."""
+        """Return the names of the worker's own tables."""
 
     @abstractmethod
     def release(self, key: str, *, epsilon: float, delta: float | None = None) -> Any:
@@ -68,7 +68,7 @@ class Worker(ABC):
         self.clear_objects()
 
     def table(self, name: str) -> RemoteTensor:
-        """Return a reference to one of the site's own tables."""
+        """Return a reference to one of the worker's own tables."""
         from sfumato.features.federated.tensors.remote_tensor import remote
 
         return remote(self, self.told_of_table(name))
@@ -83,7 +83,10 @@ class Worker(ABC):
         return len(self.objects()) - len(self.tables)
 
     def search(self, *tags: str | Sequence[str]) -> list[RemoteTensor]:
-        """Return references to all objects that have every tag; losing one deletes no object."""
+        """Return references to all objects that have every given tag.
+
+        These references delete nothing when they are garbage-collected.
+        """
         from sfumato.features.federated.tensors.remote_tensor import remote
 
         words = [word for one in tags for word in ([one] if isinstance(one, str) else one)]

@@ -50,7 +50,7 @@ LEAST: Final = 1e-292  # added per squared number; it is more than underflow can
 
 
 def is_measured(layer: Any) -> bool:
-    """Return True if gradient norms of the layer are known without materialising gradients."""
+    """Return True if `squared_norms` supports the layer, so that it needs no gradient per row."""
     if isinstance(layer, (Conv1d, Conv2d)):
         is_plain = layer.groups == 1 and layer.padding_mode == "zeros"
         return is_plain and isinstance(layer.padding, tuple)
@@ -58,7 +58,11 @@ def is_measured(layer: Any) -> bool:
 
 
 def squared_norms(layer: Any, into: Any, back: Any) -> Any:
-    """Return, for each row, the squared norm of its gradient of the layer's weights and bias."""
+    """Return each row's squared gradient norm for a layer's weights and bias.
+
+    It is computed from the layer's input (`into`) and the gradient at its output (`back`), without
+    the rows' gradients themselves.
+    """
     if isinstance(layer, Embedding):
         return _embedded(layer, into, back)
     places, backs = _places(layer, into, back)
@@ -69,7 +73,7 @@ def squared_norms(layer: Any, into: Any, back: Any) -> Any:
 
 
 def summed(layer: Any, into: Any, back: Any) -> list[Any]:
-    """Return the sum over rows of the gradients of the layer's parameters, in order."""
+    """Return the gradients of the layer's parameters, summed over rows, one for each parameter."""
     if isinstance(layer, Embedding):
         total = torch.zeros_like(layer.weight)
         total.index_add_(0, into.reshape(-1), _unpadded(layer, into, back).flatten(0, -2))
@@ -81,7 +85,7 @@ def summed(layer: Any, into: Any, back: Any) -> list[Any]:
 
 
 def one_by_one(layer: Any, into: Any, back: Any) -> list[Any]:
-    """Return each row's gradients of the layer's parameters, in order."""
+    """Return the gradients of the layer's parameters, row by row, one array for each parameter."""
     if isinstance(layer, (LayerNorm, GroupNorm)):
         return _normed(layer, into, back)
     held = {name: parameter.detach() for name, parameter in layer.named_parameters()}
@@ -96,7 +100,7 @@ def one_by_one(layer: Any, into: Any, back: Any) -> list[Any]:
 
 
 def _normed(layer: Any, into: Any, back: Any) -> list[Any]:
-    """Return each row's gradients of a normalisation layer: of the weight, then of the bias."""
+    """Return each row's gradients of a normalisation layer: of its weight, then of its bias."""
     rows = len(into)
     if isinstance(layer, GroupNorm):
         even = torch.nn.functional.group_norm(into, layer.num_groups, eps=layer.eps)
@@ -111,7 +115,11 @@ def _normed(layer: Any, into: Any, back: Any) -> list[Any]:
 
 
 def _places(layer: Any, into: Any, back: Any) -> tuple[Any, Any]:
-    """Return the input and the output gradient, both as rows x positions x numbers."""
+    """Reshape a layer's input and output gradient to rows x positions x numbers.
+
+    A position is a place to which a convolution applies its kernel, or a vector of a linear layer's
+    input.
+    """
     if isinstance(layer, Conv1d):
         unfolded = torch.nn.functional.unfold(
             into[:, :, None], (1, *layer.kernel_size), (1, *layer.dilation), (0, *layer.padding),
@@ -128,9 +136,10 @@ def _places(layer: Any, into: Any, back: Any) -> tuple[Any, Any]:
 
 
 def _pairs(places: Any, backs: Any) -> Any:
-    """Return, for each row, the squared norm of its gradient of the weights.
+    """Return, for each row, the squared norm of its gradient of the layer's weights.
 
-    The gradient is a sum over the row's positions of outer products.
+    The gradient is a sum over pairs: the outer product of input (`places`) and output gradient
+    (`backs`) at each position.
     """
     count, ins, outs = places.shape[1], places.shape[2], backs.shape[2]
     if count == 1:
@@ -146,22 +155,25 @@ def _pairs(places: Any, backs: Any) -> Any:
 def _lengths(many: Any) -> Any:
     """Return the norm of the numbers at each position, never too low by underflow.
 
-    LEAST is added to the square for each number.
+    A tiny constant (LEAST) is added to the square of each number.
     """
     return _squared(many).sqrt()
 
 
 def _squared(many: Any) -> Any:
-    """Return the squared norm at each position; LEAST per number offsets any underflow."""
+    """Return the squared norm at each position, plus a tiny constant (LEAST) per number.
+
+    The constant is more than underflow can lose.
+    """
     return many.square().sum(2) + many.shape[2] * LEAST
 
 
 def _rounding(many: Any, lengths: Any, more: int = 0) -> Any:
     """Return an upper bound on the rounding error of squared norms of sums over positions.
 
-    The error of a sum of k products is at most k rounding errors of the sum of their absolute
-    values. This holds in any order of summation (Higham 2002, chapter 3). `lengths` holds those
-    absolute values per position.
+    A sum of products has at most one rounding error for each product, each relative to the sum of
+    the absolute values. This holds in any order of summation (Higham 2002, chapter 3). `lengths`
+    holds the absolute values for each position. `more` is the number of further products.
     """
     count = many.shape[1]
     if count == 1:
@@ -198,8 +210,8 @@ MADE_AT_ONCE: Final = 1 << 24  # the most numbers in the per-person gradients th
 def clipped_sum(model: Any, data: Any, target: Any, loss: str, clip: float) -> np.ndarray:
     """Return the sum of the rows' gradients, each clipped to norm `clip`; a row is a person.
 
-    Uses doubles: through rounding, one person changes the sum of the others by less than half a
-    grid step.
+    This is the fast form, in floating point (doubles). Through rounding, one person changes the sum
+    of the others by less than half a grid step.
     """
     whole, rows = model.double(), data.double()
     at_once = _rows_at_once(whole) or max(len(rows), 1)
@@ -284,14 +296,18 @@ def _passed(model: Any, data: Any, target: Any, loss: str) -> list[Use]:
 def _shared(uses: list[Use]) -> Callable[[Any], bool]:
     """Return a function that says if a layer has a weight that the model uses more than once.
 
-    Such a weight has one gradient, and each use would measure only a part of it.
+    Such a weight has one gradient for all of its uses. The norm at one use would measure only a
+    part of that gradient.
     """
     times = Counter(id(p) for layer, _, _ in uses for p in layer.parameters())
     return lambda layer: any(times[id(p)] > 1 for p in layer.parameters())
 
 
 def _made(uses: list[Use]) -> dict[int, Any]:
-    """Return each parameter's gradients, one per row, summed over the uses of the parameter."""
+    """Compute gradients row by row for each parameter, summed over the uses of the parameter.
+
+    The keys are the `id` of the parameters.
+    """
     found: dict[int, Any] = {}
     for layer, into, back in uses:
         for parameter, each in zip(layer.parameters(), one_by_one(layer, into, back), strict=True):
@@ -300,19 +316,22 @@ def _made(uses: list[Use]) -> dict[int, Any]:
 
 
 def _squares(measured: list[Use], made: dict[int, Any]) -> Any:
-    """Return the squared norm of each row's gradient of all parameters."""
+    """Return the squared norm of each row's whole gradient, over all parameters.
+
+    `measured` has uses whose norms need no gradients; `made` has the materialised gradients.
+    """
     parts = [squared_norms(*use) for use in measured]
     parts += [each.square().flatten(1).sum(1) for each in made.values()]
     return torch.stack(parts).sum(0)
 
 
 def _added(each: Any, scale: Any, whole: Any) -> Any:
-    """Return the sum of the scaled gradients over those rows whose norm is finite."""
+    """Return the sum of one parameter's scaled gradients over the rows whose norm is finite."""
     return torch.where(_beside(whole, each), each * _beside(scale, each), 0).sum(0)
 
 
 def _kept(into: Any, back: Any, scale: Any, whole: Any) -> tuple[Any, Any]:
-    """Return a layer's input and scaled output gradient, zero in rows without a finite norm."""
+    """Return a layer's input and its scaled output gradient, zero in rows without a finite norm."""
     scaled = back * _beside(scale, back)
     if bool(whole.all()):
         return into, scaled
@@ -338,7 +357,7 @@ def _rows_at_once(model: Any) -> int:
 
 
 def _beside(one_each: Any, many: Any) -> Any:
-    """Reshape one number per row so that it broadcasts over the row's numbers."""
+    """Reshape one number per row so that it broadcasts over an array with one entry per row."""
     return one_each.reshape(-1, *[1] * (many.dim() - 1))
 
 

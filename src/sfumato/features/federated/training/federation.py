@@ -39,7 +39,7 @@ MAX_DELTA: Final = 0.01
 
 @dataclass(frozen=True)
 class Round:
-    """The result of one training round: its number, and the sites in its sum."""
+    """The result of one training round: its number, and the sites whose updates are in its sum."""
 
     number: int
     sites: tuple[str, ...]
@@ -79,7 +79,8 @@ class Federation:
         The privacy unit is a row, with gradient norm clipped to `clip`. Each step divides the sum
         by the greatest number of people that its sites may have.
 
-        The noise is the least with which all rounds fit the sites' budgets.
+        The noise is the least with which the epsilon and delta of all rounds fit the sites'
+        budgets.
         """
         lesson = SiteTask(words_of(model), data, target, loss)
         step = float(number("rate", rate, 0, MAX_RATE))
@@ -117,7 +118,7 @@ class Federation:
     def _sum(
         self, model: Any, lesson: SiteTask, plan: NoisySum, turn: int
     ) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Run one secure-aggregation round; return the noisy sum and the sites in it."""
+        """Run secure-aggregation round `turn`; return the noisy sum and the sites in it."""
         collector = self._collector(plan, turn)
         weights = [parameter.detach() for parameter in model.parameters()]
         task = {"sum": sum_words(plan), "lesson": lesson.words(), "weights": weights}
@@ -132,9 +133,9 @@ class Federation:
     def _stage(
         self, collector: Collector, stage: str, box: Mapping[str, bytes], task: dict[str, Any]
     ) -> list[Refused]:
-        """Send every site its message of a stage; return the refusals.
+        """Send every site its message of a stage; return the refusals of sites that drop out.
 
-        A site that refuses has dropped out.
+        The collector takes the replies of the other sites.
         """
         refusals = []
         for name, message in box.items():

@@ -28,7 +28,10 @@ SEQUENCES: Final = (Conv1d, POOLS["avgpool1d"], POOLS["maxpool1d"])
 
 
 def check(model: Any) -> list[Any]:
-    """Return all layers of a model in order; refuse one that mixes rows or overwrites its input."""
+    """Return all layers of a model in order; refuse a layer that sites may not train.
+
+    For example, a layer that mixes rows or overwrites its input is refused.
+    """
     layers = list(flat(model))
     for place, layer in enumerate(layers):
         if not any(is_kind(layer, kind) for kind in KINDS) or getattr(layer, "inplace", False):
@@ -73,7 +76,7 @@ def entered(layer: Any, value: Any) -> Any:
 
 
 def _sides_of_a_row(layer: Any) -> int:
-    """Return the least number of dimensions of a row, without the batch dimension."""
+    """Return the fewest dimensions that a row of the layer's input must have, besides the batch."""
     if isinstance(layer, LayerNorm):
         return len(layer.normalized_shape)
     if isinstance(layer, (torch.nn.Softmax, torch.nn.LogSoftmax)):

@@ -162,7 +162,8 @@ def refused(layer: Any) -> Refused:
 def _words_at(place: int, layers: list[Any]) -> Words:
     """Encode the layer at `place` of the model, as names and numbers.
 
-    The layer may repeat an earlier layer, or share an earlier layer's weights.
+    If the layer repeats an earlier layer, or shares its weights, the encoding names the earlier
+    one.
     """
     layer = layers[place]
     own = {id(parameter) for parameter in layer.parameters()}
@@ -179,7 +180,10 @@ def _words_at(place: int, layers: list[Any]) -> Words:
 
 
 def words_alone(layer: Any) -> Words:
-    """Encode one layer as names and numbers; refuse an unsupported layer or setting, or a hook."""
+    """Encode one layer as names and numbers, without regard to other layers of the model.
+
+    Refuse an unsupported layer or setting, or a layer with a hook.
+    """
     words = _words(layer)
     is_hooked = layer._forward_hooks or layer._forward_pre_hooks
     if words and not is_hooked and any(is_kind(layer, kind) for kind in KINDS):
@@ -234,12 +238,18 @@ def _learnt_words(layer: Any) -> Words:
 
 
 def _side(sides: Any) -> Any:
-    """Return one side of a square setting. `_traits` finds settings that are not square."""
+    """Return the one number of a square setting such as a kernel of (3, 3).
+
+    A setting that is not square is refused later, by a comparison of `_traits`.
+    """
     return sides[0] if isinstance(sides, tuple) else sides
 
 
 def _traits(layer: Any) -> list[Any]:
-    """Return all settings and parameter shapes of a layer and its submodules, but no weights."""
+    """Return all settings and parameter shapes of a layer and its submodules, but no weights.
+
+    `words_alone` compares them, to refuse a layer with settings that its encoding does not contain.
+    """
     kept = (int, float, str, tuple, type(None), FunctionType, BuiltinFunctionType)
     found: list[Any] = [[(name, p.shape) for name, p in layer.named_parameters()]]
     for name, part in layer.named_modules():
@@ -340,7 +350,7 @@ def _made(kind: Callable[..., torch.nn.Module], *numbers: Any) -> torch.nn.Modul
 
 
 def _tied(layer: Any, first: Any) -> Any:
-    """Replace the layer's weights by those of an earlier layer, and return the layer."""
+    """Make the layer share the weights of an earlier layer, and return the layer."""
     mine, theirs = (getattr(one, "weight", None) for one in (layer, first))
     if mine is None or theirs is None or mine.shape != theirs.shape:
         raise malformed("only weights of one shape can be shared")
@@ -349,7 +359,7 @@ def _tied(layer: Any, first: Any) -> Any:
 
 
 def _are_counts(*numbers: Any, most: int = MAX_NUMBERS - 1) -> bool:
-    """Return True if all are positive integers and their product is at most `most`."""
+    """Return True if all `numbers` are positive integers and their product is at most `most`."""
     return (
         bool(numbers)
         and all(type(number) is int and 0 < number <= most for number in numbers)

@@ -22,7 +22,7 @@ _BOUNDS: Final = (("lower", 0.0), ("upper", 1.0), ("step", 1.0))
 
 @dataclass(frozen=True)
 class Scale:
-    """The public scale of a column: its bounds, which map values to 0..1, or its ordered keys."""
+    """The public scale of a column, which maps values to 0..1: by bounds, or by ordered keys."""
 
     name: str
     lower: float = 0.0
@@ -52,7 +52,7 @@ class Scale:
         return same[0] / max(1, len(self.keys) - 1)
 
     def keyed(self, place: int) -> Any:
-        """Return the key, or without keys the value, that a class number stands for."""
+        """Return the value for which a class number stands: a key, or a step between the bounds."""
         if self.keys:
             return self.keys[place]
         value = self.lower + place * self.step
@@ -162,5 +162,5 @@ def _scale(said: list[Any]) -> Scale:
 
 
 def scale_json(scale: Scale) -> list[Any]:
-    """Return a scale as JSON, for the model file."""
+    """Return a column's scale as a JSON list, for the model file."""
     return [scale.name, scale.lower, scale.upper, scale.step, list(scale.keys)]

@@ -97,7 +97,10 @@ class TrainingSettings:
         }
 
     def opening(self) -> Json:
-        """Return the settings of convolutions and embeddings, empty if there are none."""
+        """Return the settings of the network's first layers: convolutions and embeddings.
+
+        The result is empty if there are none.
+        """
         said: Json = {}
         if self.image or self.conv:
             said |= {"image": _listed(self.image), "conv": _listed(self.conv)}
@@ -112,7 +115,10 @@ def _listed(found: Any) -> Any:  # Any: user input; a site refuses anything but 
 
 @dataclass(frozen=True)
 class Step:
-    """The result of one round: sites in the sum, sites left out, the model, and any failure."""
+    """The result of one round: sites in the sum, sites left out, the model, and any failure.
+
+    A caller of `train` hears one after every round.
+    """
 
     number: int
     sites: tuple[str, ...]
@@ -155,7 +161,10 @@ def train(
 
 
 def _check_numbers(course: TrainingSettings) -> None:
-    """Refuse settings that would waste the sites' budget on a useless model."""
+    """Refuse a learning rate, momentum, number of people or sampling rate out of range.
+
+    Such settings would waste the sites' budget on a useless model.
+    """
     number("rate", course.rate, 0, MAX_RATE)
     number("momentum", course.momentum, 0, 1)
     count("people", course.people, 1, MAX_PEOPLE)
@@ -181,7 +190,10 @@ def _check_public(model: TrainedModel, public: Sequence[Mapping[str, Any]]) -> N
 
 @dataclass
 class _Pupil:
-    """The state of a training run: the model's weights, the momentum, and the sites' receipts."""
+    """The state of a training run: the model's weights, the momentum, and the sites' receipts.
+
+    It changes with every round.
+    """
 
     convener: Convener
     course: TrainingSettings
@@ -232,7 +244,7 @@ class _Pupil:
         return None
 
     def _told(self) -> Json:
-        """Return the reports for the sites' owners: metrics on public rows, and payments.
+        """Return the convener's report for the sites' owners: metrics on public rows, and payments.
 
         Payments are included only if a site of the last round lacks them, because every report
         stays in the ledgers permanently.
@@ -284,7 +296,7 @@ class _Pupil:
 
 
 def told_of(model: TrainedModel, public: Sequence[Mapping[str, Any]]) -> Json:
-    """Return a released model's loss, and its accuracy if it classifies, on public rows."""
+    """Return a released model's loss on public rows, and its accuracy if it classifies."""
     told: Json = {"loss": float(model.loss(public))}
     if model.network.loss == CLASSES:
         told["accuracy"] = float(model.accuracy(public))
@@ -292,7 +304,7 @@ def told_of(model: TrainedModel, public: Sequence[Mapping[str, Any]]) -> Json:
 
 
 def paid_by(receipts: Mapping[str, Json]) -> dict[str, float]:
-    """Return the epsilon of each receipt, without values outside the range that sites accept."""
+    """Return the epsilon of each site's receipt; leave out values that other sites would refuse."""
     paid = {site: float(one["epsilon"]) for site, one in sorted(receipts.items())}
     return {site: epsilon for site, epsilon in paid.items() if 0 <= epsilon <= MAX_PAID}
 
@@ -351,7 +363,7 @@ def _scales_in(card: Json, course: TrainingSettings) -> tuple[Scale, ...] | None
 
 
 def _is_of_lesson(said: Json) -> bool:
-    """Return True if a site's price has every field that training reads."""
+    """Return True if a site's price for a training task has every field that training reads."""
     return (
         is_number(said.get("delta"))
         and is_number(_unit_in(said))
@@ -367,7 +379,10 @@ def _unit_in(said: Json) -> object:
 
 
 def _unit(priced: Mapping[str, Json]) -> float:
-    """Return the real value of one integer step of the sum; refuse if the sites disagree."""
+    """Return how much one integer step of the secure sum is worth as a real number.
+
+    Refuse if the sites disagree.
+    """
     said = {str(_unit_in(one)) for one in priced.values()}
     if len(said) > 1:
         raise Refused(

@@ -35,7 +35,7 @@ MAX_DIGITS: Final = 700
 
 @dataclass(frozen=True)
 class SiteLimits:
-    """The owner's limits: who may convene, with which sites, and the cap on epsilon and delta.
+    """A training site's name, key, trusted partners, and its owner's cap on epsilon and delta.
 
     The privacy unit is a row. `people` is a public upper bound on the rows of a table.
     """
@@ -143,8 +143,8 @@ class TrainingSite:
     def _cost(self, plans: list[NoisySum]) -> Fraction | None:
         """Return the epsilon of adaptively chosen rounds, or None if their failures use up delta.
 
-        Each Rényi order gets its own share of delta. A filter at a fixed order holds for adaptive
-        rounds, and the order is chosen afterwards (soundness rule 3).
+        Each Rényi order gets its own share of delta. A privacy filter at a fixed order holds for
+        adaptive rounds, and the order is chosen afterwards (soundness rule 3).
         """
         if not plans:
             return Fraction(0)
@@ -200,7 +200,7 @@ def _model(lesson: SiteTask, weights: list[Any]) -> torch.nn.Module:
 
 
 def sum_words(plan: NoisySum) -> dict[str, Any]:
-    """Return the parameters of the noisy sum as a dictionary, for a message."""
+    """Return the parameters of a round's noisy sum as a dictionary, for a message."""
     return {
         "clip": str(plan.grid.clip),
         "steps": plan.grid.steps,
