@@ -13,7 +13,7 @@ _MAX_COUNT: Final = 10**15  # a number this large is no count of people
 
 
 def plain(cell: object) -> str:
-    """Normalise a table cell for comparison: 1 and 1.00 become equal, and so do A and a."""
+    """Normalise a table cell for comparison: `1` and `1.00` become equal, and so do `A` and `a`."""
     number = number_of(str(cell))
     return str(cell).strip().casefold() if number is None else f"{number.normalize():f}"
 
@@ -46,7 +46,7 @@ def numbers_in(text: str) -> tuple[Decimal, ...]:
 def _read(word: str) -> list[Decimal]:
     """Parse a word of digits and separators, such as 1,234.5, as one number.
 
-    If the word is not one number, return the numbers between its separators.
+    If the word is not one number, return the numbers between its separators: 2,3,4 gives three.
     """
     if _GROUPED.fullmatch(word):
         word = re.sub("[,'_ ]", "", word)
@@ -69,5 +69,8 @@ def count_of(cell: str) -> Decimal | None:
 
 
 def digits_of(number: Decimal) -> int:
-    """Count the significant digits of a number, without leading and trailing zeros."""
+    """Count the significant digits of a number, to find numbers that are not rounded.
+
+    Leading and trailing zeros do not count.
+    """
     return len(number.normalize().as_tuple().digits)

@@ -31,7 +31,7 @@ import pandas
 
 
 class Files:
-    """An airlock request's files by path, with their guarantee and the findings of the checks."""
+    """The files of an airlock request by path, with their guarantee and the checks' findings."""
 
     def __init__(self, shape: Json) -> None:
         self.shape = shape
@@ -105,7 +105,7 @@ class Files:
 
 
 class DataSetAirlock:
-    """The airlock of one data set: submit, run, review, vote on, release and fetch its requests."""
+    """The airlock of one data set: submit, run, review, vote on, release and fetch requests."""
 
     def __init__(self, call: Callable[[str, Json], Json], name: str) -> None:
         self._call = call  # calls a verb of the vault with a body
@@ -287,6 +287,6 @@ class DataSetAirlock:
 
 
 def _program(function: Callable[[Any, str], object]) -> str:
-    """Return the source of the function, followed by a call of the function on all rows."""
+    """Return a program's source text: the source of the function, and a call of it on all rows."""
     name, source = source_of(function)
     return source + _CALL.format(name=name)

@@ -34,13 +34,13 @@ class DeclaredFile:
 
     @property
     def is_for_eyes(self) -> bool:
-        """Return True if only people can judge the content, because it is a picture or tensors."""
+        """Return True if no check can judge the content, only people: a picture or tensors."""
         return kind_of(self.path) in _UNSEEN
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding of an output check: file, check, text, and whether it stops a release."""
+    """One finding of an output check in a file: the check, a text, and if it stops a release."""
 
     path: str
     check: str
@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Earlier:
-    """A file that another request about the same people released, to compare new files with."""
+    """A file about the same people that another request released, to find differencing attacks."""
 
     request: str
     asked: DeclaredFile

@@ -39,7 +39,7 @@ _Numbers = list[tuple[_Label, Decimal]]
 
 @dataclass(frozen=True)
 class Compared:
-    """A file's table and numbers, read once for comparisons, and a text that names its origin.
+    """One side of a comparison: a file's table and numbers, read once, and where the file is from.
 
     An unreadable file has neither a table nor numbers.
     """
@@ -65,7 +65,10 @@ def compare_files(asked: DeclaredFile, file: bytes, where: str) -> Compared:
 
 
 def differences(mine: Compared, other: Compared, terms: AirlockTerms) -> Iterator[Finding]:
-    """Compare two files; yield a finding for each difference that could reveal a few people."""
+    """Compare a file with another; yield findings if their differences could reveal a few people.
+
+    For two pictures, the finding asks the reviewers to compare them.
+    """
     if mine.asked.is_for_eyes or other.asked.is_for_eyes:
         if mine.asked.is_for_eyes and other.asked.is_for_eyes:
             says = f"look at it beside {other.where}: no program can compare them"
@@ -80,7 +83,7 @@ def differences(mine: Compared, other: Compared, terms: AirlockTerms) -> Iterato
 
 
 def _of_tables(mine: Table, theirs: Table, where: str, terms: AirlockTerms) -> Iterator[Finding]:
-    """Yield findings about groups that both tables have.
+    """Compare the counts of people of the groups that two tables have in common; yield findings.
 
     A small difference between two counts describes a small set of people. Tables without declared
     counts are compared line by line instead.
@@ -111,9 +114,9 @@ def _of_tables(mine: Table, theirs: Table, where: str, terms: AirlockTerms) -> I
 
 
 def _as_many(mine: Table, theirs: Table, before: Counts, now: Counts) -> int:
-    """Count the groups with equal counts in both tables whose other numbers differ.
+    """Count the groups with equal counts of people in both tables whose other numbers differ.
 
-    Counts are rounded, so equal counts can hide a difference of one person.
+    Counts may be rounded, so equal counts can hide a difference of one person.
     """
     by = mine.asked.by
     named = {*by, mine.asked.count, theirs.asked.count}
@@ -131,9 +134,9 @@ def _as_many(mine: Table, theirs: Table, before: Counts, now: Counts) -> int:
 
 
 def _same_lines(mine: Table, theirs: Table, where: str, terms: AirlockTerms) -> Iterator[Finding]:
-    """Compare tables without declared counts.
+    """Compare tables without declared counts, line by line; yield a finding for near numbers.
 
-    Two lines are compared if all their texts are equal. A finding counts the whole numbers that
+    Two lines are compared if all their texts are equal. The finding counts the whole numbers that
     differ by a few.
     """
     there = set(theirs.heads)
@@ -168,9 +171,10 @@ def _texts(line: Mapping[str, str], heads: Sequence[str]) -> tuple[str, ...]:
 
 
 def _of_numbers(mine: Compared, other: Compared, terms: AirlockTerms) -> Iterator[Finding]:
-    """Yield a finding if numbers with equal labels (the words near them) are close in both files.
+    """Compare the numbers of two files; yield a finding if some are so close that people differ.
 
-    If both files have the same number of numbers, also compare numbers at the same position.
+    Numbers are compared if their labels (the words near them) are equal. If both files have equally
+    many numbers, numbers at the same position are compared, too.
     """
     now, before = mine.numbers or [], other.numbers or []
     path = mine.asked.path
@@ -190,9 +194,10 @@ def _of_numbers(mine: Compared, other: Compared, terms: AirlockTerms) -> Iterato
 
 
 def _tells(one: Decimal, two: Decimal, smallest: int) -> bool:
-    """Return True if two different numbers are so near that they may differ by a few people.
+    """Return True if two different numbers are so near that only a few people may lie between them.
 
-    Two whole numbers below the smallest group don't count, because another check finds them.
+    Two whole numbers below the smallest allowed group don't count, because another check finds
+    them.
     """
     if one == two or (max(abs(one), abs(two)) < smallest and _are_whole(one, two)):
         return False
@@ -248,7 +253,7 @@ def _of_json(said: object, above: tuple[str, ...]) -> Iterator[tuple[_Label, Dec
 
 
 def _nearest(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the first texts, cut to _MAX_BESIDE letters in all, to build the label of a number."""
+    """Return the first texts, cut to 500 letters in all (_MAX_BESIDE), for a number's label."""
     left = _MAX_BESIDE
     found: list[str] = []
     for text in texts:

@@ -111,7 +111,8 @@ def _rows(
 ) -> list[tuple[int, int]]:
     """Return, for each interlace pass of a PNG, its number of lines and the bytes of a line.
 
-    The bytes of a line include its filter byte.
+    The bytes of a line include its filter byte. They give the exact size that the image data must
+    have.
     """
     found = []
     for left, top, across, down in passes:
@@ -200,7 +201,7 @@ def do_clash(paths: Sequence[str]) -> bool:
 
 
 def bad_airlock(cause: str) -> Refused:
-    """Return the refusal of an invalid airlock request."""
+    """Return the refusal of an invalid airlock request, with its cause."""
     return Refused(
         "bad-airlock", f"The declaration of the request is not valid: {cause}.", "Correct it."
     )
@@ -210,9 +211,9 @@ def bad_airlock(cause: str) -> Refused:
 
 
 def joined(said: bytes, pieces: tuple[str, ...]) -> bytes:
-    """Join the numbered pieces of a program's output, which the sandbox sent, into one file.
+    """Join the numbered pieces of a program's output, which the sandbox sent, into one archive.
 
-    Malformed output gives an empty file. Never raises.
+    Malformed output gives empty bytes. Never raises.
     """
     try:
         body = json.loads(said)
@@ -222,7 +223,7 @@ def joined(said: bytes, pieces: tuple[str, ...]) -> bytes:
 
 
 def unpacked(whole: bytes, paths: tuple[str, ...]) -> dict[str, bytes]:
-    """Unpack the joined output of a program; return the declared files that are complete, by path.
+    """Unpack a program's joined output; return its complete declared files, by path.
 
     Never raises.
     """
@@ -279,11 +280,11 @@ def _svg(file: bytes) -> str | None:
 
 
 class _Defines(Exception):
-    """Raised at the document type definition of an SVG, to stop parsing."""
+    """Raised where an SVG defines a document type (DOCTYPE), to stop parsing."""
 
 
 class _Drawing:
-    """Expat handlers that collect the faults of an SVG."""
+    """The handlers for an XML parser (expat) that collect the faults of one SVG."""
 
     def __init__(self) -> None:
         self._faults: list[str] = []
@@ -350,7 +351,7 @@ def text_of(file: bytes) -> str:
 
 
 def _seen(text: str) -> str:
-    """Return the text; raise ValueError if it has invisible characters."""
+    """Return the text if a reader can see all of it; raise ValueError for invisible characters."""
     for letter in set(text) - {" ", "\t", "\n", "\r"}:
         kind = unicodedata.category(letter)
         if kind in _UNSEEN or kind == "Zs" or _BLANK.match(letter):
@@ -444,9 +445,9 @@ def _no_number(_text: str) -> None:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Build a dictionary from the key-value pairs of a JSON object.
+    """Build a dictionary from the key-value pairs of a JSON object, each key once.
 
-    Raise ValueError for a repeated key, because readers see only its last value.
+    Raise ValueError for a repeated key, because most readers keep only its last value.
     """
     if len({key for key, _ in pairs}) < len(pairs):
         raise ValueError
@@ -465,7 +466,7 @@ def _npy(file: bytes) -> str | None:
 
 
 def _hides(kind: str, file: bytes, array: NumpyFile) -> bool:
-    """Return True if a NaN of the array has unusual bits, which could encode data."""
+    """Return True if an array could hide data: a NaN in it has bits other than the usual ones."""
     if kind[0] != "f":
         return False
     found = np.frombuffer(file, dtype=f"<{kind}", offset=array.start)

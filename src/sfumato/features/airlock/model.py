@@ -29,7 +29,7 @@ WORDS: Final = (YES, NO)
 
 @dataclass(frozen=True)
 class Vote:
-    """One reviewer's vote on exactly the draft (the files under review) that they saw."""
+    """One reviewer's vote on one draft: exactly the files under review that they saw."""
 
     user: str
     says: str
@@ -101,7 +101,7 @@ class Request:
 
     @property
     def lock(self) -> str:
-        """Return the name of the lock that is held while the request runs or is released."""
+        """Return the name of the file lock that is held while the request runs or is released."""
         return f"request-{self.id}"
 
     def may_see(self, user: str) -> bool:
@@ -109,7 +109,7 @@ class Request:
         return user in (self.author, self.owner) or self.is_reviewer(user)
 
     def approvals(self, seal: str) -> tuple[str, ...]:
-        """Return the reviewers who approve exactly this draft.
+        """Return the reviewers who approve exactly the draft with this seal.
 
         A reviewer who put a file of their own into the draft does not count.
         """
@@ -127,7 +127,7 @@ class Request:
         return tuple(sorted({vote.user for vote in self.votes if vote.says == NO}))
 
     def is_cleared(self, seal: str) -> bool:
-        """Return True if enough reviewers approve exactly this draft and nobody objects."""
+        """Return True if enough reviewers approve exactly this seal's draft and nobody objects."""
         return not self.objections() and len(self.approvals(seal)) >= self.needed
 
 
@@ -135,7 +135,7 @@ class Request:
 
 
 def begun(request: Request, user: str) -> Request:
-    """Return the request in the state `running`.
+    """Return the request as started, in the state `running`.
 
     Only the data set's owner may start the program, and only once.
     """
@@ -225,7 +225,7 @@ def trimmed(request: Request, user: str, place: str) -> Request:
 
 
 def release(request: Request, user: str, at: str, seal: str) -> Request:
-    """Return the request as released; refuse unless enough reviewers approve exactly this draft."""
+    """Return the request as released; refuse unless enough reviewers approve this seal's draft."""
     check_reviewed(request, user)
     if not request.is_cleared(seal):
         count = len(request.approvals(seal))
@@ -238,12 +238,15 @@ def release(request: Request, user: str, at: str, seal: str) -> Request:
 
 
 def undo_release(request: Request) -> Request:
-    """Return a request in review again, whose release was interrupted before its ledger entry."""
+    """Return a request to review if its release was interrupted before its ledger entry."""
     return replace(request, state=REVIEW, ended_by="", ended_at="")
 
 
 def _edited(request: Request, place: str, editors: tuple[str, ...]) -> Request:
-    """Return the request with a new draft; approvals become void, objections stay."""
+    """Return the request with the draft in the folder `place`; approvals become void.
+
+    Objections to earlier drafts stay.
+    """
     against = tuple(vote for vote in request.votes if vote.says == NO)
     return _next(request, draft=request.draft + 1, place=place, editors=editors, votes=against)
 
@@ -305,7 +308,7 @@ def unknown() -> Refused:
 
 
 def changed() -> Refused:
-    """Return the refusal of an act on a draft that has changed since it was reviewed."""
+    """Return the refusal of a vote or release of a draft that has changed since it was reviewed."""
     return Refused(
         "airlock-changed",
         "The files, or the findings of the checks, have changed since you looked at them.",
@@ -318,7 +321,10 @@ def changed() -> Refused:
 
 @dataclass(frozen=True)
 class DraftFiles:
-    """A draft: the files under review, and our own measurements of the real rows; private."""
+    """A private draft: the files under review, and our own measurements of the real rows.
+
+    The checks compare the files with the measurements.
+    """
 
     nonce: str  # makes the seal safe to show to people who may not see the files
     files: Mapping[str, bytes]
@@ -331,7 +337,7 @@ def sum_of(file: bytes) -> str:
 
 
 def seal_of(held: DraftFiles, findings: str) -> str:
-    """Return the seal of a draft, which votes name: a hash of its nonce, files and findings."""
+    """Return the seal by which votes name a draft: a hash of its nonce, files and findings."""
     sums = {path: sum_of(file) for path, file in held.files.items()}
     said = {"nonce": held.nonce, "files": sums, "findings": findings}
     return hashlib.sha256(canonical(said).encode()).hexdigest()
@@ -383,9 +389,9 @@ class AirlockFiles(Protocol):
         ...
 
     def writing(self) -> AbstractContextManager[None]:
-        """Block the deletion of unused drafts during the `with` block.
+        """Hold a lock during the `with` block, so that no sweep deletes the draft being written.
 
-        No request names a draft that is just being written.
+        No request names that draft yet, so a sweep would take it for unused.
         """
         ...
 

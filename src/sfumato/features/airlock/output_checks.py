@@ -50,7 +50,7 @@ _Group = tuple[int, float, float, float]
 
 @dataclass(frozen=True)
 class Measured:
-    """Measurements of the real rows by our own program: people per group, and parts of sums."""
+    """What our own program measured in the real rows, to check files: people and sums per group."""
 
     people: int
     groups: Mapping[str, Mapping[tuple[str, ...], _Group]]
@@ -74,9 +74,9 @@ def read_measured(text: str) -> Measured | None:
 
 
 def _groups(lines: Any) -> dict[tuple[str, ...], _Group]:
-    """Return the measured people and sums of a table's groups, by normalised key.
+    """Parse the counting program's lines: people and parts of sums of a table's groups, by key.
 
-    If normalisation makes two keys equal, keep the worse of each number.
+    Keys are normalised. If that makes two keys equal, keep the worse of each number.
     """
     groups: dict[tuple[str, ...], _Group] = {}
     for key, n, first, second, total in lines:
@@ -87,9 +87,9 @@ def _groups(lines: Any) -> dict[tuple[str, ...], _Group]:
 
 
 def _sized(first: float, second: float, total: float) -> tuple[float, float, float]:
-    """Return the largest part, the second largest part, and the total of a sum.
+    """Return the largest person's part, the second largest part, and the total of a sum.
 
-    If one of them is not finite, the result says that one person dominates the sum.
+    If one of them is not finite, return values for which one person dominates the sum.
     """
     parts = first, second, total
     return parts if all(map(math.isfinite, parts)) else (math.inf, 0.0, math.inf)
@@ -129,7 +129,7 @@ def checked(
 
 
 def stops(found: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return the findings that block a release whatever the votes are."""
+    """Return the findings that stop a release, however the reviewers vote."""
     return tuple(one for one in found if one.weight == STOPS)
 
 
@@ -178,7 +178,7 @@ def _file_checks(
 
 
 def _cells_of(said: object) -> Iterator[str]:
-    """Yield every key, text and number of a parsed JSON, as text."""
+    """Yield every key, text and number of a parsed JSON as text, like cells of a table."""
     if isinstance(said, dict | list):
         for one in said:
             yield from _cells_of(one)
@@ -223,7 +223,7 @@ def _count_checks(table: Table, terms: AirlockTerms) -> Iterator[Finding]:
 
 
 def _number_checks(path: str, cells: Iterable[str], terms: AirlockTerms) -> Iterator[Finding]:
-    """Yield findings about cells with too exact numbers, small whole numbers, or encoded text."""
+    """Yield findings on cells with numbers not rounded, small whole numbers, or encoded text."""
     exact = small = coded = 0
     for place, cell in enumerate(cells):
         if place >= _MAX_CELLS:
@@ -324,7 +324,11 @@ def _is_miscounted(
 
 
 def _is_dominated(group: _Group, terms: AirlockTerms) -> bool:
-    """Return True if two people dominate a sum, or one of them could compute the other's part."""
+    """Return True if a group's sum reveals one person's part of it.
+
+    Either two people dominate the sum, or the second largest could compute the largest part
+    closely.
+    """
     _, first, second, total = group
     if math.isinf(first) or total <= 0:
         return math.isinf(first)

@@ -30,7 +30,7 @@ async def request(visit: Visit) -> Response:
 
 
 async def act(visit: Visit) -> Response:
-    """Perform the act on a request that the form names, such as a vote or a release."""
+    """Perform what a form asks for on an airlock request, such as a vote or a release."""
     verb, body = visit.form.text("do"), _BODIES.get(visit.form.text("do"))
     if body is None:
         raise bad_request("there is no such act")

@@ -85,7 +85,10 @@ def read_airlock_program(
 
 
 def kept_files(said: Any) -> tuple[DeclaredFile, ...]:  # Any: what `as_json` has made
-    """Return the declared files of a stored request, without a check against the card."""
+    """Return the declared files of a stored request, as accepted when it was submitted.
+
+    They are not checked against the card again.
+    """
     return tuple(
         DeclaredFile(one["path"], tuple(one["by"]), one["count"], one["of"])
         for one in said["files"]

@@ -59,7 +59,7 @@ NONCE_BYTES: Final = 32
 
 @dataclass(frozen=True)
 class AirlockPorts:
-    """The dependencies of the airlock: the sandbox, and the private store of drafts."""
+    """What the airlock needs to run programs and keep files: sandbox, and store of drafts."""
 
     programs: PipelinePorts
     files: AirlockFiles
@@ -74,7 +74,7 @@ class Draft:
 
     @property
     def seal(self) -> str:
-        """Return the seal of the draft, which votes on it name."""
+        """Return the seal of the draft, a hash by which votes name it."""
         return seal_of(self.held, findings_text(self.findings))
 
 
@@ -87,7 +87,7 @@ def check_airlock(door: AirlockPorts, program: AirlockProgram) -> None:
 def run_for_review(
     door: AirlockPorts, card: Card, table: str, program: AirlockProgram
 ) -> str | None:
-    """Run the program on all rows; return the folder name of its draft, or None without a run.
+    """Run the program on all rows; return its draft's folder name, or None if it could not run.
 
     A program that ran always leaves a draft (the files under review), whatever it did. Reviewers
     see which files are missing.
@@ -211,7 +211,7 @@ def check_releasable(door: AirlockPorts, draft: Draft) -> None:
 
 
 def has_left(door: AirlockPorts, request: Request) -> bool:
-    """Return True if the ledger has an entry for the release of the request's files."""
+    """Return True if the ledger records that the request's files have been released."""
     return noted(door.programs.ledger, request.id) is not None
 
 
@@ -251,7 +251,7 @@ def fetched(door: AirlockPorts, request: Request, user: str) -> Json:
 def earlier_of(
     door: AirlockPorts, request: Request, asked: Sequence[DeclaredFile]
 ) -> tuple[Earlier, ...]:
-    """Return the released files of a request, to compare later files with them.
+    """Return the released files of an earlier request, to compare later files with them.
 
     Files count from the moment that the released state is saved, before the ledger entry. So of two
     concurrent releases, at least one is compared with the other.

@@ -35,7 +35,7 @@ def bytes_of(text: str) -> bytes:
 
 
 def check_themselves(caller: Caller) -> None:
-    """Refuse an access token for programs, because people must decide here."""
+    """Refuse a caller with an access token for programs, because people must decide on files."""
     if not caller.is_themselves:
         raise Refused(
             "not-allowed", "A token for programs cannot decide here.", "Sign in yourself."
@@ -70,7 +70,7 @@ def shown_to(one: Request, caller: Caller) -> Json:
 
 
 def _votes(one: Request) -> Json:
-    """Return the votes, the draft's number and its editors. The author never gets them."""
+    """Return the votes, the draft's number and its editors, for everybody but the author."""
     return {
         "draft": one.draft,
         "editors": list(one.editors),
@@ -91,7 +91,7 @@ def closed() -> Refused:
 
 
 def too_few() -> Refused:
-    """Return the refusal of a request for which, without its author, too few reviewers are left."""
+    """Return the refusal of a request that too few reviewers could review: its author may not."""
     return Refused(
         "airlock-closed",
         "Without you, there are fewer reviewers than the card needs.",

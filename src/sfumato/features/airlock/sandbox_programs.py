@@ -1,8 +1,8 @@
 """Build the two programs that the airlock runs in the sandbox: the wrapper and the counter.
 
 Both run like programs over a folder (`sandbox/study.py`). They pack their output into pieces of
-limited size, which the sandbox sends. The wrapper runs the untrusted program in its own process. So
-it gives no protection, and all of its output is untrusted.
+limited size, which the sandbox sends. The wrapper and the untrusted program share one process. So
+the wrapper gives no protection, and all of its output is untrusted.
 """
 
 from __future__ import annotations
@@ -89,7 +89,11 @@ def wrapped(source: str, paths: Sequence[str]) -> str:
 
 
 def counting(asked: Sequence[DeclaredFile]) -> str:
-    """Return the source of our program that counts each table's groups in the real rows."""
+    """Return the source of the counter, our program that counts groups in the real rows.
+
+    It counts the people in each group of each table that declares group columns, for the output
+    checks.
+    """
     tables = [(one.path, list(one.by), one.of) for one in asked if one.is_table and one.by]
     return _with(_COUNT, TABLES=tables, GROUPS=MAX_GROUPS)
 

@@ -32,7 +32,7 @@ class DeclaredFile(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SubmitAirlock(OfDataSet, frozen=True, kw_only=True):
-    """A program to run on the real rows, and the files to collect from it."""
+    """A request to run a program on the real rows, and to release the files that it writes."""
 
     source: Annotated[Any, needed(Annotated[str, letters(200_000)])] = UNSET
     files: Annotated[Any, needed(Annotated[list[DeclaredFile], items(16)])] = UNSET
@@ -44,7 +44,7 @@ class SubmitAirlock(OfDataSet, frozen=True, kw_only=True):
 
 
 class OneRequest(Request, frozen=True, kw_only=True):
-    """An airlock request, by its id."""
+    """The id of the airlock request that a call is about."""
 
     request: Name
 

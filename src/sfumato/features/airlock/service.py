@@ -275,7 +275,7 @@ class Airlock:
         return shown_to(made, caller)
 
     def _ended(self, caller: Caller, kind: str, made: Request) -> Json:
-        """Note in the ledger that a request ended without a release, and delete its files."""
+        """Finish a request without a release: note it in the ledger, and delete its files."""
         self._note(kind, made, {"by": made.ended_by})
         self._change(made)
         self.door.files.drop(made.place)
@@ -292,7 +292,7 @@ class Airlock:
         return made
 
     def sweep(self) -> None:
-        """Delete drafts of no open or released request, which killed processes have left."""
+        """Delete drafts that no open or released request names; killed processes leave them."""
         now = self.clock.now()
 
         def named() -> frozenset[str]:
@@ -316,7 +316,7 @@ class Airlock:
         )
 
     def _past(self, request: Request) -> tuple[Earlier, ...]:
-        """Return all other released files about the same people, the newest request first."""
+        """Return the files that other requests about the same people released, newest first."""
         found: list[Earlier] = []
         for one in self.store.of(request.people):
             if one.state == RELEASED and one.id != request.id:
@@ -370,7 +370,7 @@ class Airlock:
         return self._as_the_card_says(listing, request)
 
     def _ended_alone(self, listing: Listing, request: Request) -> Request:
-        """Mark a request as failed if its process was killed.
+        """Mark a running request as failed, because its process was killed before it ended the run.
 
         If another process has just saved a newer state, return that state instead.
         """
@@ -378,9 +378,10 @@ class Airlock:
         return self._failed(request) if found == request else self._now(listing, found)
 
     def _as_the_card_says(self, listing: Listing, request: Request) -> Request:
-        """Return the request with only those reviewers whom the card still names.
+        """Return the request under the current card: with only the reviewers that it still names.
 
-        If the card has no airlock any more, `needed` becomes a number that no votes can reach.
+        The number of approvals needed can rise, but not fall. If the card has no airlock any more,
+        it becomes a number that no votes can reach.
         """
         terms = listing.card.airlock
         if terms is None:

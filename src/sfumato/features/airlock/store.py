@@ -140,9 +140,9 @@ class FileAirlock:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Block the deletion of unused drafts during the `with` block.
+        """Hold a lock during the `with` block, so that no sweep deletes the draft being written.
 
-        No request names a draft that is just being written.
+        No request names that draft yet, so a sweep would take it for unused.
         """
         with self._locked(_WRITES, fcntl.LOCK_SH):
             yield
@@ -189,7 +189,10 @@ class FileAirlock:
                     shutil.rmtree(place, ignore_errors=True)
 
     def _swept(self, lock: Path) -> None:
-        """Delete a lock file that no process holds, unless another process has replaced it."""
+        """Delete a lock file that no process holds any more.
+
+        A file that another process has put in its place stays.
+        """
         with self._opened(lock) as held:
             if _is_free(held, fcntl.LOCK_EX) and _lies_at(held, lock):
                 lock.unlink(missing_ok=True)
@@ -225,7 +228,7 @@ class FileAirlock:
 
 
 def _lies_at(held: int, path: Path) -> bool:
-    """Return True if the path still names the open file, and not a newer file."""
+    """Return True if the path still names the open file, and no newer file has replaced it."""
     try:
         return os.path.samestat(os.fstat(held), path.stat())
     except FileNotFoundError:

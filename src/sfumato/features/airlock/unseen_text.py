@@ -42,9 +42,9 @@ def unseen_text(path: str, file: bytes) -> int:
 
 
 def _in_table(lines: str, separator: str) -> Iterator[int]:
-    """Yield 1 for each oddity of a cell, else 0.
+    """Yield 1 for each place in a table's cells that could hide data, else 0.
 
-    Oddities are a quote in the middle, quotes unlike those of similar cells, and extra blanks.
+    Such places are a quote in the middle, quotes unlike those of similar cells, and extra blanks.
     """
     usual: dict[tuple[object, ...], bool] = {}
     line = column = 0

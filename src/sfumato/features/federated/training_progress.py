@@ -54,7 +54,7 @@ class ProgressCache:
 
 
 def lessons_of(ledger: Ledger, data_set: str, user: str | None) -> Json:
-    """Return a data set's training runs, newest first: all of them, or one user's."""
+    """Return a data set's newest training runs, at most 20 (MAX_RUNS): of all users, or of one."""
     paid = [one for one in _charges(ledger, data_set) if user in (None, one[1]["user"])][:MAX_RUNS]
     rounds = _rounds(ledger, data_set, paid[-1][0].seq) if paid else {}
     found = [_shown(entry, body, rounds.get(str(body["op"]), [])) for entry, body in paid]

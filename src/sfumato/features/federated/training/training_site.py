@@ -82,7 +82,7 @@ class TrainingSite:
         return Participant(offer.name, offer.identity, offer.trust, offer.dice, self._used)
 
     def do(self, stage: str, said: dict[str, Any]) -> Any:
-        """Return this site's reply: its public key, its spent epsilon, or a stage's message."""
+        """Return this site's public key, spent epsilon, or message for a stage of a round."""
         match stage, said:
             case "identity", {}:
                 return self._offer.identity.public_key().public_bytes_raw()
