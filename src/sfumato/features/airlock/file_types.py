@@ -123,7 +123,7 @@ def _rows(
 
 
 def _pixels_fault(packed: bytes, rows: list[tuple[int, int]]) -> str | None:
-    """Return what is wrong with a PNG's image data, or None; it must be exactly its pixels."""
+    """Return what is wrong with a PNG's image data, or None; it must be exactly the pixels."""
     size = sum(high * line for high, line in rows)
     if not 0 < size <= MAX_PIXELS:
         return "it has no pixels, or too many to be looked at"

@@ -36,7 +36,7 @@ Waves = Mapping[str, Wave]
 
 
 def check_wave(made: Published, known: Waves) -> None:
-    """Refuse a wave (survey of a series) with other questions than the answered waves.
+    """Refuse a wave (survey of a series) with other questions than this device has answered.
 
     Waves may differ only if none has `ever`, an epsilon for all waves together.
     """
@@ -53,7 +53,7 @@ def check_wave(made: Published, known: Waves) -> None:
 
 
 def with_wave(made: Published, known: Waves) -> dict[str, Wave]:
-    """Return the record of answered series with this survey added, if it is part of a series."""
+    """Return the record of answered series with this survey added, if it belongs to a series."""
     if not made.survey.series:
         return dict(known)
     memos = _memos(made)

@@ -45,7 +45,7 @@ class FileBallotKeys:
         self._public: dict[blind_signatures.PublicKey, rsa.RSAPublicKey] = {}
 
     def make(self) -> tuple[blind_signatures.PublicKey, str]:
-        """Create a key pair; return its public key and the temporary name of the private key."""
+        """Create a key pair; return its public key and the private key's temporary name."""
         made = rsa.generate_private_key(blind_signatures.EXPONENT, BITS)
         pem = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode("ascii")
         waiting = f"waiting-{self._dice.draw(8).hex()}"
@@ -54,7 +54,7 @@ class FileBallotKeys:
         return _public_of(made), waiting
 
     def keep(self, waiting: str, survey: str) -> None:
-        """Rename a new private key from its temporary name to the id of its survey, durably."""
+        """Name a new private key after its survey, durably; until then it has a temporary name."""
         self._path(waiting).rename(self._path(survey))
         sync(self._folder)
 

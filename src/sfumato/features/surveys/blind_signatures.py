@@ -71,7 +71,10 @@ class Blinded:
 
 
 def blind(key: PublicKey, token: bytes, dice: RandomSource) -> Blinded:
-    """Blind a token with a random factor; without the inverse it is a uniformly random number."""
+    """Blind a ballot token with a random factor, so that the server signs it without seeing it.
+
+    Without the inverse of the factor, the blinded token is a uniformly random number.
+    """
     salt = dice.draw(HASH_BYTES)
     while True:
         factor = int.from_bytes(dice.draw(key.size + 16), "big") % key.modulus  # bias: 2**-128
@@ -98,7 +101,7 @@ def read_blinded(key: PublicKey, message: bytes) -> int:
 
 
 def sign(key: PrivateKey, message: bytes, dice: RandomSource) -> bytes:
-    """Sign a blinded ballot token; refuse a number that can't be such a token.
+    """Sign a blinded ballot token; refuse a number that can't be a blinded token of this key.
 
     Python's pow is not constant-time. So the number is first multiplied by the public power of a
     random mask. Then the time of the private power tells the sender nothing about the key.
@@ -125,7 +128,10 @@ def unblind(key: PublicKey, signed: bytes, inverse: int) -> bytes:
 
 
 def prove(key: PrivateKey, dice: RandomSource) -> tuple[bytes, ...]:
-    """Prove that a key can't make signatures that identify people, by roots of hashed numbers."""
+    """Prove that a key can't make signatures that identify people.
+
+    The proof is the roots of numbers that a hash derives from the key.
+    """
     size = key.public.size
     return tuple(sign(key, number.to_bytes(size, "big"), dice) for number in _nobodys(key.public))
 
@@ -133,8 +139,8 @@ def prove(key: PrivateKey, dice: RandomSource) -> tuple[bytes, ...]:
 def is_proven(key: PublicKey, roots: Sequence[bytes]) -> bool:
     """Return True if the roots prove that a key can't make signatures that identify people.
 
-    Under a proven key every invertible number has exactly one root. So a blinded token says nothing
-    about the token.
+    With a proven key every invertible number has exactly one root. So a blinded token reveals
+    nothing about the token.
     """
     is_sized = SMALLEST_KEY <= key.modulus.bit_length() <= LARGEST_KEY
     if not is_sized or key.modulus < 0 or key.modulus % 2 == 0:
@@ -158,9 +164,9 @@ def unproven() -> Refused:
 
 
 def _nobodys(key: PublicKey) -> list[int]:
-    """Derive the numbers whose roots prove a key, by a hash of the key.
+    """Derive by a hash of the key the numbers whose roots prove it, so that nobody chooses them.
 
-    So nobody can choose the numbers. Their bias is 2**-128.
+    Their bias is 2**-128.
     """
     start = _PROOF + key.modulus.to_bytes(key.size, "big")
     seeds = (hashlib.sha384(start + bytes([place])).digest() for place in range(ROOTS))

@@ -94,7 +94,7 @@ def _off(one: Any) -> str:  # Any: the Expected of a question
 
 
 def _size(one: Any, size: float) -> str:  # Any: as above
-    """Format an error with its unit: a number's own unit, or percentage points for a share."""
+    """Format an expected error with its unit: the number's, or percentage points for a share."""
     if one.question.kind == "number":
         return f"{size:.3g} {one.question.unit}".strip()
     return f"{100 * size:.3g} points"
@@ -269,7 +269,7 @@ def answer(shell: Shell, survey_id: str, device: str | None) -> None:
 
 
 def _filled_in(asked: Any, own: KeptDevice) -> UnsentBallot:  # Any: a published survey
-    """Show the privacy statement, ask all questions, and confirm the report before it is stored.
+    """Show the privacy statement, ask all questions, and store the report once it is confirmed.
 
     The true answers stay in memory.
     """

@@ -32,7 +32,7 @@ Shares = Mapping[str, float]  # answer -> the share of people who would give it
 
 @dataclass(frozen=True)
 class Simulated:
-    """One answer of a simulated question: its true share, share in the reports, and estimate."""
+    """One answer in a simulated survey: its true share, its share in the reports, and estimate."""
 
     question: str
     answer: str
@@ -81,10 +81,7 @@ class LocalSurvey:
 
     @property
     def tried(self) -> tuple[tuple[Fraction, tuple[Expected, ...]], ...]:
-        """Return alternative epsilons of the ballot.
-
-        Each comes with the expected errors of all questions at that epsilon.
-        """
+        """Return other epsilons for the ballot, each with the expected errors of all questions."""
         return tried(self._drawn.survey)
 
     def simulate(self, shares: Mapping[str, Shares], people: int | None = None) -> list[Simulated]:
@@ -142,7 +139,7 @@ class LocalSurvey:
         return Published(read_survey(dict(self.design)), PublicKey(1, 1))
 
     def _told(self, question: Question, shares: Shares, people: int) -> np.ndarray:
-        """Draw the true answers of synthetic people from the given shares of a question."""
+        """Draw the true answers that synthetic people give to a question, with the given shares."""
         if question.kind not in ("yes-no", "choice"):
             raise Refused(
                 "bad-survey",
@@ -183,7 +180,7 @@ def _check_simulated(survey: Survey, shares: Mapping[str, Shares], people: int) 
 
 @dataclass(frozen=True)
 class Coin:
-    """The simulated share of yes in three forms: true, in the randomised reports, and estimated."""
+    """The share of yes in a two-coin simulation: the true one, the reports', and the estimate."""
 
     truth: float
     observed: float

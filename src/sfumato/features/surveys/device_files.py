@@ -207,7 +207,7 @@ class KeptDevice:
     def _check_first(self, survey: str) -> None:
         """Refuse to answer a survey that this device has already answered.
 
-        Two people with the same answers would send equal reports from one device.
+        If two people with the same answers used one device, it would send equal reports.
         """
         if survey in self._done():
             # the file was left by a crash after the ballot was counted
@@ -219,9 +219,10 @@ class KeptDevice:
             )
 
     def _check_none_left(self, survey: str) -> None:
-        """Refuse a survey for which this device has already sent a ballot, by its stored epsilon.
+        """Refuse a survey to which this device has already sent a ballot.
 
-        This check works even if other files of the device are lost.
+        The check reads the stored epsilons of sent ballots. So it works even if other files of the
+        device are lost.
         """
         if any(name.startswith(f"{survey} ") for name in self._costs()):
             raise Refused(

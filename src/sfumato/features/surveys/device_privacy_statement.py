@@ -24,7 +24,8 @@ _NOT_HIDDEN: Final = (
 def device_privacy_statement(made: Published) -> list[str]:
     """Return the privacy statement of one ballot, line by line, as on the respondent's page.
 
-    It contains none of the owner's text, which could imitate the device's: questions have numbers.
+    It contains no text by the survey's owner, because that could imitate the device's own text. So
+    questions have numbers.
     """
     told = privacy_statement(_without_their_words(made))
     is_drawn = made.survey.asked_each < len(made.survey.questions)
@@ -41,7 +42,7 @@ def device_privacy_statement(made: Published) -> list[str]:
 
 
 def adds_up(made: Published) -> str:
-    """Return a text that says who adds up a respondent's epsilon over several surveys."""
+    """Return the sentence of the statement on who sums up a respondent's epsilon over surveys."""
     return (
         "The house adds up what you give away only if it invited you by name: then over all "
         f"surveys of this owner, up to epsilon {_up(made.survey.lifetime)}. An invitation without "
@@ -50,7 +51,7 @@ def adds_up(made: Published) -> str:
 
 
 def summed(spent: Fraction) -> str:
-    """Return a text on all reports of this device: their epsilon, and how sure a guess can get."""
+    """Return the sentence on all reports of this device: epsilon, and how sure a guess can get."""
     return (
         f"In all surveys that were answered with this device: epsilon {_up(spent)}. Somebody who "
         "saw every report of yours, and knew it for yours, could become "
@@ -69,7 +70,10 @@ def _each(told: dict[str, object]) -> list[dict[str, Any]]:
 
 
 def _odds(one: dict[str, Any]) -> str:  # Any: as above
-    """Return a text that says how often a report follows the true answer, and what is sent."""
+    """Return the sentence on a question that says how often a report follows the true answer.
+
+    It also says what a report is, if it is not one of the answers.
+    """
     if one["ways"]:
         whose = "have their own answer sent"
         among = "" if one["required"] else ", “no answer” among them"

@@ -61,7 +61,10 @@ _Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 @dataclass(frozen=True)
 class Estimate:
-    """One estimated share or mean of a survey, with its 95 % interval and the effect of liars."""
+    """One estimated share or mean of a survey, with its 95 % interval and the effect of liars.
+
+    Liars are one report in a hundred, all of them false in the same way.
+    """
 
     label: str
     value: float
@@ -83,7 +86,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Answered:
-    """The estimates of one question, with the number of reports that answered it."""
+    """The estimates of one question, with the number of reports on which they are based."""
 
     question: Question
     people: int  # number of ballots with an answer to this question
@@ -116,9 +119,9 @@ def results(published: Published, tally: Tally) -> tuple[Answered, ...]:
 def adding_up(found: Sequence[Answered]) -> tuple[Answered, ...]:
     """Project the shares of each yes-no or choice question so that they add up to 1.
 
-    These are the nearest such shares (dp/local/simplex_projection.py). This is post-processing,
-    which costs nothing. The intervals still cover the truth: they belong to the original estimates
-    and are only widened to include the new shares.
+    The new shares are the nearest that do (dp/local/simplex_projection.py). This is
+    post-processing, which costs nothing. The intervals still cover the truth: they belong to the
+    original estimates and are only widened to include the new shares.
     """
     return tuple(_adding_up(one) if one.question.kind in ADDABLE else one for one in found)
 
@@ -211,7 +214,10 @@ def _firsts(question: Question, coin: Answers, slots: _Slots, reports: int) -> I
 def _ratio(
     label: str, coin: Answers, counts: tuple[int, ...], places: tuple[int, int], reports: int
 ) -> Estimate:
-    """Estimate a / (a + b) for two outcomes a and b of one question, without "no answer"."""
+    """Estimate a / (a + b) for the shares a and b of two outcomes of one question.
+
+    "No answer" is in neither share.
+    """
     if isinstance(coin, Subset):
         raise Bug("a ratio is of one thing that was said and another")
     people, contrast = sum(counts), float(coin.p_minus_q)
@@ -234,7 +240,7 @@ def _ratio(
 
 
 def _moved(coin: Answers, people: int, reports: int) -> float:
-    """Bound how far false reports move a share, if all liars answer one sub-question (slot).
+    """Bound how far false reports move a share, if all liars answer the same sub-question (slot).
 
     Liars choose their slot, so they can be a larger share of that slot than of all reports
     (soundness rule 35).
@@ -245,15 +251,15 @@ def _moved(coin: Answers, people: int, reports: int) -> float:
 def _moved_number(question: Question, coin: Numbers, people: int, reports: int) -> float:
     """Bound how far false reports move the sum of numbers, per report of a sub-question (slot).
 
-    All liars may answer the same sub-question.
+    The bound is in the number's own unit. All liars may answer the same sub-question.
     """
     return float(influence_on_mean(coin, _in_slot(people, reports)) * grid_step_width(question))
 
 
 def _in_slot(people: int, reports: int) -> Fraction:
-    """Return the largest share of liars among the reports of one sub-question (slot).
+    """Return the largest share that liars can have among the reports of one sub-question (slot).
 
-    That share results if all liars choose this sub-question.
+    They reach it if all of them choose this sub-question.
     """
     return min(Fraction(1), LIARS * reports / people)
 
@@ -288,9 +294,10 @@ def _between(seen: int, people: int, confidence: float) -> tuple[float, float]:
 def _fieller(
     means: tuple[float, float], variances: tuple[float, float, float]
 ) -> tuple[float, float]:
-    """Return Fieller's interval for a ratio a / s, within 0 to 1.
+    """Return Fieller's interval for a ratio a / s of two estimates, within 0 to 1.
 
-    The interval is all of 0 to 1 if s may be zero.
+    `means` is (a, s), and `variances` is those of a, of a with s, and of s. The interval is all of
+    0 to 1 if s may be zero.
     """
     (a, s), (v_aa, v_as, v_ss) = means, variances
     square = s * s - _Z**2 * v_ss
@@ -314,7 +321,10 @@ class Expected:
 
     @property
     def tells(self) -> bool:
-        """Return True if the expected interval is narrower than the range of possible values."""
+        """Return True if the survey will tell something about the question.
+
+        That is, the expected interval is narrower than the range of possible values.
+        """
         return self.error < _width(self.question) / 2
 
     def shape(self) -> dict[str, object]:
@@ -341,7 +351,10 @@ def expected(survey: Survey) -> tuple[Expected, ...]:
 
 
 def tried(survey: Survey) -> tuple[tuple[Fraction, tuple[Expected, ...]], ...]:
-    """Compute the expected errors of a survey at other epsilons, as far as its design allows."""
+    """Compute a survey's expected errors at several other epsilons, for its owner to compare.
+
+    Epsilons that the survey's design does not allow are left out.
+    """
     found = ((epsilon, _tried(survey, epsilon)) for epsilon in TRIED)
     return tuple((epsilon, made) for epsilon, made in found if made)
 

@@ -42,7 +42,10 @@ def mean_of(tally: NumberTally, confidence: float) -> Mean:
 
 
 def _bounded(tally: NumberTally, confidence: float) -> tuple[float, float]:
-    """Return the lowest and highest mean that Bernstein's bound allows."""
+    """Return an interval for the mean of few reports: the means that Bernstein's bound allows.
+
+    The means are in grid steps.
+    """
     steps, (total, gave) = float(tally.oracle.steps), _sums(tally)
     likely = min(max(total / gave, 0.0), steps) if gave > 0 else steps / 2
 
@@ -61,7 +64,7 @@ def _bounded(tally: NumberTally, confidence: float) -> tuple[float, float]:
 
 
 def _furthest(are_allowed: Callable[[Floats], Booleans], start: float, end: float) -> float | None:
-    """Return the last value from `start` towards `end` that `are_allowed` accepts.
+    """Return the end of an interval: the last ratio that `are_allowed` accepts on the way to `end`.
 
     The value is rounded outwards. The result is None if no value is accepted.
     """
@@ -76,7 +79,7 @@ def _furthest(are_allowed: Callable[[Floats], Booleans], start: float, end: floa
 
 
 def _sums(tally: NumberTally) -> tuple[float, float]:
-    """Return two unbiased estimates: the sum of numbers, and the number of people who gave one."""
+    """Estimate, without bias, the sum of all true numbers and how many people gave one."""
     total = gave = 0.0
     for line, row in zip(tally.oracle.lines, tally.counts, strict=True):
         people, silent, places, _ = (float(count) for count in row)
@@ -88,11 +91,11 @@ def _sums(tally: NumberTally) -> tuple[float, float]:
 
 
 def _variance(oracle: Numbers, ratios: Floats) -> Floats:
-    """Return, for each ratio, the largest variance of a report over all numbers with that mean.
+    """Return, for each ratio, the largest variance of a report's estimate of (number - ratio).
 
-    The variance is a quadratic function of the number. If the function is convex, the mean variance
-    is largest with numbers at both ends; if it is concave, with all numbers at the mean. "No
-    answer" is the third candidate.
+    It is the largest over all true numbers whose mean is the ratio. The variance is a quadratic
+    function of the number. If the function is convex, the mean variance is largest with numbers at
+    both ends; if it is concave, with all numbers at the mean. "No answer" is the third candidate.
     """
     steps = oracle.steps
     low, high, between = (
@@ -105,7 +108,7 @@ def _variance(oracle: Numbers, ratios: Floats) -> Floats:
 
 
 def _square(line: Line, number: float | Floats, ratios: Floats) -> Floats:
-    """Return the mean square of the estimate of (number - ratio) from one report of this number."""
+    """Return the mean square of the estimate of (number - ratio), given a report's true number."""
     truth, weight, quiet = float(line.truth), float(line.middle) + ratios, float(line.silence)
     a, b, c = map(float, line.squares)
     place = truth * (number + float(line.middle)) + float(line.rest)
@@ -115,7 +118,7 @@ def _square(line: Line, number: float | Floats, ratios: Floats) -> Floats:
 
 
 def _quiet_square(line: Line, ratios: Floats) -> Floats:
-    """Return the mean square of the estimate from one report of a person who gives no answer."""
+    """Return the mean square of the estimate of (number - ratio), from a report of no answer."""
     truth, weight = float(line.truth), float(line.middle) + ratios
     quiet = truth + float(line.silence)
     place = float(line.rest) + weight * quiet
@@ -124,7 +127,7 @@ def _quiet_square(line: Line, ratios: Floats) -> Floats:
 
 
 def _widest(oracle: Numbers, ratios: Floats) -> Floats:
-    """Return, for each ratio, the largest absolute estimate of (number - ratio) from a report."""
+    """Return, for each ratio, the largest absolute estimate of (number - ratio) from one report."""
     furthest = np.zeros(len(ratios))
     for line in oracle.lines:
         truth, weight = float(line.truth), float(line.middle) + ratios

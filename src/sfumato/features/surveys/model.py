@@ -73,7 +73,10 @@ class Question:
 
     @property
     def categories(self) -> int:
-        """Return the number of answers to a sub-question; "no answer" is last, if offered."""
+        """Return the number of possible answers to a sub-question, with "no answer" if allowed.
+
+        "No answer" is the last category.
+        """
         answers = len(self.options) if self.kind == "choice" else 2
         return answers if self.is_required else answers + 1
 
@@ -83,7 +86,7 @@ class Question:
         return (*(self.options or ("yes", "no")), *(() if self.is_required else (NO_ANSWER,)))
 
     def said(self, slot: int, category: int) -> str:
-        """Return the text of a category of a sub-question (slot), such as an option."""
+        """Return the text of an answer to a sub-question (slot), by the number of its category."""
         if category == self.categories - 1 and not self.is_required:
             return NO_ANSWER
         if self.kind == "choice":
@@ -121,7 +124,7 @@ class Survey:
 
     @property
     def epsilon_each(self) -> Fraction:
-        """Return the epsilon of one randomised answer, from the epsilon of a ballot."""
+        """Return the epsilon of one randomised answer: that of a ballot, or an equal part of it."""
         return self.epsilon / len(self.questions) if self.budget == "split" else self.epsilon
 
     @property
@@ -363,7 +366,10 @@ def _lifetime(table: Mapping[str, object]) -> Fraction:
 
 
 def _number(value: object) -> object:
-    """Parse a string such as "1/2" or "0.1" as an exact number; return other values unchanged."""
+    """Parse a text such as "1/2" or "0.1" in a definition as an exact number.
+
+    Other values are returned unchanged, to be refused later.
+    """
     if not isinstance(value, str) or not 1 <= len(value) <= 40 or not value.isascii():
         return value
     above, _, below = value.partition("/")

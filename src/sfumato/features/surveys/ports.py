@@ -27,7 +27,10 @@ class StoredSurvey:
 
 @dataclass(frozen=True)
 class Invited:
-    """One invitation to a survey; the code is stored only as a hash, and no name is stored."""
+    """One invitation to a survey, without the code or the person's name.
+
+    Of the code only a hash is stored.
+    """
 
     digest: str
     survey: str
@@ -45,7 +48,7 @@ class Ballot:
 
 @dataclass(frozen=True)
 class ReportTotals:
-    """The number of all reports of a survey, and the tally of those that are published."""
+    """A survey's number of reports, published or not, and the tally of the published ones."""
 
     reports: int  # counts all reports, shown or not
     shown: Tally
@@ -107,13 +110,13 @@ class SurveyStore(Protocol):
         ...
 
     def standing(self, survey: str) -> ReportTotals:
-        """Return a survey's number of reports, and the tally of those that are published."""
+        """Return a survey's number of all reports, and the tally of its published reports."""
         ...
 
     def shown(self, survey: str, after: str | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Return the next page of published reports after the partition `after`, in token order.
+        """Return the published reports that follow the partition named `after`, in token order.
 
-        A page is several partitions of the reports. Each has a name and lines "token said" (token
+        The reports are a page of several partitions. Each has a name and lines "token said" (token
         digest and report). An empty page is the end.
         """
         ...
@@ -127,11 +130,11 @@ class BallotKeys(Protocol):
     """The keys that sign ballot tokens, one per survey; the private keys are never returned."""
 
     def make(self) -> tuple[PublicKey, str]:
-        """Create a key pair; return its public key and the temporary name of the private key."""
+        """Create a key pair; return its public key and the private key's temporary name."""
         ...
 
     def keep(self, waiting: str, survey: str) -> None:
-        """Rename a new private key from its temporary name to the id of its survey, durably."""
+        """Name a new private key after its survey, durably; until then it has a temporary name."""
         ...
 
     def sign(self, survey: str, blinded: bytes) -> bytes:

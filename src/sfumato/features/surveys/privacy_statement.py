@@ -44,7 +44,10 @@ def privacy_statement(made: Published) -> dict[str, object]:
 
 
 def _odds(question: Question, coin: QuestionRandomiser, paper: bool) -> dict[str, object]:
-    """Return a question's odds as JSON: of 100 reports, how many follow the true answer."""
+    """Return what the statement says on a question, as JSON: of 100 reports, how many are true.
+
+    A report is true here if it follows the true answer and not chance.
+    """
     told = ceil(100 * told_of(coin))  # every figure that a respondent relies on is rounded up
     return {
         "id": question.id,
@@ -60,10 +63,7 @@ def _odds(question: Question, coin: QuestionRandomiser, paper: bool) -> dict[str
 
 
 def _sent(question: Question, coin: QuestionRandomiser) -> str:
-    """Return a text that describes a report which is not simply one of the answers.
-
-    For any other report it returns "".
-    """
+    """Return the words for what is sent, if a report is not simply one of the answers, else ""."""
     if question.kind in _DRAWN:
         return _DRAWN[question.kind]
     if isinstance(coin, KAry | PermanentResponse) and question.kind != "number":
@@ -86,9 +86,10 @@ def _stretch(question: Question, window: int) -> str:
 
 
 def posterior_percent(epsilon: Fraction) -> float:
-    """Return the largest posterior of a guess in per cent, rounded up, for a prior of 50 %.
+    """Return how sure a guess can get, in per cent: the largest posterior for a prior of 50 %.
 
-    It is 100 / (1 + exp(-epsilon)). Above 99 it gets as many digits as it needs to stay below 100.
+    It is 100 / (1 + exp(-epsilon)), rounded up. Above 99 it gets as many digits as it needs to stay
+    below 100.
     """
     left = 100 / (1 + exp(float(epsilon)))
     if left >= 1:

@@ -15,7 +15,7 @@ _LONGEST: Final = 12  # the most digits of a number; no survey needs more
 
 
 def theirs(*texts: str) -> list[str]:
-    """Return the survey owner's text as lines, each with a mark in front.
+    """Return the survey owner's text as lines for the terminal, each with a mark in front.
 
     The mark prevents the text from imitating our own output. The lines are wrapped here, because a
     line that the terminal wraps would lack the mark.
@@ -70,7 +70,7 @@ def _named(question: Any, typed: str) -> str:  # Any: as above
 
 
 def _are_numbered(question: Any) -> bool:  # Any: as above
-    """Return True if options may be chosen by number. No option may itself be a number."""
+    """Return True if respondents may type an option's number, as no option is itself a number."""
     return not any(option.isdecimal() for option in question.options)
 
 
@@ -84,7 +84,7 @@ def _offered(question: Any) -> list[str]:  # Any: as above
 
 
 def _wanted(question: Any) -> str:  # Any: as above
-    """Return the prompt of a question, which says what the respondent should type."""
+    """Return the prompt for an answer, which says what the respondent may type."""
     how = " or its number" if _are_numbered(question) else ""
     return {
         "yes-no": "Your answer (yes, no)",
@@ -96,7 +96,7 @@ def _wanted(question: Any) -> str:  # Any: as above
 
 
 def _letters(line: str, wide: int) -> int:
-    """Return how many letters of a line fit into `wide` columns.
+    """Return how many letters of a line surely fit into `wide` columns of the terminal.
 
     Outside ASCII, a letter can be two columns wide.
     """

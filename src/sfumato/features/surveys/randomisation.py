@@ -92,7 +92,10 @@ def cost_of(coin: QuestionRandomiser, *, is_dice: bool = False) -> Fraction:
 
 
 def told_of(coin: QuestionRandomiser) -> Fraction:
-    """Return the probability that the true answer, and not chance, determines the report."""
+    """Return the probability that the true answer, and not chance, determines the report.
+
+    Respondents are told it.
+    """
     match coin:
         case PermanentResponse():
             return coin.p_minus_q
@@ -110,7 +113,7 @@ def grid_step_width(question: Question) -> int:
 
 
 def last_grid_step(question: Question) -> int:
-    """Return the index of a number's last grid step.
+    """Return the index of the last grid step of a number question.
 
     `high` is at this step, or less than a step below it.
     """
@@ -129,20 +132,23 @@ def round_to_grid(question: Question, value: int, word: int) -> int:
 
 
 def dice_ratio(categories: int, sides: int) -> Fraction:
-    """Return exp(epsilon) of answers by two dice, if `sides` of the 36 throws report the truth."""
+    """Return exp(epsilon) of an answer by two dice, if `sides` of 36 throws report the truth."""
     return 1 + Fraction(sides * categories, SIDES - sides)
 
 
 def sides_of(coin: KAry) -> int:
-    """Return how many of the 36 throws of two dice report the truth, rounded up."""
+    """Return how many of the 36 throws of two dice report the truth, for this randomiser.
+
+    The number is rounded up.
+    """
     return -(-coin.truth * SIDES // PARTS)
 
 
 @lru_cache(maxsize=1 << 16)
 def is_valid_report(coin: QuestionRandomiser, number: int) -> bool:
-    """Return True if a device can produce this report.
+    """Return True if a device with this randomiser can produce the report `number`.
 
-    `number` has its bytes in little-endian order.
+    The number is the report's bytes in little-endian order.
     """
     if isinstance(coin, (KAry, PermanentResponse)):
         return number < coin.size
@@ -153,12 +159,12 @@ def is_valid_report(coin: QuestionRandomiser, number: int) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def counted(coin: QuestionRandomiser, number: int) -> tuple[int, ...]:
-    """Return the numbers that one report adds to the stored counts of its question."""
+    """Return what one report adds to each of the stored counts of its sub-question."""
     return kept_of(coin, 1, coin.counts(_row(coin, number)))
 
 
 def kept_of(coin: QuestionRandomiser, people: int, counts: Integers) -> tuple[int, ...]:
-    """Convert a randomiser's counts to the tuple of integers that is stored.
+    """Convert a randomiser's array of counts to the flat tuple of integers that a tally stores.
 
     For subset selection, the number of reports comes first.
     """
@@ -167,7 +173,7 @@ def kept_of(coin: QuestionRandomiser, people: int, counts: Integers) -> tuple[in
 
 
 def people_of(coin: QuestionRandomiser, counts: tuple[int, ...]) -> int:
-    """Return the number of reports behind a question's stored counts."""
+    """Return the number of reports behind a sub-question's stored counts."""
     if isinstance(coin, Subset):
         return counts[0]
     return sum(counts[::4]) if isinstance(coin, NUMBERS) else sum(counts)
@@ -226,7 +232,7 @@ def _by_dice(question: Question, survey: Survey) -> KAry:
 
 
 def _are_fitting(survey: Survey, coins: Sequence[QuestionRandomiser]) -> bool:
-    """Return True if each randomiser fits its question, and their epsilon fits the survey's."""
+    """Return True if each randomiser fits its question, and all together the ballot's epsilon."""
     if len(coins) != len(survey.questions):
         return False
     pairs = zip(survey.questions, coins, strict=True)
@@ -258,7 +264,7 @@ def _row(coin: QuestionRandomiser, number: int) -> np.ndarray:
 
 
 def _listed(question: Question, coin: Subset, number: int) -> str:
-    """Return a text that lists the answers which a subset-selection report contains."""
+    """Return the text for a subset-selection report: the answers that it lists."""
     times, shift = number & 0xFFFF, number >> 16
     inside = [
         w for v, w in enumerate(question.words) if (times * v + shift) % coin.field < coin.chosen
@@ -267,7 +273,10 @@ def _listed(question: Question, coin: Subset, number: int) -> str:
 
 
 def _stretch(question: Question, coin: Piecewise, place: int) -> str:
-    """Return a text for a piecewise report: the range of numbers whose window contains it."""
+    """Return the text for a piecewise report: the range of numbers from which it likely comes.
+
+    These are the numbers whose window contains the report.
+    """
     if place >= coin.silent:
         return NO_ANSWER
     unit = grid_step_width(question)

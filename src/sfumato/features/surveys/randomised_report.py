@@ -88,10 +88,11 @@ class Published:
 
     @cached_property
     def lasting(self) -> tuple[str, ...]:
-        """Return the sorted memos (ids of permanent responses) that all waves of a series share.
+        """Return the memos (ids of permanent responses) that all waves of a series must share.
 
-        With the budget `sampled`, their order counts too, because the draw of the question depends
-        on it. A wave in another order could draw another question and reveal one more answer.
+        They are sorted. With the budget `sampled` they are in the order of the questions, because
+        the draw of the question depends on it. A wave in another order could draw another question
+        and reveal one more answer.
         """
         return (
             self.response_ids
@@ -134,9 +135,9 @@ class Published:
         return tuple(cost_of(coin, is_dice=self.survey.paper) for coin in self.coins)
 
     def _odds(self, coin: QuestionRandomiser) -> object:
-        """Return the parameters that fix a permanent response.
+        """Return the parameters of a question's permanent response, for its memo (id).
 
-        A wave's momentary response does not count.
+        In waves under `ever`, the fresh response of each wave does not count.
         """
         if isinstance(coin, PermanentResponse):
             return dict(coin.permanent.parameters)
@@ -167,10 +168,11 @@ def is_of_one_series(one: Published, other: Published) -> bool:
 
 
 def is_wave_beside(one: Published, other: Published) -> bool:
-    """Return True if two waves (surveys of a series) share permanent responses or have no `ever`.
+    """Return True if two surveys may be waves of one series.
 
-    `ever` bounds the privacy loss of all waves of a series together. Other questions or another
-    `ever` would have permanent responses of their own and spend that epsilon again.
+    They may if they share all permanent responses, or if neither has `ever`. `ever` bounds the
+    privacy loss of all waves together. Other questions or another `ever` would have permanent
+    responses of their own and spend that epsilon again.
     """
     if one.survey.ever is None and other.survey.ever is None:
         return True
@@ -178,7 +180,10 @@ def is_wave_beside(one: Published, other: Published) -> bool:
 
 
 def shape_of(question: Question) -> tuple[object, ...]:
-    """Return a question's kind, options, range and unit, for the id of its permanent responses."""
+    """Return a question's kind, options, range and unit: what its memo depends on besides wording.
+
+    The memo is the id of its permanent responses.
+    """
     shape = (question.kind, list(question.options), question.low, question.high, question.unit)
     return (*shape, "required") if question.is_required else shape
 
@@ -199,7 +204,7 @@ class RandomisedAnswer:
 
 
 def spelled(said: Iterable[RandomisedAnswer]) -> str:
-    """Join randomised answers into the report that is sent: one line of text."""
+    """Join a ballot's randomised answers into the report that is sent: one line of text."""
     return " ".join(map(str, said))
 
 
@@ -311,7 +316,7 @@ def _answered(published: Published, number: int, truth: Truth, secret: bytes) ->
 
 
 def said_of(coin: QuestionRandomiser, value: int, words: Sequence[int]) -> int:
-    """Randomise one true answer (category or grid step); return the report as a number.
+    """Randomise one true answer (category or grid step); return what is said, as a number.
 
     The randomiser uses the first of these random words, as many as it needs.
     """
@@ -322,14 +327,17 @@ def said_of(coin: QuestionRandomiser, value: int, words: Sequence[int]) -> int:
 
 
 def words_of(secret: bytes, label: list[object]) -> list[int]:
-    """Derive eight 32-bit words from the device's secret and a label, with HMAC-SHA256."""
+    """Derive eight random 32-bit words for the noise from the device's secret and a label.
+
+    The function is HMAC-SHA256, so the same label gives the same noise again.
+    """
     text = json.dumps(label, separators=(",", ":"))
     made = hmac.new(secret, text.encode("ascii"), hashlib.sha256).digest()
     return [int.from_bytes(made[at : at + 4], "little") for at in range(0, 32, 4)]
 
 
 def drawn_among(word: int, outcomes: int) -> int:
-    """Map a random 32-bit word to a whole number from 0 to outcomes - 1."""
+    """Map a random 32-bit word to one of `outcomes` whole numbers, counted from 0."""
     return int(word * outcomes // PARTS)
 
 
@@ -358,7 +366,7 @@ def value_of(question: Question, slot: int, truth: Truth) -> int:
 
 
 def category_of(question: Question, value: int, word: int) -> int:
-    """Return the category of a true answer, before it is randomised.
+    """Return the category (number of an answer) of a true answer, before it is randomised.
 
     A number is rounded to `high` or `low` at random, without bias.
     """

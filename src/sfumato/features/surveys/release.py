@@ -42,10 +42,10 @@ def respondent_account(name: str) -> str:
 
 
 def open_respondents(ledger: Ledger, accounts: Sequence[str], lifetime: Fraction) -> None:
-    """Open missing respondent accounts with the lifetime cap; refuse if one has another cap.
+    """Open the missing accounts of invited people, with the lifetime cap on epsilon.
 
-    A cap never changes. A person who was promised one lifetime cap can't be invited under another,
-    because one of the two promises would be wrong.
+    Refuse if an account has another cap, because a cap never changes. A person who was promised one
+    lifetime cap can't be invited under another: one of the two promises would be wrong.
     """
     cap = cap_from_budget(Budget(lifetime, Fraction(0)))
     found = [ledger.store.account(account) for account in accounts]
@@ -60,7 +60,7 @@ def open_respondents(ledger: Ledger, accounts: Sequence[str], lifetime: Fraction
 
 
 def charge_ballot(ledger: Ledger, asked: BallotCharge) -> bool:
-    """Charge the person for a token, durably; return whether this same charge was made before.
+    """Charge a person for one ballot token, durably; return True if it was charged before.
 
     The same invitation with the same blinded token is charged once and may be signed again. So a
     lost reply does not lose the ballot. Another blinded token for the same invitation is refused,

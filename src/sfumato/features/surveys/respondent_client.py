@@ -56,7 +56,7 @@ class ServerConnection(Protocol):
 
 @dataclass(frozen=True)
 class Coins:
-    """The device's own source of random bytes, as an object with `draw`."""
+    """The device's source of random bytes, from a plain function, as an object with `draw`."""
 
     bytes_of: Callable[[int], bytes]
 
@@ -169,7 +169,7 @@ class Device:
         )
 
     def _remembering(self) -> dict[str, Wave]:
-        """Return the device's record of answered series.
+        """Return the device's record of answered series, which a survey of a series needs.
 
         Refuse a device that has no record (soundness rule 32).
         """
@@ -328,7 +328,7 @@ def _read_waiting(text: str) -> UnsentBallot:
 
 
 def proven(house: ServerConnection, survey: str) -> Published:
-    """Fetch an open survey, and check the proof that its key can't identify respondents."""
+    """Fetch a survey that is open, and check the proof that its key can't identify respondents."""
     found = house.call("survey", {"survey": survey})
     made = _read_published(found, survey)
     if found.get("state") != "open":

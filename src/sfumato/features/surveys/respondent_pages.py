@@ -63,7 +63,10 @@ async def as_csv(visit: Visit) -> Response:
 
 
 async def csv_parts(listed: Said, more: Callable[[str], Awaitable[Said]]) -> AsyncIterator[str]:
-    """Yield the reports as CSV text, page by page; the last line says if reports were left out."""
+    """Yield the reports as CSV text, page by page.
+
+    A last line says if reports were left out because there are too many.
+    """
     yield "mark,said\r\n"
     for _ in range(MAX_PAGES):
         yield "".join(f"{one['mark']},{one['said']}\r\n" for one in listed["reports"])

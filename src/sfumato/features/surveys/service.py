@@ -239,7 +239,7 @@ class Surveys:
         return ended
 
     def _sheet_mark(self, made: Published, invitation: str) -> bytes:
-        """Return the digest that takes the blinded token's place when a dice report is charged.
+        """Return the digest in the charge for a report made with dice, which has no blinded token.
 
         The digest depends on the invitation alone. Only the survey's private key can tell the
         digest from that of a token, so no ledger entry shows who used dice.
@@ -302,7 +302,7 @@ class Surveys:
         return charge_ballot(self.ledger, asked)
 
     def _known(self, survey: str) -> Published:
-        """Return the published survey of an id. It is cached, because it never changes."""
+        """Return the published survey with this id; it is cached, because it never changes."""
         found = self.published.get(survey)
         if found is None:
             found = self.published[survey] = self._found(survey)[1]
@@ -353,9 +353,9 @@ class Surveys:
         return kept, made
 
     def _found(self, survey: str) -> tuple[StoredSurvey, Published]:
-        """Return the stored survey of an id, and its parsed definition with randomisers and key.
+        """Return the survey with this id, as stored and as parsed.
 
-        If the last day of the survey is over, close it first.
+        If its last day is over, close the survey first.
         """
         kept = self.store.find(survey) if survey.isascii() and len(survey) <= 40 else None
         if kept is None:

@@ -64,7 +64,7 @@ _PAGE: Final = 64  # number of parts on one page
 
 @dataclass
 class _Open:
-    """A survey whose database row is locked by this transaction."""
+    """The state of one survey in a transaction that has locked the survey's database row."""
 
     id: str
     minimum: int
@@ -174,7 +174,7 @@ class SqlSurveys:
         return [ended[place] for place in range(len(ballots))]
 
     def standing(self, survey: str) -> ReportTotals:
-        """Return a survey's number of reports, and the tally of those that are published."""
+        """Return a survey's number of all reports, and the tally of its published reports."""
         rows = self._records.rows("SELECT tally, shown FROM surveys WHERE id = ?", (survey,))
         if not rows:
             raise Bug("a survey that is not there is looked at")
@@ -182,7 +182,10 @@ class SqlSurveys:
         return ReportTotals(tally.reports, shown)
 
     def shown(self, survey: str, after: str | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Return the next page of published reports after the partition `after`, in token order."""
+        """Return the published reports that follow the partition named `after`, in token order.
+
+        The reports are a page of several partitions.
+        """
         sql = "SELECT name, body FROM survey_shown WHERE survey = ?"
         values: tuple[object, ...] = (survey,)
         if after is not None:
@@ -246,7 +249,7 @@ class SqlSurveys:
         )
 
     def _grow(self, link: DatabaseLink, known: _Open) -> None:
-        """Split the partitions of a survey's reports until they average at most PART reports.
+        """Split the partitions of a survey's reports until they average at most 64 reports (PART).
 
         Each split doubles the number of partitions.
         """
@@ -270,7 +273,10 @@ class SqlSurveys:
             self._show_but(link, known)
 
     def _show_but(self, link: DatabaseLink, known: _Open) -> None:
-        """Publish all reports but STEP; those are drawn at random from the unpublished ones."""
+        """Publish all reports but 25 (STEP), which are drawn at random from the unpublished ones.
+
+        So a report that arrives next is one of 26, even for somebody with a copy of the store.
+        """
         pool = sorted(_unshown(link, known.id), key=lambda _: self._dice.draw(16))
         held, rest = pool[:STEP], pool[STEP:]
         shown = known.shown.with_reports([_pair(line)[1] for line in rest])
@@ -298,7 +304,7 @@ class SqlSurveys:
 
 
 def _unshown(link: DatabaseLink, survey: str) -> list[str]:
-    """Return a survey's reports that are not published yet, as lines "token said".
+    """Return a survey's reports that are not published yet, as lines of token digest and report.
 
     The published partitions may be split less often than the stored ones.
     """
@@ -324,7 +330,10 @@ def _unshown(link: DatabaseLink, survey: str) -> list[str]:
 
 
 def _name(token: str, depth: int) -> str:
-    """Return the partition's name for a token's report: the first `depth` bits of its digest."""
+    """Return the name of the partition for a token's report: the first bits of the token's digest.
+
+    `depth` is the number of bits.
+    """
     return f"{int(token[:16], 16):064b}"[:depth]  # the digits give 64 bits, more than any depth
 
 
@@ -350,7 +359,7 @@ def _write_parts(link: DatabaseLink, survey: str, parts: dict[str, list[str]]) -
 
 
 def _looked_up(lines: list[str], token: str) -> tuple[int, str | None]:
-    """Look up a token in sorted report lines "token said".
+    """Look up a token's report in sorted lines of token digest and report.
 
     Returns the line's index and the report. If the token is not there, returns the index at which
     to insert a line, and None.

@@ -9,7 +9,7 @@ from sfumato.features.surveys.randomised_report import mark_of
 
 
 def outcome(ballot: Ballot, taken: TakeResult) -> Json | Refused:
-    """Return the reply or the refusal to send for the outcome of counting a report."""
+    """Return the reply or refusal to a submitted report, from the outcome of counting it."""
     match taken:
         case "counted" | "already":
             when = "now" if taken == "counted" else "before"

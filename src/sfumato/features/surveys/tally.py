@@ -27,7 +27,7 @@ Slot = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of reports by question and sub-question (slot), for a list of randomisers."""
+    """The counts of a survey's reports by question and sub-question (slot), with randomisers."""
 
     reports: int
     counts: tuple[tuple[Slot, ...], ...]
@@ -66,7 +66,7 @@ class Tally:
 
 
 def nothing(survey: Survey) -> Tally:
-    """Return an empty tally of reports for a newly published survey."""
+    """Return the tally of no reports, for a newly published survey."""
     if survey.format == 1:
         return Tally(0, tuple(((0,) * q.categories,) * q.slots for q in survey.questions))
     coins = choose_randomisers(survey)

@@ -17,7 +17,10 @@ from sfumato.vault.hash_chain import canonical
 
 
 def is_beside_all(made: Published, texts: Iterable[str]) -> bool:
-    """Return True if a wave (survey) is compatible with all published waves of its series."""
+    """Return True if a survey may be a wave of its series, next to all published waves.
+
+    `texts` are the published texts of all surveys.
+    """
     series = canonical(made.survey.series)
     named = (kept_survey(text) for text in texts if series in text)
     others = [other for other in named if is_of_one_series(made, other)]
@@ -25,7 +28,7 @@ def is_beside_all(made: Published, texts: Iterable[str]) -> bool:
 
 
 def asks_otherwise() -> Refused:
-    """Return the refusal of a wave (survey of a series) that differs from its series."""
+    """Return the refusal of a wave (survey of a series) that asks differently from other waves."""
     return bad_survey(
         "all waves of a series with ever must ask the same questions with the same ever; give "
         "this one its own series"
