@@ -195,7 +195,10 @@ def _stretched(seed: bytes, length: int) -> bytes:
 
 
 def _root(key: PrivateKey, number: int) -> int:
-    """Raise a number to the private RSA exponent, with the Chinese remainder theorem."""
+    """Raise a number to the private RSA exponent, its e-th root, by the Chinese remainder theorem.
+
+    The public exponent is e.
+    """
     by_p = pow(number, key.d % (key.p - 1), key.p)
     by_q = pow(number, key.d % (key.q - 1), key.q)
     return by_q + key.q * (pow(key.q, -1, key.p) * (by_p - by_q) % key.p)

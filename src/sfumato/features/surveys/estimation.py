@@ -383,10 +383,10 @@ def _expected(question: Question, coin: QuestionRandomiser, asked: int, reports:
 
 
 def _width(question: Question) -> int:
-    """Return the width of the range of a question's possible values; it is 1 for a share."""
+    """Return the width of the range in which a question's true value may be: 1 for a share."""
     return question.high - question.low if question.kind == "number" else 1
 
 
 def _truths(coin: Answers) -> float:
-    """Return the probability that a report states or lists the truth, by design or by chance."""
+    """Return the probability that a report is, or lists, the truth, by design or by chance."""
     return float(coin.p_minus_q) + float(coin.q[0])

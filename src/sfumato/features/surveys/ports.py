@@ -78,7 +78,7 @@ class SurveyStore(Protocol):
         ...
 
     def every(self) -> tuple[StoredSurvey, ...]:
-        """Return all surveys of all owners, to compare a new wave of a series with them."""
+        """Return all surveys of all owners, to compare a new wave of a series with earlier ones."""
         ...
 
     def close(self, survey: str) -> bool:

@@ -121,7 +121,7 @@ class Published:
 
     @cached_property
     def read_before(self) -> dict[str, RandomisedAnswer]:
-        """Return the cache of randomised answers that were parsed and found valid."""
+        """Return the cache of valid randomised answers by text, so that each is parsed once."""
         return {}
 
     @property

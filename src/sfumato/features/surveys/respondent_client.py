@@ -286,7 +286,7 @@ def write(path: Path, text: str) -> None:
 
 
 def on_disk(path: Path, content: bytes) -> Path:
-    """Write the content durably to a draft file next to the path. Return the path of the draft."""
+    """Write the new content of `path` durably to a draft file beside it; return the draft."""
     draft = path.with_name(f"{path.name}.draft")
     draft.unlink(missing_ok=True)
     write_new(draft, content)

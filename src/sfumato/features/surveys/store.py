@@ -119,7 +119,7 @@ class SqlSurveys:
         return tuple(StoredSurvey(*row) for row in self._records.rows(sql, (owner,)))
 
     def every(self) -> tuple[StoredSurvey, ...]:
-        """Return all surveys of all owners, to compare a new wave of a series with them."""
+        """Return all surveys of all owners, to compare a new wave of a series with earlier ones."""
         sql = "SELECT id, owner, body, state FROM surveys ORDER BY id"
         return tuple(StoredSurvey(*row) for row in self._records.rows(sql))
 

@@ -33,7 +33,10 @@ MAX_CELLS: Final = 10_000_000  # the most cells of all candidates together
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A count query over public keys, and its expected counts, with one axis per GROUP BY key."""
+    """A marginal that a private choice may select: its count query, and its expected counts.
+
+    The query counts rows by public keys. The expected counts have one axis per GROUP BY key.
+    """
 
     question: Query
     expected: Integers  # one axis per key
@@ -44,7 +47,10 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class PrivateChoicePlan:
-    """The plan of a private choice of marginals: query plans, expected counts, and price."""
+    """The plan of a private choice of marginals: query plans, expected counts, and price.
+
+    It chooses one candidate, or the edges of a spanning tree in as many rounds.
+    """
 
     kind: Literal["one", "tree"]
     plans: tuple[Plan, ...]
@@ -80,14 +86,14 @@ class PrivateChoicePlan:
         }
 
     def shape(self) -> Json:
-        """Return the choice without its constants, as the shape of its query.
+        """Return the private choice without its constants, as the shape of its queries.
 
         If a limit stops the read, this shape is frozen: similar requests are refused.
         """
         return {"choice": self.kind, "of": [plan.shape() for plan in self.plans]}
 
     def in_words(self) -> str:
-        """Return a text that describes the private choice."""
+        """Return a text for the ledger and the twin's stamp that describes the private choice."""
         what = "a tree of pairs" if self.kind == "tree" else "one"
         return (
             f"the choice of {what} among {len(self.candidates):,} marginals of "
@@ -124,7 +130,10 @@ def make_distances(
 
 
 def in_order_of_cells(plan: Plan, expected: Integers) -> Integers:
-    """Reorder a query's expected counts from GROUP BY order to the order of the plan's groups."""
+    """Reorder a query's expected counts from GROUP BY order to the order of the plan's cells.
+
+    So expected and true counts can be compared cell by cell.
+    """
     sizes = [key.key.size for key in plan.keys]
     is_count = len(plan.parts) == 1 and plan.parts[0].part.tally.kind == "rows"
     if None in sizes or not is_count or plan.question.having is not None:

@@ -34,7 +34,7 @@ MECHANISM: Final = "exponential mechanism"
 
 
 class Wanted(Protocol):
-    """The interface of a planned and priced release that is not an ordinary query."""
+    """The interface of a priced release that is no ordinary query: a choice, or a twin's error."""
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -51,7 +51,7 @@ class Wanted(Protocol):
         ...
 
     def shape(self) -> Json:
-        """Return the query shape of the release, which is its query without constants."""
+        """Return the shape of the release's queries: the queries without their constants."""
         ...
 
     def in_words(self) -> str:
@@ -81,7 +81,7 @@ def choose(door: ReleaseContext, order: Order, distances: PrivateChoicePlan) -> 
 def looked(
     door: ReleaseContext, order: Order, charge: Charge, look: Callable[[RowReader], Json]
 ) -> str:
-    """Return the stored result of an operation; if there is none, charge it and read the rows.
+    """Return an operation's stored result; if there is none, charge it and read the rows.
 
     The charge is durable before `look` reads a row. The new result is stored.
     """

@@ -89,12 +89,12 @@ def twin(shell: Shell, name: str, output: str | None, **options: Any) -> None:
 
 
 def _said(place: Path, asked: str) -> str:
-    """Return a note if the synthetic twin's file got another name than the user asked for."""
+    """Return a note for the user if the synthetic twin's file got another name than asked for."""
     return "" if place == Path(asked) else " (the kind of twin was added to the name)"
 
 
 def _kept(shell: Shell, made: Twin, original: str, person: str) -> Json:
-    """Compare the synthetic twin's first table with the original rows; return the leak measures.
+    """Compare the synthetic twin's first table with the original rows; return how much it leaks.
 
     The column that identifies people is left out of the comparison.
     """

@@ -140,7 +140,10 @@ class Twin:
 
 
 def archive(shape: Json) -> bytes:
-    """Return the synthetic twin as a reproducible zip archive with one top folder."""
+    """Return the synthetic twin as a zip archive with one folder.
+
+    The same twin gives the same bytes.
+    """
     made = io.BytesIO()
     files = plain_files(shape)
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archived:

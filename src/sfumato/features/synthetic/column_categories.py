@@ -36,14 +36,17 @@ _ZERO: Final = date(1970, 1, 1)
 
 @dataclass(frozen=True)
 class Coded:
-    """A column with its categories: declared keys, or bins given by their first step or day."""
+    """A column with its categories: declared keys, or bins between its bounds.
+
+    `begins` has the first value of each bin: its number of steps from 0, or a day's number.
+    """
 
     column: Column
     begins: tuple[int, ...] = ()  # first step of each bin; empty for keys
 
     @property
     def size(self) -> int:
-        """Return the number of categories of the column, including the missing value."""
+        """Return the number of categories of the column; the missing value is one of them."""
         return 1 + (len(self.begins) or len(self.column.keys or ()))
 
     def begins_shown(self) -> list[int | float]:
@@ -51,7 +54,10 @@ class Coded:
         return [plain_number(place * self.column.step) for place in self.begins]
 
     def grouped(self, groups: Sequence[int]) -> Expr:
-        """Return a CASE expression that maps each row to the group of its column's category."""
+        """Return a CASE expression that maps a row's value to a group, to count merged categories.
+
+        `groups` has the group of each category of the column.
+        """
         name = Ref(self.column.name)
         missing = groups[-1]
         if self.column.keys is not None:
@@ -69,7 +75,7 @@ class Coded:
         return Constant("text", day if is_date else day + " 00:00:00.000000")
 
     def values(self, codes: Integers, stream: Seeded) -> list[Value]:
-        """Draw a value of the column for each category code; steps in a bin are equally likely."""
+        """Draw a value of the column for each category code; steps of a bin are equally likely."""
         places = codes.tolist()
         if self.column.keys is not None:
             keys: list[Value] = [value_of_key(self.column, key) for key in self.column.keys]
@@ -94,7 +100,10 @@ class Coded:
 
 
 def coded(column: Column, bins: int = BINS) -> Coded | None:
-    """Return a column with its categories, or None if the card gives no keys or bounds for it."""
+    """Split a column into categories; return None if its card gives no usable keys or bounds.
+
+    The bins are of equal width, or nearly so. More than MAX_KEYS keys are too many.
+    """
     if column.keys is not None:
         return Coded(column) if len(column.keys) <= MAX_KEYS else None
     if column.lower is None or column.upper is None:
@@ -107,9 +116,9 @@ def coded(column: Column, bins: int = BINS) -> Coded | None:
 def _keys_of(
     name: Ref, keys: Sequence[Constant], groups: Sequence[int]
 ) -> list[tuple[Predicate, Expr]]:
-    """Return the condition for each group of declared keys.
+    """Return the WHEN conditions of a CASE expression that maps declared keys to groups.
 
-    Values in none of these groups are left to the default of the CASE expression.
+    A value that is no declared key gets the default of the CASE expression.
     """
     found: dict[int, list[Constant]] = {}
     for key, group in zip(keys, groups, strict=False):

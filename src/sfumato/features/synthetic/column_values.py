@@ -29,7 +29,10 @@ def values_of(column: Column, count: int, stream: Seeded, text_length: int) -> l
 
 
 def different_values(column: Column, most: int) -> list[Value]:
-    """Return up to `most` distinct values of a column, as the keys of a synthetic public table."""
+    """Return up to `most` distinct values that a column may have, spread over its range.
+
+    They become the keys of a synthetic public table.
+    """
     if column.keys is not None:
         return [value_of_key(column, key) for key in column.keys][:most]
     count = min(most, _size(column))

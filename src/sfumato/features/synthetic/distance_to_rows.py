@@ -40,7 +40,7 @@ SAYS: Final = (
 
 @dataclass(frozen=True, eq=False)
 class TwinSide:
-    """Synthetic rows of one table as category codes, and the access to the real table's counts."""
+    """A table's synthetic rows as category codes, and the device to count the real table."""
 
     device: PrivateDevice
     codes: Integers
@@ -49,11 +49,10 @@ class TwinSide:
 
     @property
     def scale(self) -> int:
-        """Return the factor by which counts of real people are multiplied.
+        """Return the factor by which counts of real people are multiplied to compare them.
 
-        The twin may have more or fewer rows than there are people.
-
-        With it, counts of real people and of the twin's rows become comparable integers.
+        The twin may have more or fewer rows than there are people. With this factor, and another
+        for the twin's rows, both counts become comparable integers.
         """
         return len(self.codes) // math.gcd(len(self.codes), self.people)
 
@@ -84,7 +83,10 @@ def error_of(sides: Mapping[str, TwinSide], seed: str, epsilon: Fraction) -> Jso
 
 
 def marginals_of(sizes: Sequence[int], count: int, stream: Seeded) -> list[Clique]:
-    """Return all sets of `count` columns that are small enough to count together, or a sample."""
+    """Return sets of `count` columns, to compare their marginals between the twin and the rows.
+
+    These are all sets that are small enough to count together, or a random sample.
+    """
     columns = range(len(sizes))
     if math.comb(len(sizes), count) <= MOST:
         drawn = list(combinations(columns, count))
@@ -112,7 +114,10 @@ def _counts(side: TwinSide, clique: Clique) -> Integers:
 
 
 def _shown(misfits: TwinErrorPlan, place: int, number: int, side: TwinSide) -> Json:
-    """Return one distance and its interval, as shares of people (misfit_plan.proof.md)."""
+    """Return one distance and its interval, as shares of people, from its noisy number.
+
+    The calculation is in misfit_plan.proof.md.
+    """
     one = misfits.numbers[place]
     parts = 2 * side.scale * side.people * len(one.plans)
     value, noise = number / parts, one.noise.std() / parts

@@ -24,7 +24,7 @@ Clique = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Branch:
-    """An edge of the junction tree: a clique, its parent (None for a root), shared columns."""
+    """A clique's place in the junction tree: its parent (None for a root), shared columns."""
 
     clique: int
     above: int | None
@@ -33,14 +33,14 @@ class Branch:
 
 @dataclass(frozen=True)
 class Tree:
-    """A junction tree: cliques (sets of columns), and the edges from the roots outward."""
+    """A junction tree: its cliques (sets of columns), and its edges from the roots outward."""
 
     sizes: tuple[int, ...]
     cliques: tuple[Clique, ...]
     branches: tuple[Branch, ...]
 
     def shape(self, clique: Clique) -> tuple[int, ...]:
-        """Return the shape of an array of counts over the clique's columns."""
+        """Return the shape of an array with one axis for each column of a clique."""
         return tuple(self.sizes[column] for column in clique)
 
     @property
@@ -112,13 +112,16 @@ def _cost(sizes: tuple[int, ...], column: int, beside: dict[int, set[int]]) -> i
 
 
 def spread(table: Floats, own: Clique, over: Clique) -> Floats:
-    """Add to a clique's array an axis of length one for each column of `over` that it lacks."""
+    """Reshape a clique's array so that it broadcasts over the columns `over`.
+
+    Each column that the clique lacks becomes an axis of length one.
+    """
     lengths = dict(zip(own, table.shape, strict=True))
     return table.reshape([lengths.get(column, 1) for column in over])
 
 
 def summed(table: Floats, own: Clique, onto: Clique) -> Floats:
-    """Sum a clique's array over every column that is not in `onto`."""
+    """Sum a clique's array over its columns that are not in `onto`: a marginal of the clique."""
     gone = tuple(place for place, column in enumerate(own) if column not in onto)
     return np.asarray(table.sum(axis=gone), dtype=np.float64) if gone else table
 
@@ -180,7 +183,7 @@ def marginal(tree: Tree, tables: Sequence[Floats], columns: Clique) -> Floats:
 
 
 def _needed(tree: Tree, columns: Clique) -> list[Branch]:
-    """Return the tree's branches whose cliques connect these columns, root first."""
+    """Return the branches whose cliques contain or connect these columns, the root first."""
     needed: set[int] = set()
     for branch in reversed(tree.branches):
         new = set(tree.cliques[branch.clique]) - set(branch.shared)

@@ -43,7 +43,10 @@ def anchor_of(card: Card) -> Table | None:
 
 
 def can_join(card: Card, table: Table, anchor: Table) -> bool:
-    """Return True if the card allows a count over the join; reads and charges nothing."""
+    """Return True if the card allows a count over the join of a table with the anchor table.
+
+    This reads and charges nothing.
+    """
     count = Output("n", Aggregate("count"))
     asked = Query(
         card.name, (count,), max_groups=1, max_rows=1, table=table.name,
@@ -57,9 +60,9 @@ def can_join(card: Card, table: Table, anchor: Table) -> bool:
 
 
 def pairs_of(anchor: tuple[Coded, ...], own: tuple[Coded, ...]) -> list[Clique]:
-    """Return the candidate pairs: one column of the anchor and one own column.
+    """Return the pairs of one anchor column and one own column that are small enough to count.
 
-    The own columns are numbered after those of the anchor.
+    There are at most MAX_PAIRS. The own columns are numbered after those of the anchor.
     """
     every = product(enumerate(anchor), enumerate(own, len(anchor)))
     small = ((a, o) for (a, one), (o, other) in every if is_countable((one.size, other.size)))
@@ -72,7 +75,10 @@ def linked(
     anchor: tuple[str, TableMeasurements],
     share: Fraction,
 ) -> TableMeasurements:
-    """Measure the link to the anchor table with `share` of the whole price."""
+    """Measure the link of a table to the anchor table, with `share` of the whole price.
+
+    The link is the noisy counts of one column of each, over the people in both tables.
+    """
     name, other = anchor
     both = _beside(device, own, name, other)
     both.share = share
@@ -91,7 +97,7 @@ def linked(
 def _beside(
     device: PrivateDevice, own: TableMeasurements, name: str, other: TableMeasurements
 ) -> PrivateDevice:
-    """Return a device for the join of both tables, with the anchor's columns first."""
+    """Return a device that measures the join of both tables, with the anchor's columns first."""
     columns = (*_named(name, other.columns), *_named(device.table, own.columns))
     return replace(device, columns=columns, joins=(Joined(name),))
 
@@ -106,7 +112,7 @@ def _named(table: str, columns: tuple[Coded, ...]) -> tuple[Coded, ...]:
 def _candidates(
     both: PrivateDevice, own: TableMeasurements, other: TableMeasurements, people: float
 ) -> list[Candidate]:
-    """Return each pair of columns as a candidate, with the counts expected under independence."""
+    """Return the pairs of columns to choose from, with the counts expected under independence."""
     std = both.std(SHARES[2])
     made = []
     for of, to in pairs_of(other.columns, own.columns):

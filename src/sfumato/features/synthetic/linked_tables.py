@@ -22,7 +22,7 @@ HARDLY: Final = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """The measured link of two tables: a pair of columns, counted over the people in both."""
+    """The measured link of two tables: a column of each, counted over the people in both."""
 
     anchor: str  # the anchor table, with one row per person
     of: int  # the anchor's column
@@ -34,7 +34,7 @@ class Link:
 
 @dataclass(frozen=True, eq=False)
 class Partners:
-    """The people of a linked table, and for each the group of their column in the anchor table.
+    """The people of a linked table, each with the group of their column in the anchor table.
 
     The last group is that of people who are not in the anchor table.
     """
@@ -46,10 +46,11 @@ class Partners:
 def partners(
     link: Link, anchor: tuple[Integers, Integers], size: tuple[int, float], stream: Seeded
 ) -> Partners:
-    """Choose the people of a linked table, so that their groups match the noisy counts.
+    """Choose which people are in a linked table, so that their groups match the noisy counts.
 
-    The anchor table's people are numbered from 0. If the linked table has more people than these
-    counts, others follow. If the noise alone could explain the difference, there are no others.
+    The anchor table's people are numbered from 0. The noisy counts say how many of them are also in
+    the linked table. If the linked table has more people, the others get higher numbers. If the
+    noise alone could explain the difference, there are no others.
     """
     people, codes = anchor
     count, scale = size
@@ -75,7 +76,10 @@ def partners(
 
 
 def drawn_with(link: Link, kinds: Integers, alone: Floats, stream: Seeded) -> Integers:
-    """Draw the linked column's group for each row, given its person's group in the anchor table."""
+    """Draw a group of the linked table's column for each row, given its person's anchor group.
+
+    So the pair of columns gets the correlation that was measured.
+    """
     even = alone / alone.sum()
     pair = np.maximum(link.pair, 0)
     shares = np.vstack([pair + (pair.sum(axis=1, keepdims=True) + 1) * HARDLY * even, even])

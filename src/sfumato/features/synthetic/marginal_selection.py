@@ -59,7 +59,7 @@ AIM_SHARES: Final = (Fraction(1, 5), Fraction(1, 10))
 
 @dataclass(frozen=True, eq=False)
 class FittedTwin:
-    """A fitted model of a synthetic DP twin over merged categories, and how to undo merging."""
+    """A fitted model over merged categories, from which rows of a DP twin's table can be drawn."""
 
     model: Model
     merged: Merged
@@ -76,7 +76,10 @@ class FittedTwin:
         return self._categories(sample_rows(self.model, count, stream), stream)
 
     def draw_beside(self, column: int, given: Integers, stream: Seeded) -> Integers:
-        """Draw synthetic rows as category codes, given the group of one column for each row."""
+        """Draw synthetic rows as category codes, given each row's group in one column.
+
+        That column is the one that links the table to the anchor table.
+        """
         return self._categories(sample_given(self.model, column, given, stream), stream)
 
     def _categories(self, codes: Integers, stream: Seeded) -> Integers:
@@ -178,9 +181,9 @@ def is_countable(sizes: Sequence[int]) -> bool:
 
 
 def _merged(alone: Sequence[Floats], std: float) -> Merged:
-    """Group the categories of each column so that every pair of columns can be counted.
+    """Merge the smallest categories of each column so that every pair of columns can be counted.
 
-    The single columns are paid for at this point, so the grouping must not fail.
+    The single columns are paid for at this point, so the merging must not fail.
     """
     drowned = [counts < DROWNED * std for counts in alone]
     found = tuple(map(_groups, drowned))
@@ -191,13 +194,19 @@ def _merged(alone: Sequence[Floats], std: float) -> Merged:
 
 
 def _largest(counts: Floats) -> NDArray[np.bool_]:
-    """Return a mask of a column's largest categories, which stay separate from each other."""
+    """Return a mask of the column's largest categories, which are not merged.
+
+    A column keeps so few of them that its pairs can be counted.
+    """
     order = np.argsort(-counts, kind="stable")
     return np.isin(np.arange(len(counts)), order[: MAX_WIDE - 1])
 
 
 def _groups(together: NDArray[np.bool_]) -> tuple[int, ...]:
-    """Return each category's group: the masked categories share one, every other has its own."""
+    """Return each category's group: those that the mask `together` marks share the last group.
+
+    Every other category has a group of its own.
+    """
     if together.sum() < 2:
         return tuple(range(len(together)))
     numbers = np.cumsum(~together) - 1
@@ -205,7 +214,7 @@ def _groups(together: NDArray[np.bool_]) -> tuple[int, ...]:
 
 
 def _singles(alone: Sequence[Floats], std: float) -> list[Measured]:
-    """Return each column's noisy counts as a measurement, to estimate the number of people."""
+    """Return each column's noisy counts as a measurement; they say how many people there are."""
     return [Measured((column,), counts, std) for column, counts in enumerate(alone)]
 
 
@@ -237,7 +246,7 @@ def _candidate(model: Model, columns: Clique, std: float, weight: int = 1) -> Ca
 
 @dataclass
 class _Adaptive:
-    """The state of AIM (adaptive marginal selection): measurements, and the fitted model."""
+    """The state of an AIM run (adaptive marginal selection): measurements, and the fitted model."""
 
     device: Device
     merged: Merged
@@ -245,7 +254,7 @@ class _Adaptive:
     model: Model
 
     def round(self, share: Fraction) -> bool:
-        """Measure the marginal that the exponential mechanism chooses for its large model error.
+        """Privately choose a marginal with a large model error, measure it, and fit again.
 
         Return True if the measurement changed the model little.
         """
@@ -287,7 +296,7 @@ class _Adaptive:
 
 
 def _weight(columns: Clique, count: int) -> int:
-    """Return how much a marginal overlaps all triples of columns: the sum of shared columns.
+    """Return AIM's weight of a marginal: its columns shared with each triple of columns, summed up.
 
     With two columns there are no triples, and the only pair has weight 1.
     """

@@ -50,16 +50,16 @@ MAX_EFFORT: Final = 3_000_000
 
 
 class RepairLimit:
-    """A limit on the condition nodes that are evaluated to make one synthetic twin.
+    """A limit on the work to make one synthetic twin, in evaluated nodes of conditions.
 
-    It exists because a schema twin costs no budget that would limit the work.
+    A schema twin costs no budget that would limit the work.
     """
 
     def __init__(self, most: int = MAX_EFFORT) -> None:
         self._left = most
 
     def spend(self, parts: int) -> None:
-        """Subtract evaluated condition nodes from the limit.
+        """Subtract a number of evaluated condition nodes from the limit.
 
         Refuse when the limit is passed, because other users wait.
         """
@@ -73,7 +73,7 @@ class RepairLimit:
 
 
 class Pools:
-    """The candidate values of each column that the query's filter reads."""
+    """The values that the repair of a row may try in each column that the filter reads."""
 
     def __init__(  # the things on which a row depends
         self,
@@ -91,16 +91,19 @@ class Pools:
         self._pools: dict[str, list[Value]] = {}
 
     def alike(self, row: Mapping[str, Value]) -> dict[str, Value]:
-        """Return the row with equal values in the columns that a join compares."""
+        """Return the row with equal values in all columns that the query's joins make equal."""
         return {name: row[self._root(name)] for name in row}
 
     def changed(self, row: Mapping[str, Value], name: str, value: Value) -> dict[str, Value]:
-        """Return the row with a new value in a column, and in all columns that joins equate."""
+        """Return the row with a new value in a column, and in all columns that it is joined to."""
         root = self._root(name)
         return {other: value if self._root(other) == root else old for other, old in row.items()}
 
     def of(self, name: str) -> list[Value]:
-        """Return the candidate values of a column, including the filter's constants if allowed."""
+        """Return the values to try in a column, first those near the filter's constants.
+
+        Values that the card does not allow are left out.
+        """
         if name not in self._pools:
             column = self._columns[name]
             named = [v for v in self._near(column) if _is_allowed(column, v)]
@@ -138,7 +141,7 @@ def repair_row(
 
 
 def _step(row: dict[str, Value], wanted: Predicate, pools: Pools, *, to: bool) -> dict[str, Value]:
-    """Return the synthetic row, changed so that a part of the condition evaluates to `to`."""
+    """Change a synthetic row, in one attempt to make a part of the condition evaluate to `to`."""
     pools.effort.spend(count_up_to(MAX_NODES, [wanted]))
     if holds_on(wanted, row) is to:
         return row
@@ -172,7 +175,10 @@ def _simply(
 
 
 def _named(wanted: Predicate) -> dict[str, list[Value]]:
-    """Return, by column, the constants that the condition compares with it; None for IS NULL."""
+    """Return, by column, the constants that the filter names, as values that may pass it.
+
+    IS NULL gives None, and a prefix gives two texts that begin with it.
+    """
     found: dict[str, list[Value]] = {}
     for part in walk(wanted):
         match part:
@@ -252,7 +258,7 @@ Person = dict[str, list[dict[str, Value]]]  # table -> rows, by the names of the
 
 @dataclass
 class MatchingRows:
-    """The synthetic people made so far, and the public tables' rows that their keys refer to."""
+    """The synthetic people made so far, and the rows of public tables to which their rows refer."""
 
     people: list[Person] = field(default_factory=list)
     public: dict[str, dict[Value, dict[str, Value]]] = field(default_factory=dict)
@@ -284,7 +290,7 @@ def matching_rows(card: Card, question: Query, stream: Seeded) -> MatchingRows:
 
 
 def _groups(plan: Plan) -> Iterator[tuple[Predicate, ...]]:
-    """Yield the conditions that define each group of a query, by its public keys.
+    """Yield the query's groups by its public keys, each as a tuple of conditions (key = value).
 
     Private keys are left unrestricted.
     """
@@ -298,7 +304,7 @@ def _groups(plan: Plan) -> Iterator[tuple[Predicate, ...]]:
 
 @dataclass
 class _Garden:
-    """The generator of the synthetic people that match one query, group by group."""
+    """The generator of synthetic people for one query: it adds a person for each group."""
 
     card: Card
     plan: Plan
@@ -320,7 +326,7 @@ class _Garden:
         )
 
     def _rows(self, group: Sequence[Predicate]) -> list[dict[str, Value]] | None:
-        """Return one synthetic person's joined rows that are in the group, or None."""
+        """Try to make one synthetic person's joined rows in the group; return None on failure."""
         question = self.plan.question
         if question.source is None:
             row = self._row(_both(question.where, group))
@@ -354,7 +360,7 @@ class _Garden:
         return made if made is not None and self._meets(made) else None
 
     def _meets(self, row: Mapping[str, Value]) -> bool:
-        """Return True if no inner join's key is null in the row, because null equals nothing."""
+        """Return True if every inner join finds a partner for the row: none of its keys is null."""
         names = [column.name for column in self.plan.card.columns]
         return all(
             row[names[place]] is not None
@@ -368,7 +374,7 @@ class _Garden:
         return self.plan.card.limits.text_length
 
     def _same(self) -> Mapping[str, str]:
-        """Return a map from each joined column to the earlier column that a join makes it equal."""
+        """Return the earlier column that a join makes equal, for each column that has one."""
         names = [column.name for column in self.plan.card.columns]
         same: dict[int, int] = {}
         for own, before in self._equal():
@@ -378,7 +384,7 @@ class _Garden:
         return {names[own]: names[before] for own, before in same.items()}
 
     def _equal(self) -> Iterator[tuple[int, int]]:
-        """Yield pairs of indices of columns that a join compares, the later column first."""
+        """Yield the pairs of columns that joins compare, as indices, the later column first."""
         for join in self.plan.measure.joins:
             if join.looked_up is not None:
                 yield join.start + join.key, join.looked_up
@@ -418,7 +424,7 @@ class _Garden:
 
 
 def _held_equal(join: Join) -> list[int]:
-    """Return the indices of the earlier columns that the join compares for equality."""
+    """Return the indices of the earlier tables' columns that the join compares for equality."""
     before = [place for place, _ in join.also]
     return before if join.looked_up is None else [join.looked_up, *before]
 

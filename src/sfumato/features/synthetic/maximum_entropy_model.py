@@ -112,10 +112,10 @@ def _held(tree: Tree, measured: Sequence[Measured]) -> _Held:
 def _stepped(
     tree: Tree, state: _State, held: _Held, rate: float, total: float
 ) -> tuple[_Made | None, float]:
-    """Take one mirror descent step that gains enough; return the new state and the gain.
+    """Take one mirror descent step; return the new state, and how much the loss fell.
 
-    The state includes a step size half as long again for the next step. Without such a step, the
-    state is None.
+    A step that gains too little is halved and tried again. The state includes a step size half as
+    long again for the next step. If no step gains enough, the state is None.
     """
     logs, tables, loss, slopes = state
     for _ in range(25):
@@ -144,7 +144,11 @@ def _loss(tree: Tree, tables: Sequence[Floats], held: _Held) -> tuple[float, lis
 
 
 def _begun(tree: Tree, measured: Sequence[Measured], total: float) -> list[Floats]:
-    """Return initial log-potentials: each clique's clamped counts, given its shared columns."""
+    """Return the log-potentials from which a fit begins, from measured cliques.
+
+    Each is the log of the clique's clamped counts, given the columns that it shares with its
+    parent.
+    """
     logs = [np.zeros(tree.shape(clique)) for clique in tree.cliques]
     of = {one.columns: one for one in measured}
     for branch in tree.branches:
@@ -159,7 +163,7 @@ def _begun(tree: Tree, measured: Sequence[Measured], total: float) -> list[Float
 
 
 def _again(tree: Tree, before: Model) -> list[Floats]:
-    """Assign an earlier model's log-potentials to the cliques of the new junction tree."""
+    """Return the log-potentials of an earlier model on the new tree, from which a fit begins."""
     logs = [np.zeros(tree.shape(clique)) for clique in tree.cliques]
     for clique, log in zip(before.tree.cliques, before.logs, strict=True):
         place = tree.holder(clique)

@@ -53,16 +53,19 @@ class Device(Protocol):
         ...
 
     def count(self, columns: Clique, merged: Merged, share: Fraction) -> Floats:
-        """Measure the noisy counts of the columns' merged categories, with one axis per column."""
+        """Measure the noisy counts of merged categories, with one axis per column, at a price.
+
+        `share` is the part of the whole price that the counts cost.
+        """
         ...
 
     def choose(self, choice: Choice, share: Fraction) -> tuple[int, ...]:
-        """Choose candidates privately, and return their indices."""
+        """Choose candidates privately, at this share of the whole price; return their indices."""
         ...
 
 
 def unmerged(sizes: Sequence[int]) -> Merged:
-    """Return the grouping of categories in which each category is its own group."""
+    """Return the grouping of categories in which nothing is merged: each is its own group."""
     return tuple(tuple(range(size)) for size in sizes)
 
 
@@ -72,6 +75,6 @@ def sizes_of(merged: Merged) -> tuple[int, ...]:
 
 
 def regrouped(counts: Floats, groups: Sequence[int]) -> Floats:
-    """Sum one column's counts by category to counts by group."""
+    """Sum a column's counts of categories to counts of groups."""
     summed = np.bincount(np.asarray(groups), weights=counts, minlength=max(groups) + 1)
     return np.asarray(summed, dtype=np.float64)

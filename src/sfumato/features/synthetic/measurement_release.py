@@ -42,7 +42,7 @@ EVENTS: Final = 1_000  # rounding is reserved for at least this number of events
 
 @dataclass(frozen=True)
 class Price:
-    """The whole price of a twin: pure epsilon, or the rho that epsilon and delta allow."""
+    """The whole price of a DP twin: pure epsilon, or the rho that epsilon and delta allow."""
 
     epsilon: Fraction
     delta: Fraction
@@ -52,21 +52,24 @@ class Price:
 
     @property
     def usable(self) -> Fraction:
-        """Return the epsilon that events may spend.
+        """Return the epsilon that the twin's releases may spend together.
 
         A reserve is subtracted, because every charge is rounded up.
         """
         return self.epsilon - min(Fraction(self.events, EPSILON_UNITS), self.epsilon / 2)
 
     def epsilon_of_pure(self, part: Fraction) -> Fraction:
-        """Return the epsilon, rounded down, of a pure event with that part of the price."""
+        """Return the epsilon, rounded down, of a pure-DP release at this part of the price."""
         if not self.rho:
             return self.usable * part
         return Fraction(math.isqrt(math.floor(2 * self.rho * part * FINE**2)), FINE)
 
     @property
     def debt(self) -> PrivacyCost:
-        """Return the greatest privacy cost of the whole twin, which the privacy filter checks."""
+        """Return the greatest privacy cost of the whole twin, which the privacy filter checks.
+
+        It is checked before the first count.
+        """
         if not self.rho:
             return privacy_cost(PureEvent(self.epsilon))
         whole = privacy_cost(PureEvent(self.epsilon))
@@ -94,7 +97,10 @@ def price_of(epsilon: Fraction, delta: Fraction, events: int = EVENTS) -> Price:
 
 @dataclass
 class PrivateDevice:
-    """One table of a vault that is measured by releases. It counts its releases."""
+    """A device that measures one table of a vault for a twin: each measurement is a paid release.
+
+    It numbers its releases.
+    """
 
     door: ReleaseContext
     listing: Listing
@@ -125,16 +131,17 @@ class PrivateDevice:
         return math.sqrt(2) / float(self.price.usable * part)
 
     def count(self, columns: Clique, merged: Merged, share: Fraction) -> Floats:
-        """Return noisy counts, with one axis per column."""
+        """Release and return noisy counts of merged categories, with one axis per column."""
         keys = [self.columns[c].grouped(merged[c]) for c in columns]
         sizes = [max(merged[c]) + 1 for c in columns]
         names = [self.columns[c].column.name for c in columns] or ["people"]
         return self._asked(self._question(keys), sizes, (names, share))
 
     def middles(self, coded: Coded, share: Fraction) -> list[int]:
-        """Return a private median for each bin of a column, in steps of the column.
+        """Return a private median for each bin of a column, where the bin can be split.
 
-        Each median is over the people of its bin. So each person affects only one of them.
+        The medians are in steps of the column. Each median is over the people of its bin. So each
+        person affects only one of them.
         """
         epsilon = self.price.epsilon_of_pure(share * self.share)
         question = self._medians_of(coded)
@@ -143,11 +150,11 @@ class PrivateDevice:
         return [found[place] for place in range(len(coded.begins))]
 
     def times(self, most: int, share: Fraction) -> Floats:
-        """Return the noisy numbers of people who have 1, 2, ... `most` rows."""
+        """Release and return the noisy numbers of people who have 1, 2, ... `most` rows."""
         return self._asked(self._times_of(most), [most], (["rows of a person"], share))
 
     def choose(self, choice: Choice, share: Fraction) -> tuple[int, ...]:
-        """Return the indices of the chosen candidates."""
+        """Choose candidates by a paid release; return their indices."""
         merged = choice.merged
         candidates = [
             Candidate(
@@ -168,7 +175,7 @@ class PrivateDevice:
         return choose(self.door, order, distances)
 
     def check_looks(self, most: int, binned: Sequence[Coded]) -> None:
-        """Plan all queries before anything is paid, to refuse a twin that is not possible."""
+        """Plan the twin's first queries before anything is paid; refuse an impossible twin."""
         medians = [self._medians_of(uncut(one.column)) for one in binned]
         times = [self._times_of(most)] if most > 1 else []
         singles = [self.question_of((place,)) for place in range(len(self.columns))]
@@ -181,9 +188,10 @@ class PrivateDevice:
         return self._question([one.grouped(tuple(range(one.size))) for one in some])
 
     def misfit(self, misfits: TwinErrorPlan) -> tuple[int, ...]:
-        """Measure the distance between rows and twin, in one charge.
+        """Measure the twin's distances from the real rows, in one charge.
 
-        The name of its operation contains the epsilon.
+        The name of its ledger operation contains the epsilon, so another epsilon is another
+        measurement.
         """
         order = self._order(Request(misfits.plans[0].question))
         # the operation of a count never has this form
@@ -192,7 +200,7 @@ class PrivateDevice:
         return misfit(self.door, replace(order, op=op), misfits)
 
     def _epsilon(self, share: Fraction) -> Fraction:
-        """Return the epsilon of a choice at this share of the price, rounded down."""
+        """Return the epsilon of a private choice at this share of the price, rounded down."""
         part = share * self.share
         if not self.price.rho:
             return self.price.usable * part
@@ -278,7 +286,7 @@ class PrivateDevice:
 
 
 def look_op(op: str, table: str, place: int) -> str:
-    """Return the operation id of a twin's n-th release of a table, counted from 1."""
+    """Return the ledger operation of a twin's n-th release of a table (`place`, counted from 1)."""
     return f"{op} {table} {place}"
 
 

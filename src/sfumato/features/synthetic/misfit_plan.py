@@ -32,7 +32,7 @@ MAX_QUERIES: Final = 1_000  # the most queries of all numbers together
 
 @dataclass(frozen=True, eq=False)
 class TwinError:
-    """One distance to measure: the queries that it sums over, and their scaled expected counts."""
+    """One distance of a twin from the rows: the count queries, and the twin's scaled counts."""
 
     says: str
     scale: int  # counts are multiplied by this before they are compared with the expected counts
@@ -41,7 +41,7 @@ class TwinError:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """One distance to measure, with the plans of its queries and its noise."""
+    """One distance to measure, ready for the release: the plans of its queries, and its noise."""
 
     misfit: TwinError
     plans: tuple[Plan, ...]
@@ -61,7 +61,7 @@ class Planned:
 
 @dataclass(frozen=True, eq=False)
 class TwinErrorPlan:
-    """The plan to measure a synthetic twin's distances from the rows at one price, split evenly."""
+    """The plan of one release of a twin's distances from the rows, which split a price evenly."""
 
     numbers: tuple[Planned, ...]
     epsilon: Fraction
@@ -81,7 +81,7 @@ class TwinErrorPlan:
         return {"epsilon": str(self.epsilon), "numbers": [one.as_json() for one in self.numbers]}
 
     def shape(self) -> Json:
-        """Return the distances without their constants, as the shape of their queries.
+        """Return the shapes of the queries that the distances read: the queries without constants.
 
         If a limit stops the read, this shape is frozen: similar requests are refused.
         """
@@ -133,7 +133,7 @@ def _planned(card: Card, misfit: TwinError, epsilon: Fraction) -> Planned:
 
 
 def reach(misfit: TwinError, plans: Sequence[Plan]) -> int:
-    """Return the sensitivity of a distance: its largest change by one person."""
+    """Return the sensitivity of a distance: how far one person can move it at most."""
     return misfit.scale * sum(plan.parts[0].l1 for plan in plans)
 
 

@@ -21,7 +21,10 @@ MECHANISM: Final = "discrete laplace"
 
 
 def misfit(door: ReleaseContext, order: Order, misfits: TwinErrorPlan) -> tuple[int, ...]:
-    """Charge, read the rows, and return the noisy numbers; or refuse."""
+    """Charge the measurement of a twin's error, read the rows, and return noisy distances.
+
+    The distances are integers, still scaled. A repetition returns the stored ones.
+    """
     noise = [one.noise.as_json() for one in misfits.numbers]
     drawn = [door.pool.take(one.noise, 1) for one in misfits.numbers]
     charge = charge_for(door, order, misfits, ("misfit", MECHANISM, noise))

@@ -27,7 +27,7 @@ MAX_TIMES: Final = 100  # the cap on the number of rows per person that is measu
 
 @dataclass(frozen=True)
 class Counted:
-    """A table with the columns to measure, and the names of those that get private bins."""
+    """A table that a DP twin measures: the columns to count, and which of them get private bins."""
 
     table: Table
     columns: tuple[Coded, ...]
@@ -36,12 +36,12 @@ class Counted:
 
     @property
     def times(self) -> int:
-        """Return the cap on the measured number of rows per person."""
+        """Return the largest number of rows per person that the twin distinguishes."""
         return min(most_rows(self.table), MAX_TIMES) if self.table.unit is not None else 1
 
     @property
     def halved(self) -> list[Coded]:
-        """Return the columns that get private bins."""
+        """Return the columns with private bins, whose bins are split in halves at noisy medians."""
         return [one for one in self.columns if one.column.name in self.binned]
 
     @property
@@ -68,10 +68,7 @@ def counted_tables(card: Card, method: str, private_bins: Sequence[str]) -> list
 
 
 def _anchored(card: Card, tables: Sequence[Counted]) -> list[Counted]:
-    """Return the tables.
-
-    Each table that can be linked to the anchor table has its name as `anchor`.
-    """
+    """Return the tables; each that can be linked to the anchor table names it in `anchor`."""
     table = anchor_of(card)
     anchor = next((one for one in tables if one.table == table), None)
     if anchor is None:
@@ -87,13 +84,13 @@ def _anchored(card: Card, tables: Sequence[Counted]) -> list[Counted]:
 
 
 def most_events(tables: Sequence[Counted], method: str) -> int:
-    """Return an upper bound on the twin's number of releases, from the card and the request."""
+    """Return an upper bound on the number of a twin's releases, known before the first."""
     each = {"independent": 1, "mst": 2, "aim": 5}[method]  # aim has two rounds a column at most
     return sum(each * len(one.columns) + LEVELS * len(one.binned) + 4 for one in tables)
 
 
 def links_json(tables: Sequence[Counted]) -> Json:
-    """Return the table links, and their share of the price."""
+    """Return which tables are linked to which, and their links' share of the price, as JSON."""
     anchors = {one.table.name: one.anchor for one in tables if one.anchor is not None}
     return {"tables": anchors, "share": float(LINK * len(anchors) / len(tables))}
 
@@ -120,7 +117,10 @@ def measured_all(
 
 
 def bins_json(price: Price, tables: Sequence[Counted]) -> Json:
-    """Return the columns with private bins, and their share of the price; spends nothing."""
+    """Return the columns with private bins, and their part of the price, as JSON.
+
+    This spends nothing.
+    """
     share = Fraction(1, len(tables)) * BINS
     used = share * sum(bool(one.binned) for one in tables)
     each = [
@@ -137,7 +137,7 @@ def bins_json(price: Price, tables: Sequence[Counted]) -> Json:
 def measured(
     device: PrivateDevice, counted: Counted, method: str, share: Fraction
 ) -> TableMeasurements:
-    """Measure one table with `share` of the whole price."""
+    """Measure one table with `share` of the whole price, all but its link to another table."""
     left, times = share, None
     if counted.times > 1:
         device.share = share * TIMES
@@ -152,7 +152,7 @@ def measured(
 
 
 def _binned(device: PrivateDevice, one: Coded, counted: Counted) -> Coded:
-    """Return the column with private bins if the request asks for them, else unchanged."""
+    """Return the column with measured private bins if they are asked for, else unchanged."""
     if one.column.name not in counted.binned:
         return one
     made, each = uncut(one.column), Fraction(1, _medians(counted))
@@ -163,7 +163,7 @@ def _binned(device: PrivateDevice, one: Coded, counted: Counted) -> Coded:
 
 
 def _medians(counted: Counted) -> int:
-    """Return the number of median queries for private bins.
+    """Return the number of a table's median queries for private bins, to split their price.
 
     It is 1 if there are none, because the price is divided by it.
     """
@@ -183,7 +183,7 @@ def _counted(table: Table, method: str) -> Counted:
 
 
 def _to_bin(tables: Sequence[Counted], name: str) -> tuple[int, str]:
-    """Return the table's index and the column's name for an entry of private_bins.
+    """Find the table's index and the column's name for one entry of the request's `private_bins`.
 
     Without a table name, the entry is about the first table.
     """

@@ -26,7 +26,7 @@ def is_wide(column: Column) -> bool:
 
 
 def uncut(column: Column) -> Coded:
-    """Return the column with a single bin that covers its bounds."""
+    """Return the column with a single bin that covers its bounds, to begin the splits."""
     lower, _ = column.bounds()
     return Coded(column, (lower,))
 
@@ -44,7 +44,7 @@ def split_at_median(coded: Coded, middles: Sequence[int]) -> Coded:
 
 
 def _cut(first: int, end: int, middle: int) -> int:
-    """Return the first step of the second half of a split bin.
+    """Return the first step of the second half of a bin that is split at a median.
 
     The median ends the first half; if the median is the last step, it gets a bin of its own.
     """

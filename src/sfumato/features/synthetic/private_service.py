@@ -136,14 +136,17 @@ class PrivateTwins:
         check_not_frozen(self.catalogue, listing, caller.user)
 
     def _as_begun(self, listing: Listing, begun: str | None) -> Listing:
-        """Return the listing with the card of the data version that the first release read."""
+        """Return the listing with the data card under which the twin's first release was made.
+
+        `begun` is the stored answer of that release, or None for a new twin.
+        """
         if begun is None:
             return listing
         card = card_of_version(self.catalogue, listing.card.name, answer_version(begun))
         return listing if card is None else replace(listing, card=card)
 
     def _check_answered(self, user: str, op: str) -> None:
-        """Refuse a new release for a twin of an earlier version. Stored answers stay available."""
+        """Refuse a release that is not stored yet, if its twin is of an earlier data version."""
         if self.door.ledger.answer_of(user, op) is None:
             raise Refused(
                 "op-reused",
@@ -165,7 +168,10 @@ class PrivateTwins:
 
 
 def _may(_op: str) -> None:
-    """Allow every release: the check that is used when the twin is of the current version."""
+    """Allow any release: the check for a twin of the current data version.
+
+    A twin of an earlier version gets `_check_answered` instead.
+    """
 
 
 def _priced(card: Card, wanted: DpTwinTerms) -> tuple[Price, list[Counted]]:
@@ -183,7 +189,7 @@ def _priced(card: Card, wanted: DpTwinTerms) -> tuple[Price, list[Counted]]:
 
 
 def _most(card: Card, wanted: DpTwinTerms) -> int:
-    """Return the largest number of rows in the first table, and of people in any table."""
+    """Return the most rows of the twin's first table, which is also the most people of a table."""
     if wanted.rows is None:
         return largest(card, UNASKED)
     check_rows(card, wanted.rows)
@@ -202,7 +208,7 @@ def _error(
     twin: Mapping[str, tuple[Integers, TableMeasurements]],
     seed: str,
 ) -> Json:
-    """Return the synthetic twin's distance from the rows if it is paid for, or why it was refused.
+    """Return the twin's distance from the rows if the request pays for it, or why it was refused.
 
     The twin itself is paid for already, so a refusal of the distance does not discard the twin.
     """

@@ -44,7 +44,10 @@ def _filled(model: Model, tree: Tree, codes: Integers, stream: Seeded) -> Intege
 
 
 def _shares(tree: Tree, table: Floats, clique: Clique, shared: Clique) -> tuple[int, Floats]:
-    """Reshape a clique's marginal to [given combination, new combination], and count the former."""
+    """Reshape a clique's marginal to a matrix: a row per combination of given (shared) columns.
+
+    Each matrix column is a combination of the clique's new columns. Also return the number of rows.
+    """
     new = tuple(column for column in clique if column not in shared)
     axes = [clique.index(column) for column in (*shared, *new)]
     groups = math.prod(tree.shape(shared))
@@ -52,7 +55,7 @@ def _shares(tree: Tree, table: Floats, clique: Clique, shared: Clique) -> tuple[
 
 
 def _numbers(codes: Integers, columns: Clique, tree: Tree) -> Integers:
-    """Return, for each row, the index of its combination of codes in these columns."""
+    """Return, for each row, one number for its combination of codes in these columns."""
     numbers = np.zeros(len(codes), dtype=np.int64)
     for column in columns:
         numbers = numbers * tree.sizes[column] + codes[:, column]
@@ -60,7 +63,10 @@ def _numbers(codes: Integers, columns: Clique, tree: Tree) -> Integers:
 
 
 def in_shares(numbers: Integers, groups: int, shares: Floats, stream: Seeded) -> Integers:
-    """Draw a new code for each row, in its group's proportions and in random order."""
+    """Draw a new code for each row, in the shares of the row's group and in random order.
+
+    `numbers` has each row's group, and `shares` has one line per group.
+    """
     order = np.lexsort((stream.uniforms(len(numbers)), numbers))
     sizes = np.bincount(numbers, minlength=groups)
     dealt = np.empty(len(numbers), dtype=np.int64)
@@ -76,7 +82,7 @@ def in_shares(numbers: Integers, groups: int, shares: Floats, stream: Seeded) ->
 
 
 def _whole(shares: Floats, count: int, offset: float) -> Integers:
-    """Return `count` codes in the given proportions.
+    """Return `count` codes in these shares, by systematic rounding; no random order yet.
 
     Each code occurs its expected number of times, rounded up or down.
     """

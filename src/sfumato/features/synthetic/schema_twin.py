@@ -22,7 +22,7 @@ Line = dict[str, Value]
 
 @dataclass(frozen=True)
 class TwinTable:
-    """A synthetic table; its columns are in order, with the person column first."""
+    """One table of a synthetic twin, with the person column first."""
 
     name: str
     columns: tuple[str, ...]
@@ -31,7 +31,10 @@ class TwinTable:
 
 @dataclass(frozen=True)
 class ExtraRows:
-    """Rows that a synthetic twin must also contain: of extra people, and of public tables."""
+    """Rows that a synthetic twin must also contain so that a query finds some.
+
+    They are of extra people, and of public tables.
+    """
 
     people: Sequence[Mapping[str, Sequence[Line]]] = ()
     public: Mapping[str, Mapping[Value, Line]] | None = None
@@ -64,7 +67,7 @@ def public_tables(card: Card, seed: str, beside: ExtraRows | None = None) -> dic
 
 
 def pools_of(card: Card, public: Mapping[str, TwinTable]) -> dict[str, list[Value]]:
-    """Return the keys of the synthetic public tables, by the key column's case-folded name."""
+    """Return the keys of each synthetic public table, by the lower-case name of its key column."""
     return {t.key.casefold(): _keys(t, public[t.name]) for t in card.every_table if t.key}
 
 
@@ -79,7 +82,7 @@ def person_name(card: Card, place: int) -> str:
 
 
 def _people(card: Card, rows: int, stream: Seeded) -> int:
-    """Return the number of synthetic people that gives the first table about `rows` rows."""
+    """Return how many synthetic people give the first table about `rows` rows."""
     most = most_rows(card.every_table[0])
     return max(1, 2 * rows // (1 + most))
 
@@ -103,7 +106,7 @@ def _private(
 
 
 def _owners(card: Card, table: Table, people: int, stream: Seeded) -> list[str]:
-    """Return the synthetic person to whom each row belongs.
+    """Return the name of the synthetic person to whom each row of a table belongs.
 
     Without a person column, each row belongs to a person of its own.
     """
@@ -149,7 +152,7 @@ def filled(
 
 
 def values_of_keys(column: Column) -> list[Value]:
-    """Return the keys that the card declares for a column, as values."""
+    """Return the keys that the card declares for a column, as values of a row."""
     return different_values(column, len(column.keys or ()))
 
 

@@ -30,7 +30,10 @@ from sfumato.vault.card.data_card import Card, Table
 
 @dataclass(frozen=True, eq=False)
 class TableMeasurements:
-    """The fitted model of a table, and the counts of people with 1, 2, ... rows in it."""
+    """What a DP twin measured of one table: the fitted model, and how many rows people have.
+
+    `times` counts the people with 1, 2, ... rows.
+    """
 
     columns: tuple[Coded, ...]
     made: FittedTwin
@@ -45,7 +48,7 @@ class TableMeasurements:
 
 @dataclass(frozen=True, eq=False)
 class SampledRows:
-    """The drawn rows of a table as category codes, with the person to whom each row belongs."""
+    """The rows drawn for a table, as category codes, and the person to whom each row belongs."""
 
     owners: Integers
     codes: Integers
@@ -127,13 +130,16 @@ def _table(
 
 
 def _owners(drawn: TableMeasurements, people: int, everybody: int, stream: Seeded) -> Integers:
-    """Choose the people in the table, and return the number of the person of each row."""
+    """Choose which people are in a table; return, for each row, the number of its person.
+
+    The choice is random: the table has no link to another one.
+    """
     places = np.sort(stream.order(everybody)[:people])
     return np.asarray(np.repeat(places, _times(drawn, people, stream)), dtype=np.int64)
 
 
 def _times(drawn: TableMeasurements, people: int, stream: Seeded) -> Integers:
-    """Draw each person's number of rows from the noisy counts of people by number of rows."""
+    """Draw each person's number of rows, in proportion to the noisy counts of people by rows."""
     if drawn.times is None:
         return np.ones(people, dtype=np.int64)
     weights = np.cumsum(np.maximum(drawn.times, 0) + 1e-6)

@@ -77,7 +77,7 @@ def _text(table: TwinTable, separator: str, null: str) -> str:
 
 
 def twin_files(value: Value) -> str:
-    """Format one value as text for a synthetic twin's file; numbers become exact decimals."""
+    """Format one value as text for a synthetic twin's files; numbers become decimals."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -95,7 +95,7 @@ def twin_files(value: Value) -> str:
 
 
 def _bids(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tuple[str, str]]:
-    """Yield the files of a BIDS folder (a standard layout of studies), as path and text."""
+    """Yield a twin as files of a BIDS folder (a standard layout of studies), as path and text."""
     yield DESCRIPTION, _json(_twin_description(card, stamp))
     yield ".bidsignore", f"{STAMP}\n"
     own = {table.name: table for table in card.every_table}
@@ -136,7 +136,7 @@ def stubs(card: Card, kind: str, person: str) -> Iterator[tuple[str, str]]:
 
 
 def study_files(card: Card, seen: Collection[str] = ()) -> Json:
-    """Return the BIDS description files of a study folder, from the card alone.
+    """Return the files that describe a study's BIDS folder to a program, from the card alone.
 
     Column descriptions are included for each further table whose name is in `seen`.
     """

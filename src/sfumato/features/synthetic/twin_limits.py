@@ -35,7 +35,10 @@ def check_rows(card: Card, rows: int) -> None:
 
 
 def largest(card: Card, values: int) -> int:
-    """Return the most rows of the first table (or people) that the cell and file limits allow."""
+    """Return the most rows of the first table (or people) that a twin may have.
+
+    The limits are on the number of values (`values`), and of files in a BIDS folder.
+    """
     people = [table for table in card.every_table if not table.is_public]
     # the mean number of rows per person, if each possible number is equally likely
     first = (1 + most_rows(people[0])) / 2
