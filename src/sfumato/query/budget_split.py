@@ -23,7 +23,10 @@ Used = Sequence[tuple[Aggregate, tuple[Part, ...]]]
 
 
 def weights_of(used: Used, wanted: Mapping[Aggregate, Fraction]) -> dict[Part, Fraction]:
-    """Return the share of the price for each partial aggregate; the shares sum to exactly one."""
+    """Return each partial aggregate's share of the price, as requested or for the least error.
+
+    The shares sum to exactly one.
+    """
     made = _asked(used, wanted) if wanted else _least_error(used)
     total = sum(made.values(), Fraction(0))
     return {part: weight / total for part, weight in made.items()}
@@ -40,7 +43,8 @@ def _least_error(used: Used) -> dict[Part, Fraction]:
 def _asked(used: Used, wanted: Mapping[Aggregate, Fraction]) -> dict[Part, Fraction]:
     """Return the weight of each partial aggregate, from the shares that the asker requested.
 
-    An aggregate divides its share evenly over its partial aggregates.
+    An aggregate divides its share evenly over its partial aggregates. A partial aggregate that
+    several aggregates use adds up its shares.
     """
     made: dict[Part, Fraction] = {}
     for aggregate, parts in used:

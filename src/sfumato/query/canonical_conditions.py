@@ -73,7 +73,10 @@ def _says_known(part: Predicate, known: set[Expr]) -> bool:
 
 
 def _needed(part: Predicate) -> tuple[Expr, ...]:
-    """Return the expressions that are not NULL wherever a simple condition is true."""
+    """Return the expressions that are not NULL wherever a comparison, IN or LIKE is true or false.
+
+    So an additional IS NOT NULL on these expressions is redundant.
+    """
     inner = part.predicate if isinstance(part, Not) else part
     return (inner.of,) if isinstance(inner, Compare | Among | StartsWith) else ()
 

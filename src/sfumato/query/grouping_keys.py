@@ -55,7 +55,7 @@ class PlanKey:
 
     @property
     def any_constant(self) -> Constant:
-        """Return an example constant of the key column's type, to check SQL before payment."""
+        """Return an example value of the key's type, so that SQL can be checked before payment."""
         is_time = self.kind in ("date", "timestamp") and not self._is_whole
         return self.physical("2000-01-01" if is_time else 0)
 
@@ -79,8 +79,8 @@ def plan_key(of: Expr, side: ExpressionType) -> PlanKey:
     """Plan the key of a GROUP BY expression: public if its values are public and can be listed.
 
     The values of a plain column are public only if the owner declared its keys. A computed
-    expression (bins, CASE, months) has the values that the card's bounds allow. They are public
-    keys if there are at most LISTED.
+    expression (bins, CASE, months) has the values that the card's bounds allow. These values are
+    public keys if there are at most 10,000 of them (LISTED).
     """
     if side.keys is not None and side.code is not None:
         return _made(of, side, Key(side.code, len(side.keys)), side.keys)

@@ -31,7 +31,11 @@ MAX_ROWS_PER_PERSON: Final = 10**6
 
 
 def limits_of(private: Sequence[Table]) -> Limits:
-    """Return the row limits of a join, in which all of a person's rows may combine."""
+    """Return the row limits of a join of these tables with people's rows.
+
+    Each row of a person may match all of the person's rows in the other tables, so the limits of
+    rows per person are multiplied.
+    """
     if len(private) == 1:
         return private[0].limits
     per_person = prod(table.limits.rows_per_person for table in private)
@@ -285,7 +289,7 @@ class _Seen:
         )
 
     def _equal(self, table: Table, mine: str, theirs: str) -> tuple[int, int]:
-        """Return the indexes of the two columns that a join compares: earlier, then new."""
+        """Return the indexes of the two columns that a join compares: earlier table, new table."""
         places = {column.name.casefold(): i for i, column in enumerate(table.columns)}
         if mine.casefold() not in places:
             raise Refused(
@@ -298,7 +302,10 @@ class _Seen:
         return self._before(table, table.columns[own], theirs), own
 
     def _looked_up(self, table: Table, mine: str, theirs: str) -> int:
-        """Return the index of the earlier column whose values are looked up in a public table."""
+        """Return the index of the earlier column whose values are looked up in a public table.
+
+        Refuse a join by another column than the public table's key.
+        """
         if mine.casefold() != (table.key or "").casefold():
             raise Refused(
                 "not-in-language",
@@ -308,7 +315,10 @@ class _Seen:
         return self._before(table, _column(table, mine), theirs)
 
     def _before(self, table: Table, key: Column, theirs: str) -> int:
-        """Return the index of the earlier column; refuse it unless it is stored like the key."""
+        """Return the index of an earlier table's column; refuse it unless it is stored like `key`.
+
+        The join compares this column with the column `key` of the new table.
+        """
         view = self.view(())
         column = view.card.column(view.name(theirs))
         if not _are_alike(column, key) or any(
@@ -328,7 +338,7 @@ class _Seen:
         return f"{table}.{name}"
 
     def _people(self) -> frozenset[str]:
-        """Return the names of the person columns that have no NULL in the rows of the join."""
+        """Return the names of the person columns that are never NULL in the rows of the join."""
         return frozenset(
             name
             for _, table in self.tables
@@ -374,7 +384,7 @@ class _Seen:
         return names
 
     def _columns_beside(self, mine: Table) -> frozenset[str]:
-        """Return the column names of the other tables, in lower case."""
+        """Return the column names of all tables but `mine`, in lower case."""
         others = [table for _, table in self.tables if table is not mine]
         return frozenset(c.name.casefold() for table in others for c in table.columns)
 
@@ -388,7 +398,7 @@ class _Seen:
 
 
 def unit_of(table: Table) -> str:
-    """Return the table's person column in lower case; empty if its rows belong to nobody."""
+    """Return the name of the table's person column in lower case; empty if it has none."""
     return "" if table.unit is None else table.unit.casefold()
 
 
@@ -409,7 +419,7 @@ def _is(name: str, other: str | None) -> bool:
 
 
 def _split(spelling: str, table: str) -> tuple[bool, str]:
-    """Return whether a column name begins with the table's name, and the name without it."""
+    """Split `table.column` into whether the prefix is this table's name, and the column's name."""
     of, _, name = spelling.partition(".")
     is_own = bool(name) and of.casefold() == table.casefold()
     return (True, name) if is_own else (False, spelling)

@@ -31,9 +31,9 @@ class _Hashed:
 
 
 class _Making:
-    """A value that one thread computes while others wait for its lock.
+    """A value that one thread is computing, with the lock for which other threads wait.
 
-    A threading.Event would cost ten times as much.
+    A threading.Event would cost ten times as much as a lock.
     """
 
     __slots__ = ("over", "waiting")
@@ -48,8 +48,8 @@ class LruCache(Generic[T]):
     """A thread-safe LRU cache; no value shows whether it came from the cache.
 
     Refusals are never cached. If several threads need a value at the same time, one computes it and
-    the others wait, but at most PATIENCE_S. The computing thread may be slow, or in the parent of a
-    fork.
+    the others wait for at most a second (PATIENCE_S). Then each computes it alone, because the
+    first thread may be slow, or may not exist in a forked process.
     """
 
     def __init__(self, most_bytes: int) -> None:

@@ -52,7 +52,10 @@ class Key:
 
 @dataclass(frozen=True)
 class PhysicalPersonTable:
-    """A per-person table: one row per person with a matching row; its columns are u0, u1, ..."""
+    """A per-person table for the engine, with columns u0, u1, ... of a person's aggregates.
+
+    It has one row for each person with at least one matching row.
+    """
 
     where: Predicate | None
     columns: tuple[PhysicalPersonColumn, ...]
@@ -60,7 +63,7 @@ class PhysicalPersonTable:
 
     @property
     def values(self) -> tuple[Expr | Predicate | None, ...]:
-        """Return the table's condition and each column's operand; None where there is none."""
+        """Return the table's condition, then each column's operand; None where there is none."""
         return (self.where, *(column.value for column in self.columns))
 
 

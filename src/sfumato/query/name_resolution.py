@@ -71,7 +71,10 @@ def reduced_columns(
 
 
 def inner_places(columns: Sequence[PersonColumn], start: int = 0) -> list[int]:
-    """Return the index of each column's first physical column; a mean has two: sum and count."""
+    """Return where each column's physical columns begin, as an index.
+
+    A mean has two physical columns, sum and count; other columns have one.
+    """
     places, place = [], start
     for column in columns:
         places.append(place)
@@ -120,14 +123,17 @@ def _reduced(column: PersonColumn, inner: Scope, at: int, most: int, people: int
 
 
 def _code(place: Ref, keys: Sequence[Constant] | None) -> Expr | None:
-    """Return the index of a person's text in the list of keys; NULL if it is not one of them."""
+    """Return, as an expression, the index of a person's text in the list of public keys.
+
+    It is NULL if the text is not in the list.
+    """
     if keys is None:
         return None
     return Case(tuple((Compare(place, "=", key), whole(i)) for i, key in enumerate(keys)), None)
 
 
 def _mean(side: ExpressionType, total: ExpressionType, count: Ref, fine: int) -> ExpressionType:
-    """Return the type of a person's mean, rounded down to a fraction of the column's step.
+    """Return the type of a person's mean, rounded down to 1/`fine` of the column's step.
 
     It is NULL for a person without values.
     """
@@ -261,7 +267,11 @@ def resolve_expression(predicate: Predicate, scope: Scope) -> Predicate:
 
 
 def _stored(side: ExpressionType, constant: Constant) -> Constant:
-    """Return the constant as the prepared table stores it: as steps, a period or a date."""
+    """Return the constant as the prepared table stores values of the column's type.
+
+    Numbers become steps, and times become periods or dates. A time inside a period becomes the
+    period's number plus 1/2, so that comparisons stay correct.
+    """
     spelt = _spelled_constant(side, constant)
     if side.unit is not None:
         period = period_of_text(side.unit, spelt.text)
@@ -463,7 +473,7 @@ def _reduced_rows(view: View, column: PersonColumn) -> PersonColumn:
 
 
 def _names(view: View, question: Query) -> Mapping[str, str]:
-    """Map every name of a column that the query itself may use to its canonical name."""
+    """Map every spelling of a column that the query itself may use to its canonical name."""
     if question.source is None:
         return view.names
     return spellings(question, view.lookups)

@@ -41,7 +41,7 @@ def as_number(side: ExpressionType, what: str) -> ExpressionType:
 
 
 def with_zero_origin(side: ExpressionType) -> ExpressionType:
-    """Return the same number with the origin, a constant offset, moved into its steps."""
+    """Return the same number without an origin: the constant offset becomes part of its steps."""
     if side.origin == 0:
         return side
     step = common_step(side.step, side.origin)
@@ -235,7 +235,7 @@ def floored(side: ExpressionType) -> ExpressionType:
 def absolute(side: ExpressionType) -> ExpressionType:
     """Return the type of the absolute value; a number that can't be negative stays unchanged.
 
-    This keeps powers short.
+    An unchanged number keeps the expressions of even powers short.
     """
     side = with_zero_origin(side)
     if side.lower >= 0:

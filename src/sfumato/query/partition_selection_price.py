@@ -47,7 +47,10 @@ class PricedPartitionSelection:
         return self.threshold.keep(counts, dice)
 
     def as_text(self) -> str:
-        """Return a text that identifies the selection method; it must never change."""
+        """Return a text that identifies the selection method and its price.
+
+        The text is part of stored answers' keys, so it must never change.
+        """
         if self.threshold is None:
             return str(self.epsilon)
         return f"{self.epsilon}, threshold {self.threshold.threshold} at {self.threshold.variance}"

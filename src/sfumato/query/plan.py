@@ -101,7 +101,7 @@ def _with_period(output: Output, question: Query) -> Output:
 def axis_of(keys: Sequence[PlanKey], along: Expr | None) -> Axis | None:
     """Return the axis of periods among the groups of a running count; refuse private keys.
 
-    Blocks of periods need a list of periods that is known before any row is read. Private keys
+    The tree of blocks needs a list of periods that is known before any row is read. Private keys
     would also need noise on groups that are not shown.
     """
     if along is None:
@@ -239,7 +239,7 @@ class Plan:
         )
 
     def tally_of(self, place: int) -> int:
-        """Return the index of a partial aggregate's count or sum among the measure's tallies."""
+        """Return the position, in the measure, of the count or sum behind a partial aggregate."""
         return self.measure.tallies.index(self.parts[place].part.tally)
 
     @property
@@ -420,7 +420,10 @@ def _plan(card: Card, question: Query, split: Mapping[str, Fraction] | None = No
 
 
 def _of_any_key(measure: Measure, keys: Sequence[PlanKey]) -> list[Measure]:
-    """Return a measure of the histograms for an example private key; empty if there are none."""
+    """Return the measure of the histograms for one example private key; empty without histograms.
+
+    The example lets the planner check the SQL before any key is selected.
+    """
     if all(tally.kind != "histogram" for tally in measure.tallies):
         return []
     return [measure.histograms_of((tuple(key.any_constant for key in keys),))]
@@ -461,10 +464,10 @@ def _bounds(card: Card, question: Query, keys: Sequence[PlanKey]) -> tuple[int, 
 
 
 def _points(question: Query, keys: Sequence[PlanKey]) -> int:
-    """Return the most points in the list of a private choice, so that all counts fit in MAX_COUNTS.
+    """Return the most points in a private choice's public list, so that its counts fit in memory.
 
-    Histograms of private keys are read for KEYS_AT_ONCE keys at a time. So their size does not
-    depend on rows.
+    All histograms of an answer have at most 4,000,000 counts (MAX_COUNTS). Histograms of private
+    keys are read for 1,000 keys at a time (KEYS_AT_ONCE), so their size does not depend on rows.
     """
     choices = sum(aggregate.verb in CHOICES for aggregate in question.aggregates)
     cells = math.prod(key.key.size or 1 for key in keys)
@@ -518,7 +521,7 @@ def _sensitivity_text(bounded: PartSensitivity) -> list[str | int]:
 
 
 def _named(card: Card, values: Sequence[Expr | Predicate]) -> list[Column]:
-    """Return the card's columns that these expressions and conditions use, in order."""
+    """Return, in the card's order, the columns that these expressions and conditions use."""
     names = {name for value in values for name in columns_of(value)}
     return [column for column in card.columns if column.name in names]
 

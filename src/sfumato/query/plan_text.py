@@ -116,7 +116,10 @@ def split_text(priced: Priced) -> list[Json]:
 
 
 def _sensitivity(bounded: PartSensitivity, mechanism: Mechanism) -> int:
-    """Return the L1 sensitivity of the numbers that get noise: groups, or the blocks of a tree."""
+    """Return the L1 sensitivity of the numbers that get noise.
+
+    They are the groups' integers, or for a running count the blocks of the tree mechanism.
+    """
     if isinstance(mechanism, TreeMechanism):
         return mechanism.tree.l1(bounded.cells, bounded.per_cell)
     return bounded.l1

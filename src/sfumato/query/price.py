@@ -71,7 +71,10 @@ def predicted_margin(
 
 
 def _public_rows(plan: Plan, total: Total) -> Rows | None:
-    """Return the answer rows that a total sums; None if private keys leave that open."""
+    """Return the answer rows that a total sums, for a prediction; None if keys are private.
+
+    With private keys, the number of rows is not known before the query runs.
+    """
     by = {o.of for o in plan.question.outputs if o.name in total.by}
     sizes = [key.key.size for key in plan.keys if key.of not in by]
     if any(key.key.size is None for key in plan.keys):
@@ -86,7 +89,7 @@ def _is_foreseen(of: FormulaErrors, unit: object) -> bool:
 def _assumed(plan: Plan, noises: Sequence[Mechanism], size: int) -> list[NoisyPart]:
     """Return the partial aggregates that a group of `size` people is assumed to have.
 
-    Sums, counts and means get assumed values, and all others 0.
+    Sums, counts and means get assumed values. All other aggregates get zeros.
     """
     values = [0.0] * len(plan.parts)
     for asked in plan.asked:
@@ -154,7 +157,7 @@ class Priced:
         return tuple(noise for noise in found if isinstance(noise, Noise))
 
     def rank_error(self, aggregate: Aggregate | Formula) -> int | None:
-        """Return the 95 % error of a quantile's rank, in rows; None without a private choice."""
+        """Return the 95 % error of a quantile's rank, in rows; None for other aggregates."""
         if isinstance(aggregate, Formula):
             return None
         for place in self.plan.parts_of(aggregate):
@@ -166,8 +169,8 @@ class Priced:
     def margin(self, of: Aggregate | Formula, people: int | None) -> float | None:
         """Return half the expected 95 % interval of an aggregate or formula.
 
-        It is None if it depends on a size that nobody gave. It is infinite if a formula divides by
-        a number that noise alone could explain.
+        The margin is None if it depends on a group size that nobody gave. It is infinite if a
+        formula divides by a number that noise alone could explain.
         """
         return self._margin(of, people or self.plan.card.size)
 
@@ -191,9 +194,11 @@ LADDER: Final = tuple(Fraction(n, 10) for n in (1, 2, 5, 10, 20))
 
 
 def prices_on_ladder(plan: Plan, priced: Priced) -> tuple[Priced, ...]:
-    """Return the given price, and the plan's prices at the other offered epsilons (LADDER).
+    """Return the given price, and the plan's prices at epsilon 0.1, 0.2, 0.5, 1 and 2 (LADDER).
 
-    `plan` must be the plan for an epsilon. A price for several errors may have a split of its own.
+    Both are shown, so that an asker can compare. `plan` must be the plan for a wanted epsilon,
+    because a price for wanted errors may split the budget differently. For a top-up, return the
+    given price alone.
     """
     if priced.earlier is not None:
         return (priced,)
@@ -237,7 +242,7 @@ def _values(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
 def price_at_rho(plan: Plan, rho: Fraction, delta: Fraction) -> Priced:
     """Price the plan with Gaussian noise of this rho (zero-concentrated DP).
 
-    Epsilon follows from rho and delta. It is for many queries that share one price, because their
+    Epsilon follows from rho and delta. Several queries that share one price use it, because their
     rho add up.
     """
     if plan.selects_keys or any(b.part.choice is not None for b in plan.parts):
@@ -338,7 +343,7 @@ def _pure_mechanism(plan: Plan, bounded: PartSensitivity, epsilon: Fraction) -> 
 
 
 def _noise_of_part(bounded: PartSensitivity, noise: Noise) -> Noise | TreeMechanism:
-    """Return the noise for every group, or the tree mechanism for a running count's blocks."""
+    """Return a partial aggregate's noise: plain, or the tree mechanism for a running count."""
     if bounded.axis is None:
         return noise
     return TreeMechanism(noise, bounded.tree(noise.kind), bounded.axis)
@@ -386,7 +391,10 @@ def _variance(bounded: PartSensitivity, rho: Fraction) -> Fraction:
 
 
 def _total(priced: Priced) -> float:
-    """Return the total noise variance, each partial aggregate in units of what one row changes."""
+    """Return the total noise variance of a price, to compare prices.
+
+    Each partial aggregate counts in units of what one row changes.
+    """
     pairs = zip(priced.noises, priced.plan.parts, strict=True)
     return sum(
         (noise.std() / max(b.part.per_row, 1)) ** 2

@@ -96,7 +96,7 @@ def _check(table: Table, wanted: Joined, before: Sequence[LookUp]) -> None:
 
 
 def _before(table: Table, wanted: Joined, question: Query, before: Sequence[LookUp]) -> str:
-    """Return the canonical name of the column whose values are looked up in the public table."""
+    """Return the canonical name of the earlier column that the public table's key must equal."""
     theirs = wanted.on[0] if wanted.on else str(table.key)
     known = spellings(question, before)
     found = known.get(theirs.casefold(), SEVERAL)
@@ -106,7 +106,7 @@ def _before(table: Table, wanted: Joined, question: Query, before: Sequence[Look
 
 
 def _check_apart(question: Query, lookups: Sequence[LookUp]) -> None:
-    """Refuse a name that could mean both a public table's column and another column."""
+    """Refuse a column name that could mean both a public table's column and another column."""
     for name in sorted(question.unqualified_columns & bare_names(lookups)):
         raise not_given(name, {name: SEVERAL})
     taken = _of_people(question)
@@ -191,9 +191,9 @@ def typed_columns(lookups: Sequence[LookUp], start: int) -> dict[str, Expression
 
 
 def measured(lookups: Sequence[LookUp], scope: Scope, start: int) -> tuple[Join, ...]:
-    """Return the joined public tables as joins for the engine.
+    """Return the joined public tables as joins for the engine, with columns numbered from `start`.
 
-    Refuse columns that are stored in different ways.
+    Refuse a join of two columns that are stored in different ways.
     """
     made: list[Join] = []
     for one in lookups:
@@ -205,7 +205,10 @@ def measured(lookups: Sequence[LookUp], scope: Scope, start: int) -> tuple[Join,
 
 
 def _place(one: LookUp, side: ExpressionType) -> int:
-    """Return the number of the looked-up column; refuse it unless it is stored like the key."""
+    """Return the number of the column that is looked up; refuse it unless it's stored like the key.
+
+    The key is the public table's unique column.
+    """
     key, of = typed_column(one.key, 0), side.physical
     is_alike = side.step == key.step if side.is_number else side.kind == key.kind
     if not isinstance(of, Ref) or side.is_number != key.is_number or not is_alike:

@@ -74,7 +74,8 @@ def _of_quotient(top: Linear, bottom: Linear, plan: Plan) -> tuple[float, float]
 def _gives(plan: Plan, parts: Iterable[int]) -> list[Gives]:
     """Return the extreme amounts that one row can add to the partial aggregates.
 
-    Those that are counted or clamped per person have entries of their own.
+    Each entry is one combination of lowest and highest amounts. Partial aggregates that are counted
+    or clamped per person have entries of their own.
     """
     apart: list[Gives] = []
     choices: dict[object, list[dict[int, Fraction]]] = {}
@@ -98,7 +99,10 @@ def _gives(plan: Plan, parts: Iterable[int]) -> list[Gives]:
 
 
 def _bounds(plan: Plan, place: int) -> tuple[Fraction, Fraction]:
-    """Return the least and the most that a row with a value adds to the partial aggregate."""
+    """Return the smallest and the largest amount that a row adds to the partial aggregate.
+
+    A row without a value (NULL) is not considered.
+    """
     tally = plan.parts[place].part.tally
     if tally.kind == "values":
         return Fraction(1), Fraction(1)

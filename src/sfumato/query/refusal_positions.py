@@ -77,7 +77,10 @@ def _guilty(refused: Refused, alone: _Alone, places: Places) -> Place | None:
 
 
 def _shown(refused: Refused, alone: _Alone, places: Places) -> Place | None:
-    """Return the position of the output column that does not match GROUP BY."""
+    """Return the position of the first output column that by itself is refused for the same reason.
+
+    Such a column isn't in GROUP BY.
+    """
     plain = [output for output in alone.question.outputs if isinstance(output.of, Expr)]
     if refused.code != "not-in-language" or not plain or _is_same(alone.of_columns([]), refused):
         return None  # no such column, or GROUP BY itself is refused
@@ -93,7 +96,10 @@ def _is_same(found: Refused | None, refused: Refused) -> bool:
 
 @dataclass
 class _Alone:
-    """Planner of single parts of a query, to find the part that is refused."""
+    """Planner of single parts of a query, to find the part that is refused.
+
+    It plans at most 100 queries (MAX_PLANS), because planning can be slow.
+    """
 
     card: Card
     question: Query
@@ -109,7 +115,10 @@ class _Alone:
         return None
 
     def is_of_text(self, refused: Refused) -> bool:
-        """Check whether the query is refused in the same way without its bounds and shares."""
+        """Check whether the refusal is about the SQL text itself.
+
+        It is if the query without its contribution bounds and shares is refused in the same way.
+        """
         question = replace(self.question, max_groups=None, max_rows=None)
         if question == self.question and refused.code not in ("bad-budget", "unknown-column"):
             return True  # planning it again can be slow
@@ -117,7 +126,10 @@ class _Alone:
         return _is_same(self._why(question), refused)
 
     def of_columns(self, columns: Sequence[Output]) -> Refused | None:
-        """Return the refusal of these outputs with COUNT(*) under the query's GROUP BY; or None."""
+        """Return the refusal of a query for these outputs and COUNT(*), or None if it's accepted.
+
+        The query keeps GROUP BY, but has no WHERE, HAVING, ORDER BY and LIMIT.
+        """
         outputs = (*columns, Output("(count)", Aggregate("count")))
         return self._why(
             replace(self.question, outputs=outputs, where=None, having=None, order=(), limit=None)
@@ -158,7 +170,10 @@ class _Alone:
             _check_value(part, card_scope(view))
 
     def _of_tables(self, part: object) -> list[View]:
-        """Return the views (joined tables) below the per-person tables that contain the part."""
+        """Return the views (joined tables) of the per-person tables that contain the part.
+
+        A query with at most one per-person table has one view.
+        """
         views = (self._view, *self._view.beside)
         tables = tables_of_people(self.question)
         if len(tables) <= 1:
@@ -180,7 +195,7 @@ class _Alone:
             self.planned(self.card, replace(question, places=None))
 
     def _is_of_outputs(self, condition: Predicate) -> bool:
-        """Check whether the condition may be a part of HAVING, which names outputs."""
+        """Check whether the condition names outputs only, so that it may be a part of HAVING."""
         names = columns_of(condition)
         return self.question.having is not None and names <= {o.name for o in self.question.outputs}
 
@@ -190,7 +205,10 @@ class _Alone:
 
 
 def _stands_in(part: object, each: PersonTable) -> bool:
-    """Check whether the per-person table contains this part of the query, whatever its name."""
+    """Check whether the per-person table contains this part of the query.
+
+    Names of columns are not compared.
+    """
     if isinstance(part, PersonColumn):
         return (part.verb, part.of) in [(column.verb, column.of) for column in each.columns]
     return any(part == value for whole in of_source(each) for value in walk(whole))

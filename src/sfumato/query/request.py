@@ -42,11 +42,11 @@ def least_price(
     people: int | None,
     at: Callable[[Split], Priced],
 ) -> Priced:
-    """Return the lowest price found: the given one, or one with a better split of the budget.
+    """Return the lowest price found: `priced`, or one with a better split of the budget.
 
     A split is tried only if each number of the answer is an aggregate with a wanted error.
-    Otherwise the others would become less exact to pay for an aggregate without one. A split is not
-    tried if that would take long: a price is free, so its computation must be cheap.
+    Otherwise nothing says how exact the other aggregates must be. A split isn't tried if that would
+    take long: a price is free, so its computation must be cheap.
     """
     named = _named(priced, margins)
     if named is None:
@@ -104,9 +104,9 @@ def _moved(
 
 
 def _kept(reached: float | None, margin: float) -> float:
-    """Return the fraction of its share that an aggregate keeps, given the error it reaches.
+    """Return the fraction of its budget share that an aggregate keeps: its error / wanted error.
 
-    The fraction is never zero.
+    The fraction is at most one, and never zero.
     """
     return 1.0 if reached is None else min(1.0, max(reached / margin, 1 / LARGEST))
 

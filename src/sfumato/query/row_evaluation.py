@@ -52,7 +52,10 @@ HOLDS: Final[Mapping[Operator, tuple[int, ...]]] = {
 
 @dataclass(frozen=True)
 class Reading:
-    """Functions that compute on one kind of row, synthetic or released; they never get a NULL."""
+    """Functions that compute on one kind of row, synthetic or released.
+
+    The evaluator handles NULL itself, so these functions never get one.
+    """
 
     number: Callable[[Constant], Any]  # of a constant
     two: Callable[[Sign, Any, Any], Any]
@@ -212,7 +215,10 @@ def _order(of: Expr, here: Any, constant: Constant) -> int:  # Any: checked to b
 
 
 def _alike(of: Expr, constant: Constant) -> Value:
-    """Return the value of the constant; if compared with a period, the period that contains it."""
+    """Return the constant's value in the form of the expression that it is compared with.
+
+    For a truncated date, it is the first day or hour of the constant's period.
+    """
     if isinstance(of, DateTrunc) and constant.kind == "text":
         return first_of_period(of.unit, period_of_text(of.unit, constant.text))
     return constant_value(constant)

@@ -181,7 +181,10 @@ def _united_keys(parts: Sequence[ExpressionType]) -> tuple[Constant, ...] | None
 
 
 def _code_in(part: ExpressionType, keys: Sequence[Constant]) -> Expr:
-    """Return an operand's key index as an expression, renumbered for a longer list of keys."""
+    """Return an operand's key index as an expression, renumbered for a longer list of keys.
+
+    CASE and COALESCE merge the key lists of their operands into one list.
+    """
     if part.code is None or part.keys is None:
         raise Bug("a finite type without codes")
     at = {key: place for place, key in enumerate(keys)}

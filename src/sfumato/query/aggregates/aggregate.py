@@ -37,7 +37,10 @@ Mechanism = Noise | PrivateChoice | TreeMechanism
 
 @dataclass(frozen=True)
 class Choice:
-    """A private choice from a public list by integer scores, in place of a noisy number."""
+    """A private choice from a public list, such as a quantile's, in place of a noisy number.
+
+    It compares integer scores of the list's items.
+    """
 
     kind: Literal["quantile", "top", "bounds", "above"]
     at: Fraction = Fraction(0)  # the p of a quantile
@@ -94,7 +97,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class AskedAggregate:
-    """An aggregate that a query asks for, with the types of its operands and its bounds."""
+    """An aggregate that a query asks for, with its operands' types and its contribution bounds."""
 
     card: Card
     aggregate: Aggregate
@@ -113,9 +116,10 @@ class AskedAggregate:
 
     @property
     def values(self) -> tuple[Expr | None, ...]:
-        """Return the operands as expressions on stored columns.
+        """Return the physical expressions that the aggregate reads from each row.
 
-        If keys are chosen from a public list (top, first_above), their codes follow.
+        For top and first_above, which choose a key from a public list, the operands' key indexes
+        follow.
         """
         is_of_list = self.aggregate.verb in ("top", "first_above")
         codes = (side.code for side in self.operands if is_of_list)
@@ -130,9 +134,9 @@ class AskedAggregate:
 class Smooth:
     """An aggregate as a smooth function of its partial aggregates, to propagate their noise.
 
-    Without noise, it gives the exact answer. `rounding` is the largest rounding error that one row
-    adds to each partial aggregate, in its unit. If any is not zero, the first partial aggregate is
-    the count of rows.
+    Without noise, the function gives the exact answer. `rounding` holds, for each partial
+    aggregate, the largest rounding error that one row adds to it. If any rounding error is not
+    zero, the first partial aggregate must be the count of rows.
     """
 
     of: Callable[[Sequence[Taylor]], Range]
@@ -162,7 +166,7 @@ def one_each(_asked: AskedAggregate) -> Fraction:
 
 
 def check_sides(asked: AskedAggregate, count: int) -> None:
-    """Refuse an aggregate that does not have `count` operands."""
+    """Refuse an aggregate that does not have `count` operands (sides)."""
     if len(asked.operands) != count:
         raise Refused(
             "not-in-language",
@@ -202,7 +206,7 @@ def check_number(asked: AskedAggregate, side: ExpressionType) -> None:
 
 
 def in_units(steps: Integers | Floats, step: Fraction) -> list[int | float]:
-    """Convert whole steps of a column to plain numbers, each rounded once.
+    """Convert numbers of steps to plain numbers, in the column's own unit, each rounded once.
 
     If the step is whole, whole numbers stay whole.
     """

@@ -59,7 +59,7 @@ def _distinct_parts(asked: AskedAggregate) -> tuple[Part, ...]:
     """Return the partial aggregate that counts distinct values.
 
     A person counts with at most `most` different values, or `max_rows` if the query gives no
-    `most`. It is 1 if each row is a privacy unit.
+    `most`. If each row is a privacy unit, a row counts with one value.
     """
     most = 1 if not asked.card.by_person else asked.aggregate.most or asked.max_rows
     if asked.is_of_people:

@@ -67,7 +67,10 @@ class Pair:
         return about(product.scaled(self.moments[3].factor), y, x, rows)
 
     def squares(self, of: Grid, ranges: Sequence[Range], ridge: Ridge) -> Range:
-        """Return the range of the sum of squared deviations from the mean, plus a ridge."""
+        """Return the range of a number's sum of squared deviations from its mean, plus a ridge.
+
+        The ridge is a small positive term that keeps a divisor away from zero.
+        """
         rows, first = ranges[0], ranges[1 if of is self.y else 2]
         places = [place for grid, place in self.squared if grid is of]
         if not places:
@@ -166,7 +169,8 @@ def _rise(pair: Pair, ranges: Sequence[Range], ridge: Ridge) -> Range:
 def _most_slope(pair: Pair) -> float:
     """Return the steepest possible slope, in units of y per unit of x.
 
-    A slope is a mean of slopes between pairs of rows, whose x differ by at least one step.
+    A regression slope is a mean of slopes between pairs of rows, whose x differ by at least one
+    step.
     """
     return pair.y.range / pair.x.step
 
@@ -215,8 +219,8 @@ def _verb(statistic: Callable[[Pair], Statistic], squared: Squared, says: str) -
 def _typical(pair: Pair, size: int) -> list[float]:
     """Return the moments to assume when an error is predicted, before any row is read.
 
-    Both numbers are uniform over the upper halves of their ranges, with correlation 1/2. The number
-    of rows is an assumption of the asker or the card.
+    The assumed y and x are uniform over the upper halves of their ranges, with correlation 1/2. The
+    number of rows is an assumption of the asker or the card.
     """
     reach = pair.y.top * pair.x.top
     product = size * reach * (1 / 4 + 1 / 24) / pair.moments[3].factor

@@ -78,7 +78,10 @@ def _spread(top: Noise, bottom: Noise) -> Spread:
 
 
 def _std(shift: Floats, count: Floats, top: Noise, bottom: Noise) -> Floats:
-    """Return the standard deviation of the noisy mean, in steps, from released values only."""
+    """Return the standard deviation of the noisy mean, in steps, from released values only.
+
+    `shift` is the mean's distance from the middle of the public bounds.
+    """
     return np.asarray(np.hypot(top.std() / 2, shift * bottom.std()) / np.maximum(count, 1.0))
 
 

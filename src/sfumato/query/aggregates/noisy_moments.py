@@ -114,7 +114,10 @@ def grid_of(asked: AskedAggregate, side: ExpressionType, name: str) -> Grid:
 
 
 def _finest(card: Card, most: int) -> int:
-    """Return the largest number that each row may add, so that the sum of all rows is exact."""
+    """Return the largest number that each row may add, so that the sum of all rows is exact.
+
+    It is at most `most`, and smaller if the card allows many rows.
+    """
     return min(most, (SUM_LIMIT - 1) // card.limits.rows)
 
 
@@ -138,7 +141,7 @@ class Moment:
 
     @property
     def reach(self) -> float:
-        """Return the most that one row could change the moment if values were not rounded."""
+        """Return the most that one row could change the partial aggregate without rounding."""
         return self.part.per_row + self.rounding
 
 
@@ -150,7 +153,8 @@ def count_of(value: Expr, says: str) -> Moment:
 def first_of(grid: Grid, other: Grid | None = None) -> Moment:
     """Return the moment that sums y = 2w - top over the rows where `other` is known.
 
-    Without `other` and without rounding, AVG uses the same partial aggregate.
+    Here w is the number rescaled to 0 up to top. Without `other` and without rounding, AVG uses the
+    same partial aggregate, so a query that asks for both pays for it once.
     """
     side, says = grid.side, f"sum of {grid.name} about its middle"
     if grid.is_rounded:
@@ -166,7 +170,8 @@ def first_of(grid: Grid, other: Grid | None = None) -> Moment:
 def second_of(asked: AskedAggregate, grid: Grid, other: Grid | None = None) -> Moment | None:
     """Return the moment that sums w(top-w), from which the sum of squares follows.
 
-    It is None if x has only two values, because the product is then always zero.
+    Here w is the number x rescaled to 0 up to top. The result is None if x has only two values,
+    because w(top-w) is then always zero.
     """
     most = grid.top**2 // 4
     if most == 0:
@@ -185,7 +190,7 @@ def second_of(asked: AskedAggregate, grid: Grid, other: Grid | None = None) -> M
 
 
 def product_of(asked: AskedAggregate, one: Grid, other: Grid) -> Moment:
-    """Return the moment that sums the products of the two centred numbers y."""
+    """Return the moment that sums the products of two numbers, each centred at its own middle."""
     most = one.top * other.top
     divisor = -(-most // _finest(asked.card, FINEST_PRODUCT))
     tally = Tally("sum", both(one, other, divisor))
@@ -196,7 +201,10 @@ def product_of(asked: AskedAggregate, one: Grid, other: Grid) -> Moment:
 
 
 def both(one: Grid, other: Grid, divisor: int = 1) -> Expr:
-    """Return the product of the two centred numbers over `divisor`; NULL if either is NULL."""
+    """Return the product of two numbers, each centred at its public middle, over `divisor`.
+
+    It is NULL if either number is NULL.
+    """
     first, second = (
         Arithmetic("-", Arithmetic("*", whole(2), grid.whole), whole(grid.top))
         for grid in (one, other)
@@ -207,7 +215,7 @@ def both(one: Grid, other: Grid, divisor: int = 1) -> Expr:
 def _where_known(value: Expr, other: Grid | None) -> Expr:
     """Return the value, but NULL where the other number is NULL.
 
-    So all moments are sums over the same rows.
+    So all moments of two numbers are sums over the same rows.
     """
     if other is None:
         return value
@@ -295,9 +303,9 @@ def interval(
 ) -> tuple[Floats, Floats]:
     """Return the 95 % interval of the statistic; it is infinite if there may be too few rows.
 
-    The interval is the intersection of two intervals that hold jointly. The first contains all
-    values of the statistic for moments within a box. The second takes the joint noise of the
-    moments, to the second order.
+    It is the intersection of two intervals that hold jointly. One contains all values of the
+    statistic for moments within a box. The other is the second-order interval of the moments' joint
+    noise.
     """
     low, high = _of_box(statistic, moments, values, noises)
     least, most = taylor_interval(
@@ -322,9 +330,10 @@ def _of_box(
     values: Sequence[Floats],
     noises: Sequence[Noise],
 ) -> tuple[Floats, Floats]:
-    """Return the range of the statistic if every moment is within its own margin.
+    """Return the range of the statistic if the noise of every moment is within its own margin.
 
-    It is computed for each piece of the range of plausible counts, which only makes it narrower.
+    The range is computed for each piece of the range of plausible row counts, which only narrows
+    it.
     """
     least, margin = _least_rows(values[0], noises), margin_of(noises[0], len(noises))
     few = least < MIN_ROWS
@@ -361,7 +370,10 @@ def _point(
     values: Sequence[Floats],
     noises: Sequence[Noise],
 ) -> Floats:
-    """Return the point estimate: the statistic of the released values, with a ridge, clamped."""
+    """Return the statistic of the released moments, clamped to its public range.
+
+    A ridge (a small positive term) keeps divisors away from zero.
+    """
 
     def ridge(divisor: Range, place: int) -> Range:
         noise = 2 * moments[place].factor * noises[place].std()
@@ -386,7 +398,8 @@ def _std(
 ) -> Floats:
     """Return the std of the point estimate by the delta method.
 
-    Each moment is moved one std up and down, and the squares of the changes are added.
+    Each moment is moved one std of its noise up and down. Half the change of the estimate is
+    squared, and the squares are added.
     """
     total = np.zeros(values[0].shape)
     for place, noise in enumerate(noises):
@@ -401,7 +414,8 @@ def _std(
 def margin_of(noise: Noise, parts: int) -> float:
     """Return the margin within which all of `parts` noises are simultaneously (Bonferroni).
 
-    It uses 1/BOX of the probability of a miss. The rest is for the interval of their joint noise.
+    The margin uses one fifth (1/BOX) of the interval's probability of a miss. The other four fifths
+    are for the interval of the joint noise.
     """
     return noise.within(1 - (1 - CONFIDENCE) / (BOX * parts))
 
@@ -413,7 +427,7 @@ def expected(
     *,
     typical: Sequence[float],
 ) -> float:
-    """Predict half the 95 % interval of a group whose moments are `typical`."""
+    """Predict half the width of a group's 95 % interval, if the group's moments are `typical`."""
     values = [np.array([float(value)]) for value in typical]
     low, high = interval(statistic, moments, values, noises)
     low, high = _within(statistic, _least_rows(values[0], noises), low, high)

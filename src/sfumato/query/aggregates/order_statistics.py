@@ -116,13 +116,13 @@ def bounds_of_choice(asked: AskedAggregate) -> tuple[float, float]:
 
 
 def without_bars(values: Sequence[object]) -> Estimate:
-    """Return the values without std and interval, as released numbers do not determine them."""
+    """Return chosen values without error bars, as released numbers don't determine their std."""
     nothing = [None] * len(values)
     return Estimate(values, nothing, nothing, nothing)
 
 
 def no_margin(_asked: AskedAggregate, _noises: Sequence[Noise], _size: int | None) -> float | None:
-    """Return None: the error of a private choice depends on the rows, so it is not predicted."""
+    """Return None: the error of a private choice depends on the rows, so it can't be predicted."""
     return None
 
 

@@ -56,7 +56,7 @@ class Range:
         return Range(1 / high, 1 / low)
 
     def common(self, other: Range) -> Range:
-        """Return the intersection of both ranges; in groups where it is empty, return `other`."""
+        """Return the intersection of this range and `other`; where it is empty, return `other`."""
         low, high = np.maximum(self.low, other.low), np.minimum(self.high, other.high)
         is_some = low <= high
         return Range(np.where(is_some, low, other.low), np.where(is_some, high, other.high))
@@ -89,6 +89,10 @@ def exactly(value: Floats) -> Range:
 
 
 def about(first: Range, one: Range, other: Range, rows: Range) -> Range:
-    """Return the range of sum((x - mean x)(y - mean y)), which is first - one*other/rows."""
+    """Return the range of the sum of (x - mean x)(y - mean y) over a number of rows.
+
+    `first` is the range of the sum of x*y, and `one` and `other` are those of the sums of x and y.
+    The result is first - one*other/rows.
+    """
     product = one.squared() if one is other else one.times(other)
     return first.minus(product.times(rows.inverse()))

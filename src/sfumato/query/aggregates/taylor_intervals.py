@@ -123,13 +123,16 @@ class Taylor(Range):
         return self
 
     def known_where(self, is_known: NDArray[np.bool_]) -> Taylor:
-        """Return the number, but NaN in the groups where `is_known` is False."""
+        """Return the number, but NaN in the groups where the mask `is_known` is False."""
         return self._made(
             np.where(is_known, self.low, np.nan), self.slopes, self.second_derivatives
         )
 
     def _bent(self, value: Floats, first: Floats, second: Floats, ends: Ends) -> Taylor:
-        """Apply an increasing function to the number, given its value and its two derivatives."""
+        """Apply an increasing function to the number, given its value and its two derivatives.
+
+        `ends` is the function itself, applied to the two ends of an interval.
+        """
         made = self._curved(value, first, second)
         return Increasing(
             made.low, made.high, made.slopes, made.second_derivatives, self.margins, self, ends
@@ -167,12 +170,18 @@ class Quotient(Taylor):
     bottom: Taylor
 
     def plus(self, other: Range) -> Taylor:
-        """Return the sum as a quotient with the same divisor; `other` loses its own divisor."""
+        """Return the sum as a quotient with this quotient's divisor.
+
+        If `other` is a quotient too, it becomes a plain number, because only one divisor is kept.
+        """
         one = _beside(other, self)
         return self.top.plus(_plain(one).times(self.bottom)).over(self.bottom)
 
     def times(self, other: Range) -> Taylor:
-        """Return the product as a quotient with the same divisor; `other` loses its own divisor."""
+        """Return the product as a quotient with this quotient's divisor.
+
+        If `other` is a quotient too, it becomes a plain number, because only one divisor is kept.
+        """
         return self.top.times(_plain(_beside(other, self))).over(self.bottom)
 
     def scaled(self, factor: float) -> Taylor:
@@ -199,7 +208,10 @@ class Quotient(Taylor):
 
 
 def parts_at(values: Sequence[Floats], reach: Sequence[float]) -> list[Taylor]:
-    """Return the released partial aggregates as Taylor numbers, each with its noise margin."""
+    """Return the released partial aggregates as Taylor numbers, each with its noise margin.
+
+    `reach` holds the noise margin of each partial aggregate.
+    """
     count, cells = len(values), values[0].size
     far = np.array(reach, dtype=np.float64)[:, None]
     made = []
@@ -219,7 +231,7 @@ def taylor_interval(
 ) -> tuple[Floats, Floats]:
     """Return the interval of a function of noisy numbers, which misses with probability `miss`.
 
-    The interval is infinite in groups where none is known.
+    In groups where no finite interval can be proved, both ends are infinite.
 
     Args:
         of: The function of the noisy partial aggregates.
@@ -257,7 +269,10 @@ class Law:
 
     @property
     def far(self) -> float:
-        """Return an upper bound, in standard deviations, of the margin of a sum of these noises."""
+        """Return how many standard deviations bound the noise of a sum of partial aggregates.
+
+        The noise exceeds the bound with probability `miss` at most.
+        """
         if self.noises[0].kind == "laplace":
             return float(np.log(1 / float(self.miss)) / np.sqrt(2))
         return NormalDist().inv_cdf(float(1 - self.miss / 2))
@@ -278,14 +293,14 @@ class Law:
         return np.asarray(np.sqrt(mean**2 / 4 + across + np.maximum(beside, 0.0) / 2))
 
     def first_order(self, of: Taylor) -> Floats:
-        """Return the approximate size of the first-order error."""
+        """Return the approximate margin of a number's error to the first order of the noise."""
         return np.asarray(self.far * np.sqrt(np.sum((of.slopes * self.stds) ** 2, axis=0)))
 
     def widths(self, of: Taylor, divisor: Taylor) -> tuple[Floats, Floats]:
         """Return the approximate distances from a quotient to the two ends of its interval.
 
-        They are NaN if the divisor may be zero. For normal noise, they are the roots of a quadratic
-        equation (Fieller).
+        The distances are NaN if noise may make the divisor zero. For normal noise, they are the
+        roots of a quadratic equation (Fieller).
         """
         slopes, other = of.slopes * self.stds, divisor.slopes * self.stds
         surely = np.maximum(divisor.low - self.second_order(divisor), 0.0)
@@ -302,7 +317,10 @@ class Law:
 
 
 def _interval(of: Taylor, law: Law) -> Range:
-    """Return the interval: all theta for which noise alone can explain top - theta*bottom."""
+    """Return the interval of a number: all values theta that noise alone makes plausible.
+
+    A quotient top/bottom has the value theta if noise explains why top - theta*bottom isn't zero.
+    """
     if isinstance(of, Increasing):
         return of.ends(_interval(of.of, law))
     top, bottom = (of.top, of.bottom) if isinstance(of, Quotient) else (of, _one(of))
@@ -326,7 +344,10 @@ def _interval(of: Taylor, law: Law) -> Range:
 
 
 def _end(top: Taylor, bottom: Taylor, law: Law, width: Floats, more: Floats) -> Floats:
-    """Return one end of the interval; `more` is the margin for second-order error and rounding."""
+    """Return one end of the interval of the quotient top/bottom, searched near distance `width`.
+
+    `more` is the margin for second-order error and rounding.
+    """
 
     def is_plausible(theta: Floats) -> NDArray[np.bool_]:
         one = _less(top, theta, bottom)
@@ -336,9 +357,9 @@ def _end(top: Taylor, bottom: Taylor, law: Law, width: Floats, more: Floats) -> 
 
 
 def _of_cells(of: Taylor, cells: NDArray[np.int64]) -> Taylor:
-    """Return the number in these groups only, without its second derivatives.
+    """Return the number in these groups (cells) only, with second derivatives of zero.
 
-    They are no longer needed here.
+    The search for an interval's ends does not need second derivatives.
     """
     nothing = np.zeros((*of.second_derivatives.shape[:2], 1))
     return Taylor(of.low[cells], of.low[cells], of.slopes[:, cells], nothing, of.margins)
@@ -360,7 +381,7 @@ def _one(like: Taylor) -> Taylor:
 
 
 def _plain(of: Taylor) -> Taylor:
-    """Return the number as a plain Taylor number, no longer as a quotient or function."""
+    """Return a quotient or function as a plain Taylor number, without its divisor or argument."""
     return Taylor(of.low, of.high, of.slopes, of.second_derivatives, of.margins)
 
 
@@ -379,7 +400,7 @@ def _crossed(one: Floats, other: Floats) -> Floats:
 
 
 def _beside(other: Range, like: Taylor) -> Taylor:
-    """Return the other number as a Taylor number; a plain range gets zero slopes."""
+    """Return the other operand as a Taylor number; a plain range gets zero derivatives."""
     if isinstance(other, Taylor):
         return other
     slopes, bends = np.zeros(like.slopes.shape), np.zeros(like.second_derivatives.shape)

@@ -64,7 +64,10 @@ def _bounds_parts(asked: AskedAggregate) -> tuple[Part, ...]:
 
 
 def _bin(value: Expr, digits: int) -> Expr:
-    """Return, as an expression, the bin of a value between two powers of two; NULL has no bin."""
+    """Return, as an expression, the index of the value's bin; NULL has no bin.
+
+    The bins are separated by powers of two.
+    """
     starts = list(enumerate(bin_starts(digits)))
     whens = tuple(
         (Compare(value, ">=", _whole(start)), LiteralValue(_whole(place)))

@@ -82,7 +82,10 @@ def grids_of(asked: AskedAggregate) -> tuple[Grid, ...]:
 
 
 def squares(grid: Grid, second: Moment | None, rows: Range, part: Range | None) -> Range:
-    """Return the range of the sum of y^2, computed from the released sum of w(H-w)."""
+    """Return the range of the sum of y^2, computed from the released sum of w(H-w).
+
+    Here w is the number rescaled to 0 up to H, and y = 2w - H. So y^2 = H^2 - 4w(H-w).
+    """
     if second is None or part is None:  # two possible values only, so top and y^2 are 1
         return rows.scaled(grid.top**2)
     middle = grid.top**2 - 2 * second.factor * second.part.per_row
@@ -90,7 +93,10 @@ def squares(grid: Grid, second: Moment | None, rows: Range, part: Range | None) 
 
 
 def most_variance(grid: Grid, rows: Floats, less: int = SAMPLE) -> Floats:
-    """Return the largest variance that this many numbers within the public bounds can have."""
+    """Return the largest variance that `rows` numbers within the public bounds can have.
+
+    `less` is subtracted from the divisor: 1 for a sample variance, 0 for a population variance.
+    """
     return np.asarray(grid.range**2 / 4 * rows / (rows - less))
 
 
@@ -159,7 +165,8 @@ def _verb(change: Change, less: int, says: str) -> AggregateKind:
 def typical_second(grid: Grid, second: Moment, size: int) -> float:
     """Return the second moment to assume when an error is predicted, before any row is read.
 
-    The numbers are uniform over the upper half of their range. The mean of their y^2 is H^2/3.
+    The assumed numbers are uniform over the upper half of their range. Then the mean of y^2 is a
+    third of its maximum, with y twice the distance from the middle.
     """
     middle = grid.top**2 - 2 * second.factor * second.part.per_row
     return size * (middle - grid.top**2 / 3) / (2 * second.factor)

@@ -53,7 +53,10 @@ from sfumato.query.public_ranges import public_range
 
 @dataclass(frozen=True)
 class SmoothFormula:
-    """The operands of smooth formulas: noisy sums, and aggregates that have derivatives."""
+    """The names that smooth formulas may use: noisy sums, and aggregates that have derivatives.
+
+    It computes the Taylor interval of an expression of these names.
+    """
 
     sums: Mapping[str, Linear]
     aggregates: Mapping[str, tuple[Smooth, tuple[int, ...]]]
@@ -89,7 +92,7 @@ class SmoothFormula:
     def interval(self, expr: Expr, noisy: Sequence[NoisyPart], miss: Fraction) -> Range:
         """Return the expression's interval in each group, which misses with probability `miss`.
 
-        The interval is infinite where none is known.
+        In groups where no finite interval can be proved, both ends are infinite.
         """
         parts = self.parts(expr)
         values = [noisy[part].values.astype(np.float64) for part in parts]
@@ -107,9 +110,9 @@ class SmoothFormula:
         return Range(*taylor_interval(of, values, noises, [rounding[p] for p in parts], miss))
 
     def _rounding(self, expr: Expr, most: Mapping[int, Floats]) -> Mapping[int, Floats]:
-        """Return the largest rounding error of each partial aggregate.
+        """Return the largest rounding error of each partial aggregate that the expression uses.
 
-        `most` holds the largest values of the partial aggregates.
+        `most` holds the largest plausible value of each partial aggregate.
         """
         made = {part: np.zeros(value.shape) for part, value in most.items()}
         for name in columns_of(expr):
@@ -203,7 +206,10 @@ class FormulaErrors:
 
     @cached_property
     def flat(self) -> FormulaErrors:
-        """Return the same formula, but with each smooth unit split into its own units."""
+        """Return the same formula, but with each smooth expression split into its smaller units.
+
+        The standard deviation is computed from the smaller units.
+        """
         return replace(self, smooth_units=False) if self.smooth_units else self
 
     def _is_smooth(self, expr: Arithmetic | FunctionCall) -> bool:
@@ -237,10 +243,10 @@ class FormulaErrors:
 
     @cached_property
     def _smooths(self) -> Mapping[Unit, tuple[FormulaErrors, Range]]:
-        """Return each smooth unit as a formula of its own, with its Taylor interval.
+        """Return the formula's smooth units, each as a formula of its own with its Taylor interval.
 
-        One fifth (1/BOX) of the probability of a miss is for the intervals that enclose the
-        formula.
+        One fifth (1/BOX) of a unit's probability of a miss is for the interval that encloses it,
+        computed from its own smaller units.
         """
         miss = self.miss / max(1, len(self.units))
         found: dict[Unit, tuple[FormulaErrors, Range]] = {}
@@ -307,7 +313,7 @@ class FormulaErrors:
         return self.rows[of].added(self.values(self.part_of(of)))
 
     def part_of(self, of: Total) -> Linear:
-        """Return the linear form of the count or sum that the total adds up."""
+        """Return, as a linear form, the count or sum that a total adds up over answer rows."""
         if not isinstance(of.of, Ref):
             raise Bug("a total that nobody checked")
         return self.sums[of.of.column]
@@ -384,7 +390,7 @@ class FormulaErrors:
     def _draws(self, form: Linear) -> tuple[tuple[float, ...], tuple[Noise, ...]]:
         """Return every draw of noise in a linear form, with its weight.
 
-        An averaged partial aggregate contributes all its draws.
+        A partial aggregate that averages several draws (a top-up) contributes each of them.
         """
         weights: list[float] = []
         draws: list[Noise] = []

@@ -85,7 +85,7 @@ def interval_of(of: FormulaErrors, values: Floats) -> Range:
 def _std(of: FormulaErrors, values: Sequence[object]) -> Floats:
     """Return the std of the formula's noise: exact for a sum, otherwise to first order.
 
-    It is NaN where the first order says too little.
+    It is NaN if the formula has no derivative, or if the pieces' noise is not independent.
     """
     unknown = np.full(len(values), np.nan)
     slopes = _slopes(of.formula.expr, of)
@@ -124,8 +124,8 @@ def _share_parts(
 ) -> bool:
     """Check whether two pieces of the formula share noise in a way for which no std is known.
 
-    They do if an aggregate with its own std and another unit use the same partial aggregate, or if
-    two totals do.
+    They do if an aggregate with its own std and another unit use the same partial aggregate. So do
+    two totals that add up the same partial aggregate.
     """
     taken: list[int] = []
     for name in alone:
@@ -145,7 +145,7 @@ def _parts_of(form: Linear | Ratio | Total, of: FormulaErrors) -> tuple[int, ...
 def _weights(unit: Linear | Ratio | Total, of: FormulaErrors) -> dict[int, Floats]:
     """Return the derivative of a unit by each partial aggregate, in each group.
 
-    Of a total, it is the derivative by the group's own partial aggregate.
+    For a total, it is the derivative by the group's own partial aggregate alone.
     """
     cells = np.ones(of.cells)
     if isinstance(unit, Total):
@@ -162,7 +162,7 @@ def _weights(unit: Linear | Ratio | Total, of: FormulaErrors) -> dict[int, Float
 def _slopes(expr: Expr, of: FormulaErrors) -> dict[Unit, Floats] | None:
     """Return the formula's derivative with respect to each unit, at the released values.
 
-    Return None if the formula jumps.
+    Return None for a formula with FLOOR, clamping or CASE, which need not have a derivative.
     """
     value = _slope(expr, of)
     return None if value is None else value[1]
@@ -216,7 +216,10 @@ def _slope(expr: Expr, of: FormulaErrors) -> _Slope | None:
 
 
 def _bent(curve: ScalarFunction, inner: _Slope, held: Range) -> _Slope:
-    """Apply a function to the value, and the chain rule to the derivatives of its argument."""
+    """Apply a function to a value, and multiply the value's derivatives by the function's slope.
+
+    `held` is the range of the function's argument.
+    """
     value, moves = inner
     slope = curve.slope(value, held)
     shown = [np.nan if (y := curve.value(x)) is None else y for x in value.tolist()]
@@ -226,7 +229,7 @@ def _bent(curve: ScalarFunction, inner: _Slope, held: Range) -> _Slope:
 def _may_be_zero(expr: Expr, of: FormulaErrors) -> NDArray[np.bool_]:
     """Return a mask of the groups in which a factor may be zero.
 
-    There the first order says too little.
+    There a first-order error would be too small, so the std is unknown.
     """
     held = interval_of_formula(expr, of.wide).range
     return np.asarray(~((held.low > 0) | (held.high < 0)))

@@ -177,7 +177,7 @@ def _hull(ranges: Sequence[Range]) -> Range:
 
 
 def _ordered(made: Range) -> Range:
-    """Return the range with its NaN ends replaced by infinity."""
+    """Return the range with infinite ends in place of NaN ends, as from infinity minus infinity."""
     low = np.where(np.isnan(made.low), -np.inf, made.low)
     return Range(low, np.where(np.isnan(made.high), np.inf, made.high))
 

@@ -153,7 +153,7 @@ def _divided(left: Form, right: Form) -> Form | None:
 
 
 def _few(form: Form | None) -> Form | None:
-    """Return the form, but None for a quotient with too many partial aggregates for an interval."""
+    """Return the form, but None for a quotient of more sums than its interval can handle."""
     return None if isinstance(form, Ratio) and len(form.parts) > MAX_NUMBERS else form
 
 

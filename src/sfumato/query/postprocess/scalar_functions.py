@@ -42,7 +42,7 @@ def _abs_ends(of: Range) -> Range:
 
 
 def _grown(of: Range, made: Callable[[Floats], Floats]) -> Range:
-    """Apply an increasing function to both ends of a range, and widen it for float errors."""
+    """Apply an increasing function to both ends of a range, and widen it for rounding errors."""
     low, high = made(of.low), made(of.high)
     return Range(low - ROUNDED * np.abs(low), high + ROUNDED * np.abs(high))
 

@@ -23,18 +23,21 @@ Columns = Mapping[str, Sequence[object]]
 
 @dataclass(frozen=True)
 class Rows:
-    """The answer rows that a total sums, as the number of the group of each row."""
+    """The answer rows that a total sums; `group` holds the number of each row's group.
+
+    Rows of one group have the same values of the total's keys.
+    """
 
     group: NDArray[np.int64]
     each_stands_for: int = 1  # in a prediction, each row represents this many equal rows
 
     def added(self, values: Floats) -> Floats:
-        """Return, for each answer row, the sum of the values in its group."""
+        """Return, for each answer row, the sum of the values over all rows of its group."""
         sums = np.bincount(self.group, weights=values) * self.each_stands_for
         return np.asarray(sums[self.group])
 
     def each(self, made: Callable[[int], float]) -> Floats:
-        """Return, for each answer row, the value of a function of its group's size."""
+        """Return, for each answer row, `made` of the number of rows in its group."""
         sizes = np.bincount(self.group) * self.each_stands_for
         known = {size: made(size) for size in np.unique(sizes).tolist() if size}
         return np.array([known[size] for size in sizes[self.group].tolist()])

@@ -16,7 +16,10 @@ from sfumato.query.printing.from_clause import last_table, rows_of, table_name
 
 @dataclass(frozen=True)
 class CountScan:
-    """A count of the rows that meet a condition, asked `times` times; `rows` is the FROM clause."""
+    """A count of the rows that meet a condition; `rows` is the SQL text after FROM.
+
+    `times` says how many equal columns the count fills, one for each tally of the query.
+    """
 
     rows: str
     condition: Text
@@ -43,7 +46,7 @@ def count_scan(
 
 
 def counts_of_scan(looks: Sequence[CountScan]) -> Text:
-    """Print one SQL statement with all counts over the same rows, in order."""
+    """Print one SQL statement with the counts of several queries over the same rows, in order."""
     conditions = [look.condition for look in looks for _ in range(look.times)]
     numbers = [
         filled(f"coalesce(CAST(count_if({{}}) AS BIGINT), 0) AS t{place}", condition)

@@ -143,7 +143,10 @@ def _floor_division(top: Text, bottom: Text, dialect: Dialect) -> Text:
 
 
 def _clamped(of: Text, lower: Constant | None, upper: Constant | None) -> Text:
-    """Print the clamping of a value; a guard keeps NULL, because LEAST and GREATEST skip NULL."""
+    """Print the clamping of a value, which stays NULL if it is NULL.
+
+    A CASE keeps the NULL, because LEAST and GREATEST skip NULL.
+    """
     inner = of
     if lower is not None:
         inner = filled(f"greatest({{}}, {_whole_number(lower)})", inner)
@@ -270,7 +273,10 @@ def _whole(of: Text, operator: Operator, number: Fraction) -> Text:
 
 
 def _near(number: int) -> int:
-    """Limit a number to 2**62, which compares alike: no physical number is beyond it."""
+    """Limit a whole number to 2**62 at most, so that SQL can compare with it.
+
+    No physical number is beyond 2**62, so each comparison keeps its result.
+    """
     return max(-BEYOND, min(BEYOND, number))
 
 

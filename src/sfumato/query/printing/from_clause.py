@@ -30,7 +30,7 @@ _QUOTE: Final[dict[Dialect, str]] = {"duckdb": '"', "postgres": '"', "spark": "`
 
 @dataclass(frozen=True)
 class Rows:
-    """The text after FROM, and the columns of keyed hashes that order a person's rows."""
+    """The text after FROM, and the keyed-hash columns by which a person's rows are ordered."""
 
     sql: str
     order: tuple[str, ...] = ("row_key",)
@@ -62,9 +62,9 @@ def last_table(measure: Measure) -> int:
 
 
 def rows_of(measure: Measure, names: tuple[str, ...]) -> Rows:
-    """Print the rows that a measure reads: one table, or a SELECT that joins several.
+    """Print the rows that a measure reads: one prepared table, or a SELECT that joins several.
 
-    `names` are the names of all tables of the card.
+    `names` are the stored names of all tables of the card.
     """
     first = names[measure.table]
     if not measure.joins:
@@ -118,12 +118,18 @@ def _named(values: Sequence[Expr | Predicate | None]) -> Iterator[str]:
 
 
 def _place(measure: Measure, column: int, kind: str) -> str:
-    """Print the table and column of the column that the measure calls `v7`, for example."""
+    """Print the table and column of a physical column: `r0.v7` for the measure's column `v7`.
+
+    `kind` is the letter before the number.
+    """
     return _joined_place(measure.joins, column, kind) or f"r0.{kind}{column}"
 
 
 def _joined_place(joins: Sequence[Join], column: int, kind: str) -> str:
-    """Print the column of a joined table, or "" if the column belongs to an earlier table."""
+    """Print the joined table and column behind a physical column number.
+
+    The text is empty if the column belongs to an earlier table.
+    """
     for i, join in reversed(list(enumerate(joins, start=1))):
         if column >= join.start:
             return _within(join, i, column, kind)
@@ -222,7 +228,11 @@ def _people(source: PhysicalPersonTable, rows: Rows, dialect: Dialect, called: _
 
 
 def _reduced(column: PhysicalPersonColumn, values: Sequence[Expr]) -> str:
-    """Print the SQL aggregate for a per-person column, over the person's values x0, x1, ..."""
+    """Print the SQL aggregate of a per-person column over its operand.
+
+    The operand is one of a person's values x0, x1, ... in the inner SELECT. A count of rows has no
+    operand.
+    """
     if column.value is None:
         return "count(*)"
     name = f"x{values.index(column.value)}"

@@ -62,9 +62,10 @@ def _row(place: int, key: tuple[Constant, ...], dialect: Dialect) -> Text:
 
 
 def _same(place: int, key: Constant, dialect: Dialect) -> str:
-    """Print the equality of a key with a selected one; in DuckDB, hide texts from the statistics.
+    """Print the condition that a group's key equals a selected key.
 
-    See `_needs_care` in expressions.py: statistics of the stored rows must not decide an answer.
+    In DuckDB, hide texts from the statistics of stored rows, which must not decide an answer. See
+    `_needs_care` in expressions.py.
     """
     is_text = key.kind == "text" and dialect == "duckdb"
     return f"substr(g{place}, 1) = h{place}" if is_text else f"g{place} = h{place}"
@@ -97,9 +98,9 @@ class Statement:
 def lower(
     measure: Measure, dialect: Dialect, names: tuple[str, ...] | None = None
 ) -> tuple[Statement, ...]:
-    """Print the SQL statements that compute the measure over prepared tables.
+    """Print the SQL statements that compute the measure over prepared tables (cached).
 
-    Groups without rows are missing from their results.
+    The statements return no line for a group without rows.
     """
     _check(measure)  # before the cache, for which True equals 1
     asked = measure, dialect, names
@@ -107,7 +108,7 @@ def lower(
 
 
 def _size(statements: tuple[Statement, ...]) -> int:
-    """Return the estimated bytes of the statements and of their measure in the cache."""
+    """Estimate the bytes that the statements and their measure take in the cache."""
     texts = [str(text) for one in statements for text in (one.sql, *one.parameters)]
     return _OF_A_LETTER * len(texts[0]) + sum(map(getsizeof, texts))
 
@@ -342,7 +343,11 @@ class _Printer:
         return Text(sql, (Secret.SALT,))
 
     def _order(self, tag: str, columns: Sequence[str]) -> str:
-        """Print the keyed order of one person's groups or values; its one parameter is the salt."""
+        """Print the keyed hash that puts one person's groups or values into a secret order.
+
+        Contribution bounds keep the first groups or values in this order. The only bound parameter
+        is the salt.
+        """
         string = _STRING[self.dialect]
         spelt = [f"CAST({column} AS {string})" for column in ("person_key", *columns)]
         # each with its length, so that two different lists never give the same text

@@ -354,7 +354,7 @@ _REDUCTIONS: Final[Mapping[Verb, Reduction]] = {
 
 
 def reduction(node: exp.Expr, name: str, aggregate: Aggregate) -> PersonColumn:
-    """Return the aggregate as a column of a per-person table, or refuse."""
+    """Return an aggregate of an inner SELECT by person as a per-person column, or refuse."""
     verb = _REDUCTIONS.get(aggregate.verb)
     if verb is None or aggregate.most is not None:
         raise refuse_unsupported(

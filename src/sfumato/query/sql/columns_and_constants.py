@@ -149,7 +149,10 @@ def is_after(one: Constant, other: Constant) -> bool:
 def only(
     node: exp.Expr, known: set[str], hints: Mapping[str, tuple[str, str]] | None = None
 ) -> None:
-    """Refuse the syntax node if it carries an argument that its reader does not know."""
+    """Refuse the syntax node if it carries an argument that is not in `known`.
+
+    Each reader names the arguments that it understands, so nothing in the SQL is ignored.
+    """
     for name, value in node.args.items():
         if name not in known and value not in (None, False, []):
             what, instead = (hints or ARGUMENTS).get(name, (f"{_said(name)} is not supported", ""))
@@ -171,7 +174,10 @@ def refuse_unsupported(
 
 
 def refuse_at(refused: Refused, place: Place) -> Refused:
-    """Add a position in the SQL text to a refusal; keep a fact `column` that is a column's name."""
+    """Add a position in the SQL text to a refusal.
+
+    A fact `column` that already is a column's name is not replaced by the number.
+    """
     line, column = place
     cause = f"{refused.cause.removesuffix('.')} (line {line}, column {column})."
     facts = {"line": line, "column": column, **refused.facts, "place": [line, column]}

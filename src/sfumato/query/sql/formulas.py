@@ -91,7 +91,10 @@ def formula_of_aggregate(node: exp.Expr) -> Aggregate:
 
 
 def plain(node: exp.Expr) -> exp.Expr:
-    """Remove casts of numbers to numbers from the syntax node, as they change no released value."""
+    """Remove casts of numbers to numbers from the syntax node; refuse other casts.
+
+    The removed casts change no released value.
+    """
     for kind, reader in _SAID.items():
         if type(node) is kind:
             return reader(node)

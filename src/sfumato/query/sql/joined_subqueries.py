@@ -25,9 +25,10 @@ from sfumato.query.sql.person_subqueries import Inner, narrowed
 
 @dataclass(frozen=True)
 class Standing:
-    """A plain table joined to inner SELECTs by person, with the columns that the join compares.
+    """A plain table joined to inner SELECTs by person, and the pair of columns that are compared.
 
-    `alias` is empty for USING, because the column may belong to any table that has it.
+    `column` is a column of the earlier table with that `alias`; `own` is the table's own. `alias`
+    is empty for USING, because the column may belong to any table that has it.
     """
 
     name: str  # its alias
@@ -39,7 +40,7 @@ class Standing:
     keeps_all: bool
 
     def joined(self, before: str) -> Joined:
-        """Return the join, given the outer SELECT's name of the earlier column."""
+        """Return the join; `before` is the outer SELECT's name of the earlier table's column."""
         return Joined(self.table, (before, self.own), self.keeps_all)
 
 
@@ -83,7 +84,7 @@ _PARTS = ("where", "group", "having", "order")
 
 @dataclass(frozen=True)
 class Each:
-    """An inner SELECT by person that was read, with its alias in the outer SELECT."""
+    """An inner SELECT by person after it was read: its alias, tables and joins."""
 
     name: str
     made: Inner

@@ -125,10 +125,10 @@ def check_sub_selects(tree: exp.Select) -> None:
 
 
 def _leaves(tree: exp.Select) -> Counter[str]:
-    """Count the names and constants in the tree; this is a few times faster than printing the tree.
+    """Count the names and constants in the tree; a few times faster than printing the tree.
 
-    A word that became something else (a unit, a type) is not counted. In that case, the caller
-    prints the tree.
+    The counts are compared with the words of the SQL text, to find words that the parser dropped. A
+    word that became something else (a unit, a type) isn't counted. Then the caller prints the tree.
     """
     found: Counter[str] = Counter()
     for node in nodes_of(tree):

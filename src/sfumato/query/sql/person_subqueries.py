@@ -26,7 +26,10 @@ MAX_NODES: Final = 60
 
 @dataclass
 class Inner:
-    """An inner SELECT while it is read: its table's columns, and what moves to the outer SELECT."""
+    """An inner SELECT by person while it is read: columns, formulas, HAVING and names so far.
+
+    Its formulas and its HAVING move to the outer SELECT.
+    """
 
     select: exp.Select
     by: str

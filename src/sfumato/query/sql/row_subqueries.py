@@ -47,9 +47,9 @@ class Source:
 
 @dataclass(frozen=True)
 class _Table:
-    """A table or inner SELECT of FROM, with its table's name and its columns.
+    """A table or inner SELECT in FROM, with its table's name and the columns that it gives.
 
-    `columns` is None if it gives all columns of its table.
+    `columns` is None if the table or SELECT gives all columns of its table.
     """
 
     source: Source
@@ -164,7 +164,7 @@ def _spread(select: exp.Select, tables: Sequence[_Table]) -> None:
 
 
 def _check_apart(sources: Sequence[Source]) -> None:
-    """Refuse two tables of one name, and joins both inside and outside of an inner SELECT."""
+    """Refuse two tables with one alias, and joins both inside and outside of an inner SELECT."""
     taken: set[str] = set()
     for source in sources:
         if taken & source.names:

@@ -209,7 +209,10 @@ def is_of_numbers(expr: Expr, outputs: Sequence[Output]) -> bool:
 
 
 def named_output(outputs: list[Output], of: Aggregate | Expr | Formula) -> str:
-    """Return the name of the output with this value; append a hidden output if there is none."""
+    """Return the name of the output with this value; append a hidden output if there is none.
+
+    A hidden output is computed and paid for, but not shown.
+    """
     for output in outputs:
         if output.of == of:
             return output.name
@@ -357,10 +360,10 @@ def _check_name(node: exp.Expr, named: Item, items: Sequence[Item]) -> None:
 
 
 def _called(select: exp.Select, items: Sequence[Item]) -> frozenset[str]:
-    """Return the aliases of computed expressions by which the text groups.
+    """Return the aliases of computed expressions by which the text groups, in lower case.
 
-    If a table has a column of that name, SQL groups by the column. So code that knows the card must
-    check the aliases.
+    If a table has a column of that name, SQL groups by the column instead. So code that knows the
+    card must check these aliases.
     """
     group = select.args.get("group")
     if group is None or any(_has_running_count(item) for item in items):
