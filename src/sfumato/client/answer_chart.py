@@ -61,7 +61,7 @@ class Cell:
     text: str
 
     def said(self) -> str:
-        """Return the number's labels and its value as text, such as "north, women: 12"."""
+        """Return the number as a text of its labels and value, such as "north, women: 12"."""
         return ": ".join(filter(None, (", ".join(self.labels), self.text)))
 
 
@@ -202,7 +202,10 @@ def plain(text: str) -> str:
 
 
 def order_of(keys: Sequence[object]) -> Order:
-    """Return "temporal" or "quantitative" for three or more times or numbers, else ""."""
+    """Return the kind of axis for these keys: "temporal", "quantitative", or "" for categories.
+
+    An axis needs three or more different times or numbers to be one of the first two.
+    """
     known = {key for key in keys if key is not None}
     if len(known) < 3:
         return ""
@@ -276,9 +279,9 @@ def _is_open(cell: Cell) -> bool:
 
 
 def _edges(cells: Sequence[Cell]) -> tuple[float, float]:
-    """Return the two plot coordinates at which infinite ends of intervals are drawn.
+    """Return the two plot coordinates at which intervals without an end are cut off.
 
-    The coordinates are outside the range of all finite values and ends.
+    Both coordinates are outside the range of all finite values and ends.
     """
     ends = [x for cell in cells for x in (cell.low, cell.value, cell.high) if math.isfinite(x)]
     low, high = min(ends, default=0.0), max(ends, default=0.0)

@@ -111,7 +111,10 @@ class AnswerValues(Hinted):
         return made
 
     def _beside(self, name: str, what: str) -> str:
-        """Return an unused name for an error column, such as `n_std`, by adding underscores."""
+        """Return an unused name for an error column beside `name`, such as `n_std`.
+
+        If the name is taken, underscores are added.
+        """
         called = f"{name}_{what}"
         return called if called not in self.columns else self._beside(name, f"{what}_")
 
@@ -259,7 +262,7 @@ def rank_lines(receipt: Mapping[str, Any]) -> list[str]:  # Any: JSON
 
 
 def why_free(receipt: Mapping[str, object]) -> str:
-    """Return why the answer was free: its stream was paid before, or it was asked before."""
+    """Return why an answer cost nothing: its stream was paid before, or it was asked before."""
     return "free: paid when the stream was opened" if "stream" in receipt else "free: asked before"
 
 

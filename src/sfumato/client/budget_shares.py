@@ -74,9 +74,9 @@ def check_all_fits(
 ) -> None:
     """Refuse, before anything is spent, unless the budget covers all the questions together.
 
-    With `resume`, the first questions are answered already and free, so their sum is not checked. A
-    question that cannot be asked at all is still refused. `resume` is None where there is no such
-    term.
+    With `resume`, the first questions are answered already and free, so the sum of all prices is
+    not checked. A question that cannot be asked at all is still refused. `resume` is None for a
+    step that can't be resumed.
     """
     prices = [q.price(epsilon=s.epsilon, delta=s.delta).shape for q, s in questions]
     if resume:
@@ -110,9 +110,10 @@ def _left(shape: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pays(left: Mapping[str, Any], epsilon: Fraction, delta: Fraction, squares: Fraction) -> bool:
-    """Return True if an account's budget covers a sum of epsilon and delta, or of rho.
+    """Return True if an account's budget covers a total price, by one of the filter's two tests.
 
-    `left` is what is left of the account. The test by rho needs delta 0.
+    The first test is over sums of epsilon and delta. The second is over rho (`squares` is the sum
+    of rho), and needs delta 0. `left` is what is left of the account.
     """
     sums, rho = left["tests"]["sums"], left["tests"]["rho"]
     by_sum = epsilon <= _units(sums["epsilon"], EPSILON_UNIT) and delta <= _units(

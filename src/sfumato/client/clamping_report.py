@@ -130,7 +130,10 @@ def _people(built: Builder, most: int) -> Builder:
 
 
 def _cut(answer: Answer, says: str, part: str, whole: str) -> ClampedShare:
-    """Return the share of two noisy counts, with the widest range that their intervals allow."""
+    """Return the share `part` / `whole` of two noisy counts, with the widest range they allow.
+
+    The range follows from the intervals of both counts.
+    """
     places = [answer.columns.index(name) for name in (part, whole)]
     value, count = (float(str(answer.rows[0][place])) for place in places)
     (low, high), (least, largest) = (_interval(answer, place) for place in places)

@@ -69,10 +69,11 @@ def _line(
 def margin_of_sum(std: float, count: int, kind: str) -> float:
     """Bound the absolute sum of `count` independent noise values, at 95 % or more.
 
-    For Gaussian noise it is the normal quantile. For Laplace noise it is a Chernoff bound:
-    E exp(xS) <= (1 - (bx)^2)^-count. It holds for discrete noise of scale b too, as
-    (cosh y - 1) / y^2 rises with y. The standard deviation s of discrete noise is below that of
-    continuous noise: 2 b^2 <= 1.38 s^2 from half a step on. The factor 1.38 allows for that.
+    For Gaussian noise the bound is the normal quantile. For Laplace noise of scale b it is a
+    Chernoff bound. For the sum S and any x below 1/b, E exp(xS) <= (1 - (bx)^2)^-count. It holds
+    for discrete noise of scale b too, as (cosh y - 1) / y^2 rises with y. The standard deviation s
+    of discrete noise is below that of continuous noise: 2 b^2 <= 1.38 s^2 from half a step on. The
+    factor 1.38 allows for that.
     """
     if kind == "gaussian":
         return _Z95 * std * math.sqrt(count)
@@ -81,9 +82,10 @@ def margin_of_sum(std: float, count: int, kind: str) -> float:
 
 
 def _chernoff(scale: float, count: int, share: float) -> float:
-    """Return the bound t above which a sum of Laplace noise is with probability 5 % at most.
+    """Return the bound t that a sum of `count` Laplace noises exceeds with probability 5 % at most.
 
-    t solves 2 exp(-xt) (1 - share^2)^-count = 5 %, where x = share / scale (Chernoff).
+    The bound t solves 2 exp(-xt) (1 - share^2)^-count = 5 %, where x = share / scale (Chernoff).
+    The caller takes the least t over several shares between 0 and 1.
     """
     return scale / share * (math.log(2 / MISS) - count * math.log1p(-(share**2)))
 

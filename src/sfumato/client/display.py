@@ -26,7 +26,7 @@ PRINTED = 12  # the most lines of a trial's output that are displayed; the objec
 
 @dataclass(frozen=True)
 class _Shown:
-    """A JSON object that works like a mapping and prints as readable lines of text."""
+    """A JSON object of the service that works like a mapping and prints as lines of text."""
 
     shape: Json
 
@@ -245,7 +245,7 @@ class BlocksPlan(_Shown):
 def _without(row: Mapping[str, Any], name: str) -> int:
     """Return the number of tried blocks in which the program gave no number for an output.
 
-    Older services send `in_the_middle` instead, which is used then.
+    Older services send this number as `in_the_middle`.
     """
     return int(row.get("no_number", row["in_the_middle"])[name])
 

@@ -48,7 +48,7 @@ async def read_whole_later(reply: Any) -> HttpReply:  # Any: as above
 def lost(error: Exception) -> HttpReply:
     """Return the reply that stands for a lost connection, with status 0.
 
-    `is_untrusted` says whether the server's certificate was the cause.
+    Its field `is_untrusted` says whether the server's certificate was the cause.
     """
     return HttpReply(0, b"", is_untrusted="CERTIFICATE_VERIFY_FAILED" in str(error))
 

@@ -13,9 +13,11 @@ Integers = NDArray[np.int64]
 
 
 def nonnegative_counts(values: Floats, levels: Sequence[Integers]) -> Integers:
-    """Round cells to non-negative integers, so that the sums of every level keep their values.
+    """Round cells (groups' numbers) to non-negative integers, and keep the sums of every level.
 
-    A level gives each cell the number of its sum. Each level splits the sums of the level before.
+    A level is an array that says, for each cell, in which of the level's sums the cell counts. Each
+    level splits the sums of the level before. The sums are rounded too, and keep their rounded
+    values.
     """
     above = np.zeros(len(values), dtype=np.int64)
     totals = np.array([max(0, round(float(values.sum())))], dtype=np.int64)
@@ -29,7 +31,10 @@ def nonnegative_counts(values: Floats, levels: Sequence[Integers]) -> Integers:
 
 
 def _split(sums: Floats, parents: Integers, totals: Integers) -> Integers:
-    """Round sums to non-negative integers which, for each parent, add up to the parent's total."""
+    """Round sums to non-negative integers that add up to the total of their parent.
+
+    `parents` says to which total each sum belongs.
+    """
     made = np.zeros(len(sums), dtype=np.int64)
     order = np.argsort(parents, kind="stable")
     ends = np.cumsum(np.bincount(parents, minlength=len(totals)))[:-1]

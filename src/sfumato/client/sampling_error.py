@@ -104,6 +104,9 @@ def _number(answer: AnswerValues, row: int, place: int) -> float:
 
 
 def _end(answer: AnswerValues, row: int, place: int, which: int) -> float:
-    """Return one end (`which`) of a number's interval, or the number itself if it has none."""
+    """Return the lower (`which` 0) or upper (1) end of a number's interval.
+
+    Without an interval, return the number itself.
+    """
     bar = answer.interval[row][place]
     return _number(answer, row, place) if bar is None else float(bar[which])

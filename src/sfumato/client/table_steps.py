@@ -125,7 +125,7 @@ class TableSteps(Hinted):
 def _reduced(name: str, column: str | tuple[str, str | Column]) -> PersonColumn:
     """Parse a column of a per-person table: "count", or a pair (aggregate, column).
 
-    Refuse the rest.
+    Refuse any other form, and aggregates that are not supported for each person.
     """
     if not isinstance(column, str) and not (isinstance(column, tuple) and len(column) == 2):
         raise Refused(

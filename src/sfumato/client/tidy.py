@@ -44,7 +44,10 @@ RISEN: Final = (
 
 
 def nearest_monotone(answer: AnswerValues, name: str, values: Floats, std: Floats) -> list[int]:
-    """Return a column of running counts as integers that never fall from period to period."""
+    """Return a column of running counts as whole numbers that never fall from period to period.
+
+    The nearest non-falling sequence is rounded, and raised to zero where it is below.
+    """
     made = values.copy()
     for places in _series(answer, name):
         made[places] = nearest_rising(values[places], std[places])
@@ -70,7 +73,10 @@ def _pooled(
 
 
 def _series(answer: AnswerValues, name: str) -> list[list[int]]:
-    """Return, for each running count, its rows in period order; none if a key is not shown."""
+    """Return, for each running count, the indexes of its rows in period order.
+
+    Return an empty list if the answer does not show every GROUP BY key.
+    """
     asked = [answer.output_of_column(column) for column in answer.columns]
     keys = [place for place, output in enumerate(asked) if "key" in output]
     along = cast("Sequence[object]", answer.output_of_column(name)["of"])[0]
@@ -122,7 +128,10 @@ class Estimates:
 
 @dataclass(frozen=True)
 class Margin:
-    """A margin: noisy totals over sets of cells (groups' numbers), with each cell's total."""
+    """A margin: noisy totals over sets of cells (groups' numbers).
+
+    `groups` holds, for each cell, the index of its total.
+    """
 
     groups: Integers
     sums: Estimates
@@ -218,7 +227,10 @@ def _variance(part: Estimates, unit: float) -> Floats:
 def _system(
     cells: Estimates, own: Floats, margins: Sequence[Margin], unit: float
 ) -> tuple[Floats, Floats, list[int]]:
-    """Return the matrix S, the margins' residuals, and each margin's offset in both."""
+    """Return the matrix S and the residuals for least squares, and each margin's offset in both.
+
+    S is the covariance of the residuals (see the module). The offset is where a margin begins.
+    """
     sizes = [len(margin.sums.values) for margin in margins]
     starts = [sum(sizes[:place]) for place in range(len(sizes))]
     weights = np.diag(np.concatenate([_variance(margin.sums, unit) for margin in margins]))
@@ -237,7 +249,7 @@ def _summed(values: Floats, margin: Margin) -> Floats:
 def _widest(parts: Sequence[Estimates]) -> float:
     """Return the largest ratio of a 95 % half-width to its standard deviation.
 
-    A sum of such noises has no larger ratio.
+    No sum of these noises has a larger ratio, so it gives safe intervals after tidying.
     """
     found = [NORMAL]
     for part in parts:
@@ -332,7 +344,10 @@ def _check_fits(table: Table, margin: Table, others: Sequence[Table]) -> None:
 
 
 def _shares_a_draw(one: Table, other: Table) -> bool:
-    """Return True if two tables may share a noise draw, such as a top-up and its original."""
+    """Return True if two tables may share a noise draw, such as a top-up and its original answer.
+
+    Their noise is then not independent, so they can't be combined.
+    """
     is_raised = "top_up" in {**one.answer.receipt, **other.answer.receipt}
     return (is_raised and set(one.keys) == set(other.keys)) or bool(_draws(one) & _draws(other))
 
@@ -401,7 +416,7 @@ def _bounds(receipt: Json) -> object:
 
 
 def _column_like(margin: Table, table: Table, name: str) -> int | None:
-    """Return the index of the margin's column with the same aggregate as a column, or None."""
+    """Return the index of the margin's column with the same aggregate as column `name`, or None."""
     wanted = _aggregate(table.answer, name)
     for place, other in enumerate(margin.answer.columns):
         if _aggregate(margin.answer, other) == wanted:

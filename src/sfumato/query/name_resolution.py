@@ -414,7 +414,10 @@ def resolved_scope(view: View, question: Query) -> Scope:
 
 
 def people_tables(view: View, question: Query) -> list[ResolvedPersonTable]:
-    """Return the query's per-person tables in order, each with the joined tables below it."""
+    """Return the query's per-person tables in order, each with the joined tables below it.
+
+    A per-person table is computed from the rows of these joined tables.
+    """
     if question.source is None:
         return []
     sources = [question.source, *(one.each for one in question.joined_person_tables)]

@@ -285,7 +285,10 @@ class Plan:
         return made
 
     def digest(self) -> str:
-        """Return the SHA-256 of the canonical plan; at one price, one digest has one answer."""
+        """Return the SHA-256 of the canonical plan.
+
+        Plans with one digest and one price have one stored answer.
+        """
         return self._digest
 
     @cached_property

@@ -73,7 +73,7 @@ def budget_of(account: Account) -> Budget:
 def cap_in_all(card: Card, budget: Budget) -> Cap:
     """Return the most that an account may spend over all time.
 
-    The cap is unbounded if each budget window (a day, say) has a cap of its own.
+    There is no such cap if each budget window (a day, say) has a cap of its own.
     """
     return cap_from_budget(budget) if card.window is None else UNBOUNDED
 
@@ -117,10 +117,10 @@ def smallest_next(accounts: Iterable[Account]) -> float:
 
 
 def window_json(account: Account) -> Json:
-    """Return an account's current budget window as JSON, with its spending over all windows.
+    """Return an account's current budget window as JSON, and what it spent in all windows.
 
-    Return {} for an account without windows. The guarantee holds per window; over several windows
-    the sums add up (decision 0012).
+    Return {} for an account without windows. The privacy guarantee holds per window; over several
+    windows the epsilons add up (decision 0012).
     """
     parts = None if account.window is None else parts_of(account.window)
     if parts is None:

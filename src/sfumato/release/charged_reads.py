@@ -72,9 +72,10 @@ class RowReader:
         raise EngineLost(START) if set(self._deaths) == {START} else EngineStopped
 
     def _is_its_own(self, cause: str) -> bool:
-        """Say whether this question shape counts as the cause of a read that ran out of memory.
+        """Say whether this question shape is itself the cause of reads that ran out of memory.
 
-        It does after more than MEMORY_DEATHS such reads since the owner last unfroze the shape.
+        The shape is the question without its constants. It counts as the cause after more than 3
+        such reads (MEMORY_DEATHS) since the owner last unfroze it.
         """
         return cause == MEMORY and _memory_deaths(self.ledger.store, self.shape) > MEMORY_DEATHS
 
@@ -92,7 +93,7 @@ def note_lost_pass(
 ) -> frozenset[str]:
     """Record that the host ended a batched read; return the question shapes that are the cause.
 
-    Running out of memory counts against every question shape in the batch: together they may need
+    Running out of memory counts against every question shape in the batch. Together they may need
     memory that none of them needs alone.
     """
     if cause != MEMORY:
@@ -137,8 +138,8 @@ def _of(body: str, name: str) -> object:
 def attempt_read(look: Callable[[], T]) -> tuple[T | None, bool]:
     """Return the result of a read (None if it failed), and whether an engine limit stopped it.
 
-    The except blocks end before the caller raises. So an error that has touched a row never becomes
-    the `__context__` of our own error.
+    Each `except` block ends before the caller raises its refusal. So an error that has touched a
+    row never becomes the `__context__` of the refusal.
     """
     try:
         return look(), False

@@ -152,7 +152,7 @@ def _by_itself(
 
 
 def _as_it_stands(door: ReleaseContext, begun: PaidOrder, standing: OperationState) -> Release:
-    """Return the stored answer, with the asker's own column names and a receipt."""
+    """Return the stored answer as the asker sees it: with own column names, and a receipt."""
     priced = _as_answered(door, begun.order, begun.priced, standing.answer)
     return _released(door, begun.charge, priced, standing)
 
@@ -241,8 +241,8 @@ def _charge(door: ReleaseContext, order: Order, priced: Priced) -> Charge:
 def is_free(door: ReleaseContext, priced: Priced, card: Card, asker: Asker) -> bool:
     """Say whether a question is free, because all its paying accounts have paid for this answer.
 
-    They include the asker's own account. So this doesn't reveal another user's questions: for
-    those, the asker's own account hasn't paid.
+    One of the paying accounts is the asker's own. So this doesn't reveal another user's questions,
+    for which the asker's own account hasn't paid.
     """
     key = _answer_key(door.plans.said(priced), _raised(priced))
     paying = debtors(card, asker.user, asker.groups)
@@ -250,9 +250,9 @@ def is_free(door: ReleaseContext, priced: Priced, card: Card, asker: Asker) -> b
 
 
 def _answer_key(said: PlanDescription, more: Json) -> str:
-    """Return the key under which the ledger stores the answer of a question.
+    """Return the key under which the ledger stores the answer of a question at its price.
 
-    The key identifies plan and price. Top-ups and answers with fresh noise have keys of their own.
+    Top-ups and answers with fresh noise have keys of their own; `more` tells them apart.
     """
     return digest({**said.identity, **more}) if more else said.answer_key
 
@@ -262,7 +262,7 @@ def _raised(priced: Priced) -> Json:
 
 
 def _paper(door: ReleaseContext, order: Order, priced: Priced) -> PlanPaper:
-    """Return the body of the ledger entry that records a question and price, without the asker."""
+    """Return the body of the ledger entry that records a question and price, but not the asker."""
     request: Json = {**order.request.as_json(), "fresh": order.fresh}
     body = {
         **door.plans.said(priced).body,

@@ -93,7 +93,10 @@ def measured_loss(store: LedgerStore, anchor: Anchor) -> Loss | None:
 
 
 def _is_explained(store: LedgerStore, verdict: Verdict, sums: AnchorSums, *, is_lost: bool) -> bool:
-    """Say whether the ledger's only fault is a loss of entries which the anchor file has seen."""
+    """Say whether the ledger's only fault is a loss of entries which the anchor file has seen.
+
+    Only such a loss can be measured.
+    """
     if verdict.frozen is not None and verdict.frozen not in MEASURABLE:
         return False
     if not is_lost:  # no entry that the anchor saw is missing, which explains only a move
@@ -102,7 +105,10 @@ def _is_explained(store: LedgerStore, verdict: Verdict, sums: AnchorSums, *, is_
 
 
 def _unknown(store: LedgerStore, verdict: Verdict) -> set[ChainPosition]:
-    """Return the ledger positions that signed receipts of this epoch name and the ledger lacks."""
+    """Return the ledger positions that signed receipts of this epoch name and the ledger lacks.
+
+    Notes in the ledger record them.
+    """
     found = (
         json.loads(e.body) for e in store.notes(UNKNOWN_RECEIPT) if e.epoch == verdict.head.epoch
     )
@@ -253,9 +259,9 @@ class Ledger:
         return ledger_frozen(frozen)
 
     def has(self, mark: AnchorMark) -> bool:
-        """Say whether this ledger contains the entry that an anchor names, or replaced it.
+        """Say whether this ledger has the entry that the anchor names, or has replaced it since.
 
-        An owner's acknowledgement of a loss replaces it.
+        An owner's acknowledgement of a loss replaces the entry.
         """
         head, _, marked = self.store.standing_with(mark.seq)
         return disagreement(mark, head, marked) is None
@@ -334,10 +340,10 @@ class Ledger:
                 raise question_frozen()
 
     def charge_all(self, charges: Sequence[Charge]) -> list[Paid]:
-        """Debit the accounts of several questions in one transaction; return the outcome of each.
+        """Debit the accounts of several questions in one transaction; return each one's outcome.
 
-        None means that nothing was paid, and that the caller should use `charge`. A charge with an
-        error may have been paid.
+        An outcome of None means that nothing was paid, and that the caller should use `charge`. A
+        question whose outcome is an error may have been paid.
         """
         is_over = [self.quota.is_used_up(one) for one in charges]
         within = [one for one, over in zip(charges, is_over, strict=True) if not over]

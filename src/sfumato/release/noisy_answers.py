@@ -49,7 +49,7 @@ MAX_PLAN_LENGTH: Final = 4_000
 
 
 def draw_noise(pool: NoisePool, mechanism: Mechanism, cells: int) -> NoiseOrMechanism:
-    """Draw noise for this many groups, or return the mechanism if it chooses a value instead."""
+    """Draw noise for `cells` groups, or return the mechanism if it chooses a value instead."""
     if isinstance(mechanism, TreeMechanism):  # as many blocks as cells
         return BlockDraws(mechanism, pool.take(mechanism.noise, cells))
     return mechanism if isinstance(mechanism, PrivateChoice) else pool.take(mechanism, cells)

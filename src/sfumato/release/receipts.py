@@ -72,7 +72,10 @@ def answer_text(priced: Priced, released: NoisyCells) -> str:
 
 
 def _with_all_draws(priced: Priced, parts: Sequence[Integers]) -> list[NoisyPart]:
-    """Return the noisy integers of each aggregate; for a top-up, the weighted mean of all draws."""
+    """Return the noisy integers of each aggregate; for a top-up, the weighted mean of all draws.
+
+    A draw is one paid answer to the question, with noise of its own.
+    """
     if priced.earlier is None:
         return [NoisyPart(c, n) for c, n in zip(parts, priced.noises, strict=True)]
     made = []
@@ -200,7 +203,7 @@ def _table(priced: Priced, stored: Mapping[str, Any]) -> list[Row]:
 def _reckoned(
     priced: Priced, formula: Formula, stored: Mapping[str, Any], columns: Mapping[str, _Column]
 ) -> _Column:
-    """Compute the column of a formula from released values (post-processing), with intervals."""
+    """Compute the column of a formula from released values, with intervals; it costs nothing."""
     if not _cells(priced.plan, stored):
         return [], [], []
     parts = [np.array(part, dtype=np.int64) for part in stored["parts"]]
@@ -343,9 +346,10 @@ INTERVAL = (
 
 
 def odds_of(account: Account, unit: str) -> str:
-    """Return the sentence that bounds an attacker's odds, given all releases about these people.
+    """Return the sentence that bounds how sure an attacker can be of a guess about one person.
 
-    It uses what their account has spent over all time (soundness rule 22).
+    The bound is for all releases about these people. It uses what their account has spent over all
+    time (soundness rule 22).
     """
     spent = spent_in_all(account)
     return odds_text(spent.epsilon / EPSILON_UNITS, spent.delta / DELTA_UNITS, unit)

@@ -42,7 +42,7 @@ class ReleaseContext:
 
 @dataclass(frozen=True)
 class Order:
-    """One operation: a question at a price, by one asker, on one version of one data set."""
+    """One request to release: a question at a price, by one asker, on one version of a data set."""
 
     card: Card
     table: str

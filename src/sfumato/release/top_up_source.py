@@ -1,8 +1,8 @@
 """Read the stored answer that a top-up improves: one of the asker's own, unchanged.
 
 Only the asker's own operations are looked up, so nobody learns whether another user asked the
-question. The key of a top-up contains the digest of the stored answer. So a user who may see one of
-them may see the other.
+question. The key under which a top-up is stored contains the digest of the stored answer. So a user
+who may see the stored answer may see its top-up, and the reverse.
 """
 
 from __future__ import annotations

@@ -22,10 +22,11 @@ SHOWN_PROBABILITY: Final = Fraction(1, 1000)
 def wait_limit(priced: Priced) -> int:
     """Return how old (in seconds) a read may be for others to wait for its answer.
 
-    Histograms of private keys are read `KEYS_AT_ONCE` at a time, so the limit grows with the number
-    of keys. The limit uses an upper estimate, not the real keys. A key with fewer people than
-    SHOWN_PROBABILITY asks for is hardly ever shown, and each person has a row. So the card's
-    maximum of rows bounds the number of keys. The histograms never raise the limit above a day.
+    Histograms of private keys are read 1,000 keys at a time (KEYS_AT_ONCE), so the limit grows with
+    the number of keys. The limit uses an upper estimate, not the real keys. A key with few people
+    is shown with a probability below 1/1000 (SHOWN_PROBABILITY), and is not counted. Each person of
+    a key has a row, so the card's maximum of rows bounds the number of keys. The histograms never
+    raise the limit above a day.
     """
     rows = priced.plan.measure.max_table_rows
     once = max(BASE_LIMIT_S, rows // ROWS_A_SECOND)

@@ -115,7 +115,10 @@ def viewed(accounts: Iterable[Account]) -> tuple[Account, ...]:
 
 
 def seen_through(account: Account, window: Account) -> Account:
-    """Return the account with the cap and spending of its budget window, and its total spending."""
+    """Return an account as users see it: with the cap and spending of its open budget window.
+
+    What the account has spent in all windows is a field of its own.
+    """
     return replace(
         account, cap=window.cap, spent=window.spent, window=window.name, lifetime=account.spent
     )

@@ -73,7 +73,7 @@ class Prepared:
 class Described:
     """Guessed columns of a source, for a proposed data card: names, types and formats.
 
-    Never a value.
+    It contains no value of a row.
     """
 
     columns: tuple[tuple[str, str], ...]  # name and likely type

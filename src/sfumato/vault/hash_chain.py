@@ -74,9 +74,10 @@ def debt_list(debt: PrivacyCost) -> list[int]:
 
 
 def cap_list(cap: Cap) -> list[int]:
-    """Return a cap as a list for a ledger entry; raise `Bug` for a number of `MAX_SUM` or more.
+    """Return a cap as a ledger entry's list of numbers; raise `Bug` for a number that is too large.
 
-    Sums saturate at `MAX_SUM`, so no sum could exceed such a cap.
+    Each number must be below 2**62 - 1 (MAX_SUM), where sums stop growing. Otherwise no sum could
+    exceed the cap.
     """
     parts = [cap.epsilon, cap.delta, cap.rho, cap.rho_delta]
     if not all(0 <= part < MAX_SUM for part in parts):
@@ -85,7 +86,7 @@ def cap_list(cap: Cap) -> list[int]:
 
 
 def add(spent: PrivacyCost, debt: PrivacyCost) -> PrivacyCost:
-    """Add a debit to a sum, saturating at `MAX_SUM`.
+    """Add a debit to what an account has spent; the sum stops growing at 2**62 - 1 (MAX_SUM).
 
     The result is exact in the range of caps, and independent of the order of additions.
     """
@@ -129,7 +130,7 @@ def ledger_frozen(reason: str) -> Refused:
 
 @dataclass(frozen=True)
 class Counts:
-    """The numbers of operations, answers and paying accounts in the hash chain."""
+    """How many operations, stored answers and paying accounts the hash chain has."""
 
     operations: int
     answers: int

@@ -154,7 +154,7 @@ class OperationState:
 
 @dataclass(frozen=True)
 class AnswerToStore:
-    """An answer to store for an operation, and the names of accounts to return with it."""
+    """An answer to store for an operation, and the accounts to return with it."""
 
     user: str
     op: str
@@ -198,7 +198,7 @@ class ShapeFrozen:
 class Pending:
     """Outcome of a charge: another operation has paid for the same answer and is computing it.
 
-    Nothing was debited.
+    No account was debited.
     """
 
     seq: int
@@ -223,9 +223,9 @@ class PastOperation:
 
 @dataclass(frozen=True)
 class Settled:
-    """The result of ending an operation; `answer` is the stored answer, or "" if it failed.
+    """The result of ending an operation: its stored answer, or "" if the operation failed.
 
-    The stored answer may come from another operation with the same key.
+    If another operation had stored an answer under the same key first, it is that answer.
     """
 
     head: LedgerHead

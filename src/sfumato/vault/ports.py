@@ -65,10 +65,10 @@ class LedgerStore(Protocol):
     """
 
     def mark_with(self, mark: MarkAll) -> None:
-        """Set the function that advances the anchor once per batch, before any call returns.
+        """Set the function that advances the anchor once per batch, before any call of it returns.
 
-        So the callers of a batch share one wait. A caller that needs the mark still advances the
-        anchor.
+        The anchor records the newest head outside the vault. So the callers of a batch share one
+        wait. A caller that needs the anchor's newest mark still advances the anchor itself.
         """
         ...
 
@@ -77,16 +77,16 @@ class LedgerStore(Protocol):
         ...
 
     def charge(self, charge: Charge, mark: Mark = None) -> Outcome:
-        """Debit every account of the charge or none, once per operation.
+        """Debit every account of the charge or none, once per operation; or return its answer.
 
-        Or return the stored answer.
+        If the ledger lacks `mark`, the anchor's newest head, freeze the ledger and refuse.
         """
         ...
 
     def charge_all(self, charges: Sequence[Charge], mark: AnchorMark) -> list[Paid]:
         """Debit several charges in one transaction; return the outcome of each.
 
-        None means that nothing was changed, and that `charge` returns the reason.
+        An outcome of None means that nothing was changed, and that `charge` returns the reason.
         """
         ...
 
@@ -266,8 +266,8 @@ class Anchor(Protocol):
     def keep_sums(self, accounts: Sequence[Account], head: LedgerHead, mark: AnchorMark) -> bool:
         """Record what all accounts have spent at that ledger head, if the mark is still the newest.
 
-        Every later `advance` adds the accounts that were debited since. Return whether it was
-        recorded.
+        Every later `advance` updates the recorded accounts that were debited. Return whether the
+        sums were recorded.
         """
         ...
 
@@ -276,8 +276,8 @@ class Anchor(Protocol):
     ) -> None:
         """Record this ledger head durably; the anchor never returns to an older head.
 
-        The same write records the accounts at that head, and the heads `before` it that receipts
-        name.
+        The same write records the accounts at that head. It also records the heads `before` that
+        head that receipts name.
         """
         ...
 
@@ -318,7 +318,11 @@ class Catalogue(Protocol):
         ...
 
     def put(self, listing: Listing, card_text: str, people: str, sketch: str) -> None:
-        """Make this listing, with its data card, the current version of the data set."""
+        """Make this listing, with its data card, the current version of the data set.
+
+        `people` is the people domain. `sketch` is the file that tells whether another table has the
+        same people.
+        """
         ...
 
     def groups_of(self, user: str, data_set: str = "") -> tuple[str, ...]:
@@ -354,5 +358,6 @@ class Catalogue(Protocol):
     def people(self, owner: str | None = None) -> tuple[tuple[str, str], ...]:
         """Return the people domain and the sketch file of each table, of one owner or of all.
 
-        Two tables of one people domain are about the same people.
+        Two tables of one people domain are about the same people. A sketch file is compared to find
+        tables that share people.
         """

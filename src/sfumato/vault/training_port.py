@@ -76,8 +76,9 @@ class LearnEngine(Protocol):
     """An engine that runs training rounds on its rows."""
 
     def learn(self, order: LearnOrder) -> Sealed[IntegerArray]:
-        """Return the sum of clipped gradients, or the site's model update, in units of 2**-30.
+        """Return the sum of clipped gradients, or the site's model update, as whole numbers.
 
-        Every error is raised as `EngineStopped`, which reveals nothing about the rows.
+        One unit is 2**-30, so that sums over sites are exact. Every error is raised as
+        `EngineStopped`, which reveals nothing about the rows.
         """
         ...

@@ -73,7 +73,7 @@ class SignedOut(Reply):
 
 
 class Me(Reply):
-    """The caller's name, roles and permitted actions."""
+    """A reply with the caller's own name, roles and permitted actions."""
 
     user: Name
     roles: list[Name]

@@ -29,7 +29,7 @@ class Coarsening:
 
 
 def blunted(table: Table, blunt: Sequence[Coarsening]) -> Table:
-    """Return the table after coarsening its numeric columns, in the given order."""
+    """Return the table after coarsening (blunting) its numeric columns, in the given order."""
     columns = dict(table.columns)
     for one in blunt:
         named = Table(columns, table.rows).of(one.columns)

@@ -89,7 +89,7 @@ def _is_formula(text: str) -> bool:
 
 
 def _rank(texts: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return, for each text, its position in the sorted list of distinct texts."""
+    """Return, for each text, its position in the sorted list of distinct texts, as a code."""
     place = {text: rank for rank, text in enumerate(sorted(set(texts)))}
     return np.array([place[text] for text in texts], np.int64)
 

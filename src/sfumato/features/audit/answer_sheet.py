@@ -71,7 +71,10 @@ def sheet(ledger: Ledger, charge: Entry) -> Json:
 
 
 def _window(debits: Json, people: str) -> Json:
-    """Return the budget window of the charge, as a field of the sheet; {} without windows."""
+    """Return the budget window (a month, say) of a charge, as a field of the answer sheet.
+
+    Return {} if the people's account has no windows.
+    """
     found = (parts_of(name) for name in debits)
     own = [parts for parts in found if parts is not None and parts[2] == people_account(people)]
     return {"window": {"per": own[0][0], "in": own[0][1]}} if own else {}
@@ -103,7 +106,10 @@ def reviewed_sheet(ledger: Ledger, released: Entry) -> Json:
 
 
 def _words(ledger: Ledger, released: Entry, body: dict[str, Any]) -> list[Entry]:
-    """Return the ledger entries of the program's run, and of the votes on the released files."""
+    """Return the ledger entries that explain a release of reviewed files.
+
+    They are the entries of the program's run, and of the reviewers' votes on the files.
+    """
     found = []
     for kind in ("airlock-run", "airlock-vote"):
         for entry in ledger.store.notes(kind, 0, released.seq):
@@ -124,8 +130,8 @@ def _signed(ledger: Ledger, made: Json) -> Json:
 def _earlier(ledger: Ledger, charge: Entry, people: str) -> Json:
     """Return the earlier releases about these people, and how many had no differential privacy.
 
-    The list has at most `EARLIER` charges. The number of releases without differential privacy
-    counts later ones, too.
+    The list has at most 200 charges (EARLIER). The number of releases without differential privacy
+    counts releases after this one, too.
     """
     found = ledger.store.charges(charge.seq, EARLIER + 1, people=people)
     return {

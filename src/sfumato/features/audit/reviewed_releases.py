@@ -32,7 +32,7 @@ def reviewed_releases(store: LedgerStore, before: int, data_set: str | None) -> 
 def reviewed_json(store: LedgerStore, entry: Entry) -> Json:
     """Return an airlock release as JSON: author, program, files and reviewers.
 
-    It charges no account, so `charged` is empty.
+    A release of reviewed files charges no account, so its field `charged` is empty.
     """
     body = _body(entry)
     return {

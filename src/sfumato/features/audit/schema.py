@@ -68,13 +68,13 @@ class LedgerEntries(Reply):
 
 
 class LedgerVerdict(Reply):
-    """Whether the ledger's hash chain and sums are valid, and agree with the anchor."""
+    """A reply that says whether the ledger's hash chain and sums are valid and match the anchor."""
 
     ok: bool
 
 
 class ReceiptVerdict(Reply):
-    """Whether the ledger contains the entry that the receipt names."""
+    """A reply that says whether the ledger contains the entry that the receipt names."""
 
     stands: bool
 

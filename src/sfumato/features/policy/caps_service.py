@@ -102,7 +102,8 @@ class Caps:
     def _approved(self, caller: Caller, found: Approval) -> Json:
         """Raise the cap of an approved request, unless the cap has changed since the request.
 
-        The decision is stored first, so a crash between the two leaves the cap unchanged.
+        The decision is stored first. So a crash between decision and raise leaves the cap
+        unchanged.
         """
         self._check_raise(found.account, found.why)
         account = self.ledger.store.account(found.account)
@@ -221,9 +222,10 @@ def _wanted(card: Card, asked: ChangeCap) -> tuple[Budget, str]:
 
 
 def _delta_of(account: Account) -> Fraction:
-    """Return the delta of an account's cap.
+    """Return the delta of an account's cap, as its data card states it.
 
-    The stored cap has half of this delta (dp/accounting/privacy_filter.py).
+    The account stores half of it for each of the privacy filter's two tests
+    (dp/accounting/privacy_filter.py). So the stored delta is doubled.
     """
     return Fraction(2 * account.cap.delta, DELTA_UNITS)
 

@@ -38,8 +38,8 @@ class Confirmations:
     def ask(self, caller: Caller, user: User, job: str, said: tuple[str, str]) -> Confirmation:
         """Ask a user to confirm that the people of an add job are new; return the confirmation.
 
-        If the job's last confirmation waits, or was given within the last day, return it instead.
-        `said` is the data set and its people domain.
+        If the job's last confirmation waits, or was given within the last day, return it instead of
+        a new one. `said` is a pair: the data set and its people domain.
         """
         known = self.store.of_job(job)
         if known is not None and (known.state == WAITING or self._is_agreed(known)):

@@ -56,7 +56,7 @@ class ThawQuestion(OfDataSet, frozen=True, kw_only=True):
 
 
 class Grant(Reply):
-    """Who may query a data set, in which group, since when, by whose grant."""
+    """A user's right to query a data set: in which group, granted by whom, and when."""
 
     user: Name
     group: Name
@@ -134,7 +134,7 @@ class Approvals(Reply):
 
 
 class FreezeState(Reply):
-    """Whether queries on a data set are blocked (frozen)."""
+    """The state of a data set: whether queries on it are blocked (frozen)."""
 
     data_set: Name
     frozen: bool
@@ -150,7 +150,7 @@ class FrozenQuestion(Reply):
 
 
 class LostReadings(Reply):
-    """How often the machine ended the process that reads rows, for one cause."""
+    """A count of how often the machine ended the process that reads rows, for one cause."""
 
     cause: Name
     says: Name

@@ -97,7 +97,10 @@ def _questions(store: LedgerStore, data_set: str) -> Iterator[Json]:
 
 
 def _backwards(store: LedgerStore) -> Iterator[Entry]:
-    """Yield the last ledger entries, newest first: at most `_PAGE * _PAGES` of them."""
+    """Yield the last ledger entries, newest first: at most 10,000 of them.
+
+    They are read in 20 pages (_PAGES) of 500 entries (_PAGE).
+    """
     above = store.head().seq
     for _ in range(_PAGES):
         if above <= 0:

@@ -249,7 +249,7 @@ class Queries:
         return op
 
     def _of_paid(self, card: Card, asker: Asker) -> Json:
-        """Return the price fields that differ if the asker has already paid for the answer."""
+        """Return the price's fields for an answer that the asker has paid already: it is free."""
         people = accounts_paying(self.door.ledger, card, asker)[0]
         return {"free": True, "fits": True, "odds": _odds(card, people.spent)}
 
@@ -352,8 +352,8 @@ def _odds(card: Card, spent: PrivacyCost) -> str:
 def sure_at(spent: int, epsilon: Fraction) -> float:
     """Return how certain an attacker can become of a fact about a person, in per cent.
 
-    The certainty is for all releases together, including this one. A belief starts from even odds:
-    100 / (1 + e^-ε), with ε the sum of all releases.
+    The attacker first believes that the fact is as likely true as false. After all releases,
+    including this one, the certainty is at most 100 / (1 + e^-ε), with ε the sum of all releases.
     """
     return 100 / (1 + math.exp(-(spent / EPSILON_UNITS + float(epsilon))))
 

@@ -109,7 +109,7 @@ def column_margins(
 ) -> dict[str, float]:
     """Convert the error margins of scaled sums of products to margins of coefficients.
 
-    It assumes independent columns that are spread evenly between their bounds.
+    It assumes columns that are independent of each other and spread evenly between their bounds.
     """
     return {
         x.name: margin / (rows * (1.0 if x.is_boolean else EVEN)) * unit / float(x.half)

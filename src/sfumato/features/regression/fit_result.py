@@ -146,9 +146,9 @@ def _roots(covariance: Floats) -> Floats:
 
 
 def _start(model: Model) -> float:
-    """Return the value of y where scaled y is zero: the middle between its bounds.
+    """Return what to add to the intercept, because scaled y is zero at the middle of its bounds.
 
-    For a logistic fit it is 0, because the score has no unit.
+    For a logistic fit it is 0, because the log odds are not scaled.
     """
     return 0.0 if model.is_odds else float(model.y.middle)
 

@@ -147,9 +147,9 @@ def _sampling(matrix: Matrix, solved: Solved, rest: float, count: int) -> Floats
 
 
 def _explained(matrix: Matrix, theta: Floats, rest: float) -> tuple[float | None, float | None]:
-    """Return r squared of the fit, and the std of its noise.
+    """Return r squared of the fit (the share of y's variance that it explains), and its std.
 
-    Both are None if the noise hides the variance of y.
+    The std is that of the noise. Both are None if the noise hides the variance of y.
     """
     mean = float(matrix.mean[-1])
     whole = float(matrix.entries[-1, -1]) - matrix.rows * mean**2

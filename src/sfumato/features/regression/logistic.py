@@ -57,7 +57,10 @@ PIECES: Final = (6, 5, 4, 3, 2)
 
 
 def on_grid(weights: Floats) -> tuple[Fraction, ...]:
-    """Clamp the regression weights, and round them to the public grid that queries use."""
+    """Clamp the regression weights, and round them to the public grid that queries use.
+
+    The same rounded weights make the same query, whose repeat is free.
+    """
     held = (min(max(float(w), -HEAVIEST), HEAVIEST) for w in weights)
     return tuple(Fraction(round(w * WEIGHT_GRID), WEIGHT_GRID) for w in held)
 
@@ -97,9 +100,10 @@ def _sums(
 
 
 def _residual(model: Model, weights: Sequence[Fraction], curve: PiecewiseLogistic) -> Expr:
-    """Return GRID * (y - p), the scaled residual of a row, as a query expression.
+    """Return the scaled residual of a row, GRID * (y - p), as a query expression.
 
-    Here y = (1 + term) / 2, where the term is -1 or 1. So its 1/2 cancels the curve's 1/2.
+    Here p is the predicted probability, and y = (1 + term) / 2, where the term is -1 or 1. The 1/2
+    in y cancels the 1/2 with which the curve begins.
     """
     score = _score(model, weights)
     chance = _sum(
@@ -135,7 +139,10 @@ def _score(model: Model, weights: Sequence[Fraction]) -> Expr:
 
 
 def _nothing(model: Model, constant: Expr) -> Expr:
-    """Return a constant score as an expression that still names a column (times zero)."""
+    """Return a constant score as an expression that still names a column (times zero).
+
+    A row has this score if the rounded weights of all columns are zero.
+    """
     return Arithmetic("+", Arithmetic("*", model.y.term, literally(0)), constant)
 
 
@@ -239,7 +246,7 @@ def _stages(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> tuple[
 
 
 def _parts(rounds: int) -> list[Fraction]:
-    """Return the price share of the moments query, then of each round.
+    """Return the price share of the moments query (3/10), then of each round.
 
     Later rounds start nearer to the optimum, so they get larger shares.
     """
@@ -262,7 +269,7 @@ def _crowd(matrix: Matrix, count: int) -> NormalApproximation:
 def _start(matrix: Matrix, crowd: NormalApproximation) -> Floats:
     """Return the initial weights, which fit the released moments under the normal approximation.
 
-    The ridge penalty is 1.
+    The fit has a ridge penalty of 1, which keeps the weights small.
     """
     size = len(crowd.mean) + 1
     wanted = (matrix.entries[:size, -1] + matrix.entries[:size, 0]) / 2
@@ -270,7 +277,10 @@ def _start(matrix: Matrix, crowd: NormalApproximation) -> Floats:
 
 
 def _solved(crowd: NormalApproximation, wanted: Floats, begin: Floats, ridge: float) -> Floats:
-    """Find the weights whose expected gradient is `wanted`, by Newton's method."""
+    """Find by Newton's method the weights at which the expected gradient is `wanted`.
+
+    The expectation is under the normal approximation of the rows.
+    """
     weights = begin
     for _ in range(STEPS):
         missing = wanted - crowd.gradient(logistic, weights) - ridge * weights
@@ -326,10 +336,11 @@ def _fitted(
 def _errors(
     crowd: NormalApproximation, weights: Floats, rounds: Sequence[Round]
 ) -> tuple[Floats, Floats]:
-    """Return the covariances of the noise and of the remaining optimisation error.
+    """Return the covariances of the noise and of the remaining optimisation error of the weights.
 
-    The optimisation error assumes a relative error of MISFIT in two values of the normal
-    approximation: its curvature along each step, and its correction for the piecewise linear curve.
+    The optimisation error assumes that two values of the normal approximation have a relative error
+    of 20 % (MISFIT). They are its curvature along each step, and its correction for the piecewise
+    linear curve.
     """
     inverse = np.linalg.inv(crowd.curvature(steepness, weights) + 1e-6 * np.eye(len(weights)))
     trust = np.array([r.trust for r in rounds])

@@ -98,7 +98,10 @@ class NormalApproximation:
         return self.rows * np.asarray(columns @ (odds * height(scores)), np.float64)
 
     def off_by(self, heights: Callable[[Floats], Floats], weights: Floats) -> Floats:
-        """Bound `gradient`: rows times the RMS of height(score) times the RMS of each column."""
+        """Bound the error of `gradient` if the curve has the error `heights` at each row's score.
+
+        By the Cauchy-Schwarz inequality, the bound is rows * rms(heights) * rms(column).
+        """
         scores, odds, _ = self._along(weights)
         off = np.sqrt(odds @ heights(scores) ** 2)
         squares = np.array([1.0, *(np.diag(self.covariance) + self.mean**2)])

@@ -26,7 +26,10 @@ NORMAL_95 = 1.96
 
 @dataclass(frozen=True)
 class Moment:
-    """A sum that the moments query asks for: its name, its expression and its matrix entries."""
+    """One sum of the moments query: its name, its expression, and its pattern in the moment matrix.
+
+    The pattern says which matrix entries the released number is part of.
+    """
 
     name: str
     of: Expr | None
@@ -120,7 +123,7 @@ def matrix_of(model: Model, answer: Answer) -> Matrix:
 
 
 def named(answer: Answer) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the values and the noise stds of a one-row answer, both by column name."""
+    """Return two mappings of a one-row answer: each column's value, and each column's noise std."""
     row = cast("Sequence[float]", answer.rows[0])
     stds = cast("Sequence[float]", answer.std[0])
     pairs = zip(answer.columns, row, stds, strict=True)

@@ -31,10 +31,10 @@ MAX_COLUMNS: Final = 7  # the most columns; more would need too many moments for
 
 @dataclass(frozen=True)
 class Scaled:
-    """A column scaled to z in [-1, 1]: z = (term - start) / reach; x = middle + half * z.
+    """A column x scaled to z in [-1, 1]: z = (term - start) / reach, and x = middle + half * z.
 
-    The term is the column itself, its rounding to a coarser grid of FINEST steps, or -1 and 1 for a
-    boolean.
+    The term is the column itself, or -1 and 1 for a boolean. A column with more than 8,192 steps
+    between its bounds (FINEST) is rounded to a coarser grid.
     """
 
     name: str
@@ -62,9 +62,9 @@ class Model:
     is_odds: bool = False  # logistic: coefficients are of the log odds
 
     def asking(self, named: Sequence[tuple[str, Expr | None]]) -> Builder:
-        """Build the query for named sums over the rows without NULL.
+        """Build the query for named sums over the model's rows, in which no column is NULL.
 
-        Without an expression (None), an output counts the rows.
+        A name without an expression (None) becomes a count of these rows.
         """
         outputs = tuple(
             Output(name, Aggregate("count") if of is None else Aggregate("sum", (of,)))
@@ -74,7 +74,7 @@ class Model:
 
 
 def literally(value: Fraction | int) -> Expr:
-    """Wrap a number as a constant query expression."""
+    """Wrap a number as a constant expression of the query language."""
     return LiteralValue(Constant.of(value))
 
 

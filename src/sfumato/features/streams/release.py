@@ -226,7 +226,7 @@ def _close(
 
 
 def opened_token(ledger: Ledger, opened: Opened) -> str:
-    """Return the hash of the opening's ledger entry, which the first period names."""
+    """Return the hash of the ledger entry that opened the stream; its first period names it."""
     entry = ledger.store.entry(opened.seq)
     if entry is None:
         raise Bug("a stream's opening is not in the ledger")
@@ -238,7 +238,8 @@ def _taken(
 ) -> PeriodState:
     """Count the period's rows, add noise, and save the noisy block with the private state.
 
-    Every error of the engine becomes the same refusal, `stream-failed`.
+    The private state holds how many rows each person has used. Every error of the engine becomes
+    the same refusal, `stream-failed`.
     """
     follows, used = opened_token(doors.ledger, opened), None
     if before is not None:

@@ -128,7 +128,7 @@ def make_stream(card: Card, question: Query, terms: Terms) -> Stream:
 def plan_of_period(card: Card, stream: Stream, end: int) -> Plan:
     """Plan the count of one period's rows, on this version of the card; or refuse.
 
-    Which of a person's rows count does not matter for a count, only how many may still count.
+    It does not matter which of a person's rows count, only how many of them may still count.
     """
     of = _period_of(stream.question).of
     from_, until = stream.day(end), stream.day(end + 1)

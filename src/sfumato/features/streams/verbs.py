@@ -28,7 +28,7 @@ _REFUSALS: Final = (
 
 
 class Services(Protocol):
-    """What these verbs need from the server: the service of streams."""
+    """The service that the verbs (API operations) of streams use."""
 
     @property
     def streams(self) -> Streams:

@@ -62,7 +62,7 @@ class Pair:
     squared: tuple[tuple[Grid, int], ...]
 
     def products(self, ranges: Sequence[Range]) -> Range:
-        """Return the range of the sum of products of deviations from the means."""
+        """Return the range of the sum of (y - mean y)(x - mean x), from the moments' ranges."""
         rows, y, x, product = ranges[:4]
         return about(product.scaled(self.moments[3].factor), y, x, rows)
 

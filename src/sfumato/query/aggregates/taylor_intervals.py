@@ -278,7 +278,7 @@ class Law:
         return NormalDist().inv_cdf(float(1 - self.miss / 2))
 
     def second_order(self, of: Taylor) -> Floats:
-        """Return the rms of the second-order error where the first-order error is largest."""
+        """Return the root mean square second-order error where the first-order one is largest."""
         slopes, bends = (
             of.slopes * self.stds,
             of.second_derivatives * self.stds[:, None] * self.stds[None],

@@ -32,7 +32,7 @@ Keys = tuple[tuple[object, ...], ...]
 
 @dataclass(frozen=True)
 class BlockDraws:
-    """Noise of a running count: one draw for each block of the tree mechanism."""
+    """Noise of a running count: the tree mechanism, and one draw for each block of periods."""
 
     running: TreeMechanism
     draws: NDArray[np.int64]
@@ -64,7 +64,10 @@ class HistogramIndex:
 
 
 class Weighted(Protocol):
-    """Candidate of the exponential mechanism; its utility is weight * (distance - penalty)."""
+    """Candidate of the exponential mechanism; its utility is weight * (distance - penalty).
+
+    The distance is the sum of differences between exact and expected counts.
+    """
 
     @property
     def weight(self) -> int: ...
@@ -75,7 +78,11 @@ class Weighted(Protocol):
 
 
 class Distances(Protocol):
-    """Input of the exponential mechanism: candidates, the expected counts of each, and the rate."""
+    """Input of a private choice among candidates whose counts may be far from expected counts.
+
+    It has the candidates, the expected counts of each, and the rate: how much a higher utility
+    raises the probability of a candidate (exponential mechanism).
+    """
 
     @property
     def kind(self) -> Literal["one", "tree"]: ...
@@ -88,14 +95,20 @@ class Distances(Protocol):
 
 
 class Scaled(Protocol):
-    """Factor that multiplies exact counts, so that their distances to expected counts are whole."""
+    """Factor that multiplies exact counts, so that their distances to expected counts are whole.
+
+    Whole numbers can get exact discrete noise.
+    """
 
     @property
     def scale(self) -> int: ...
 
 
 class Misfit(Protocol):
-    """Misfit of synthetic data: the sum of the distances between exact and expected counts."""
+    """One measure of how badly synthetic data fit the real rows.
+
+    It is the sum of the distances between exact and expected counts.
+    """
 
     @property
     def misfit(self) -> Scaled: ...
@@ -269,9 +282,9 @@ def _sum(part: IntegerArray, drawn: NDArray[np.int64]) -> IntegerArray:
 def choose_farthest(
     sealed: Sequence[Sealed[Cells]], distances: Distances, dice: RandomSource
 ) -> tuple[int, ...]:
-    """Choose the candidates whose exact counts are far from the expected ones, with privacy.
+    """Choose, with privacy, the candidates whose exact counts are far from the expected counts.
 
-    The exponential mechanism chooses, with the distances as utilities; the distances themselves are
+    The exponential mechanism chooses, with the distances as utilities. The distances themselves are
     not released.
     """
     utilities = np.array(
@@ -294,7 +307,7 @@ def noisy_misfits(
 ) -> tuple[int, ...]:
     """Return each sum of distances between exact counts and expected counts, plus noise.
 
-    Such a sum measures how badly synthetic data fit the real rows.
+    The sum measures how badly synthetic data fit the real rows.
     """
     sums = [
         sum(

@@ -51,7 +51,7 @@ class NoisyQuestion(Question, Protocol, Generic[S]):
 
 
 class Task(Protocol):
-    """A federated training task, with the public weight of each site."""
+    """A federated training task, which gives each site a public weight in the average."""
 
     def weight_of(self, site: str) -> Fraction: ...
 
@@ -92,8 +92,8 @@ def mask_noisy(
 def mask_exact(sealed: Sealed[Cells], sum_: Question, participant: Participant) -> bytes:
     """Add this site's masks, but no noise, to its numbers, for `secure-average (not DP)`.
 
-    Only the masks hide a site's numbers here: the round reveals the sum over all sites of the
-    agreement.
+    The masks alone hide the numbers of this site. The round reveals the exact sum over all sites
+    that take part.
     """
     exact = unseal(sealed)
     if exact.keys is not None:

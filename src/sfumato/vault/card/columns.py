@@ -73,7 +73,7 @@ class Column:
         return self.type in NUMERIC
 
     def bounds(self) -> tuple[int, int]:
-        """Return the column's bounds in steps; refuse a column without bounds.
+        """Return the column's bounds in steps; refuse a column that lacks one.
 
         Clamping needs both bounds.
         """
@@ -232,7 +232,7 @@ def _read_step(
 def proposed_step(low: Fraction, high: Fraction) -> Fraction:
     """Propose a column's step: the largest power of ten that gives at least 10,000 steps.
 
-    The step must also divide both bounds. If there is no such step, the card is refused.
+    The step must also divide both bounds. If no power of ten does, the card is refused.
     """
     for power in range(12, -13, -1):
         step = Fraction(10) ** power
