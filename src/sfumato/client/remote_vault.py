@@ -58,7 +58,10 @@ Conversation = Generator[HttpRequest | Pause, HttpReply | None, Json]
 
 
 def conversation(verb: str, body: Json, draw: Draw) -> Conversation:
-    """Yield a verb's HTTP requests, with retries while the service is down; return its reply."""
+    """Yield a verb's HTTP requests and return its reply.
+
+    Requests are repeated, after a pause, while the service is down or busy.
+    """
     request = _request(verb, body, draw)
     last: Json = {}
     for pause in (*PAUSES_S, None):

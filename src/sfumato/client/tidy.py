@@ -282,10 +282,9 @@ def _farthest(cells: Estimates, margin: Margin) -> float:
 
 
 def _nested(found: Sequence[tuple[tuple[str, ...], Margin]]) -> tuple[list[Integers], list[bool]]:
-    """Return the groups of each margin whose sums rounding preserves.
+    """Return the margins' groups whose sums rounding keeps, and for each margin whether it is kept.
 
-    Each of these margins refines the one before. The second list says, for each margin, whether it
-    is one of them.
+    Each kept margin has all keys of the kept margin before it.
     """
     levels: list[Integers] = []
     last: set[str] = set()

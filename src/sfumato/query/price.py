@@ -222,7 +222,10 @@ def price_at(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
 
 
 def _price_on_ladder(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
-    """Price the plan without checks; spend delta on sums and counts only if that reduces noise."""
+    """Price the plan at one of several offered epsilons, without checks.
+
+    Delta is spent on sums and counts only if that reduces their noise.
+    """
     if plan.selects_keys:
         return _with_selection(plan, epsilon, delta)
     return _values(plan, epsilon, delta)

@@ -41,5 +41,5 @@ class Places:
 
 
 def packed(place: Place) -> int:
-    """Pack a position (line and column) into one number."""
+    """Pack a position (line and column) into one number, because a number takes less memory."""
     return place[0] * _COLUMNS + min(place[1], _COLUMNS - 1)

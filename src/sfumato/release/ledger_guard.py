@@ -93,9 +93,9 @@ def measured_loss(store: LedgerStore, anchor: Anchor) -> Loss | None:
 
 
 def _is_explained(store: LedgerStore, verdict: Verdict, sums: AnchorSums, *, is_lost: bool) -> bool:
-    """Say whether the ledger's only fault is a loss of entries which the anchor file has seen.
+    """Say whether a move, or a loss of entries that the anchor file has seen, is the only fault.
 
-    Only such a loss can be measured.
+    Only then can the loss be measured. A move is one of the ledger to another database.
     """
     if verdict.frozen is not None and verdict.frozen not in MEASURABLE:
         return False
@@ -468,7 +468,7 @@ class Ledger:
         return {account.name: account for account in viewed(found)}
 
     def every_account(self) -> tuple[Account, ...]:
-        """Return all accounts, sorted by name, with their spending in the current budget window."""
+        """Return all accounts that users see, sorted by name, with their current budget window."""
         names = (account.name for account in self.store.accounts())
         known = self.accounts(tuple(name for name in names if not is_internal(name)))
         return tuple(known[name] for name in sorted(known))
@@ -476,7 +476,7 @@ class Ledger:
     def paying(self, debtors: Sequence[Debtor]) -> dict[str, Account]:
         """Return the accounts that pay for a question, by name, in the order of `debtors`.
 
-        An account that doesn't exist yet has spent nothing.
+        An account that doesn't exist yet counts as one that has spent nothing.
         """
         known = self.accounts(tuple(debtor.account for debtor in debtors))
         return {debtor.account: self._standing(debtor, known) for debtor in debtors}

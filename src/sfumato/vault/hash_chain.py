@@ -69,7 +69,10 @@ def next_entry(head: LedgerHead, *, epoch: int, at: str, kind: str, body: str) -
 
 
 def debt_list(debt: PrivacyCost) -> list[int]:
-    """Return a debit as a list for a ledger entry; each number is at most `MAX_SUM`."""
+    """Return a debit as a ledger entry's list of numbers, each at most 2**62 - 1 (MAX_SUM).
+
+    A larger number is cut to this maximum.
+    """
     return [min(part, MAX_SUM) for part in (debt.epsilon, debt.delta, debt.rho, debt.rho_delta)]
 
 

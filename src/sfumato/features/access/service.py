@@ -211,7 +211,7 @@ class Access:
         return str(self._invitation(OWNER, by="the first start")["invitation"])
 
     def tokens(self, caller: Caller) -> list[Json]:
-        """Return the caller's own valid access tokens, without their secrets."""
+        """Return the caller's own valid access tokens and sessions, without their secrets."""
         return [
             _token_json(token)
             for token in self.store.tokens(caller.user)
@@ -272,7 +272,7 @@ class Access:
         return self._made(caller.user, _Opens("token", label, tuple(wanted), reach, age))
 
     def _check_room(self, caller: Caller) -> None:
-        """Refuse a new access token if the caller has `MAX_TOKENS` valid ones."""
+        """Refuse a new access token if the caller has 100 valid ones (MAX_TOKENS)."""
         held = [t for t in self.store.tokens(caller.user) if self._is_open(t)]
         if sum(token.kind == "token" for token in held) >= MAX_TOKENS:
             raise Refused("too-many", "You have a hundred tokens already.", "Revoke some of them.")
@@ -287,7 +287,7 @@ class Access:
         return {"revoked": token}
 
     def revoke_all(self, caller: Caller, name: str) -> Json:
-        """Revoke all access tokens of a user, for example after a lost device."""
+        """Revoke all of a user's tokens, sessions and invitations, as after a lost device."""
         _check_themselves(caller)
         if name != caller.user and not caller.may("operate"):
             raise Refused(
@@ -388,7 +388,7 @@ def _check_name(name: str) -> None:
 
 
 def _check_themselves(caller: Caller) -> None:
-    """Refuse API tokens: only users who have signed in may manage users and tokens."""
+    """Refuse API tokens: only users who have signed in themselves may manage users and tokens."""
     if not caller.is_themselves:
         raise Refused(
             "not-allowed",

@@ -29,7 +29,8 @@ class _Seen:
 class Admission:
     """Authenticates access tokens by a store lookup and a cache.
 
-    The cache keeps valid tokens for two seconds. It never keeps invalid ones.
+    The cache keeps the tokens that it found in the store for two seconds, but no unknown or revoked
+    ones. Each use checks whether the token has expired.
     """
 
     def __init__(self, store: AccessStore, clock: Clock) -> None:

@@ -1,6 +1,7 @@
 """The service of budget caps: lower a cap at once; raise it, if required after an approval.
 
-A second person must approve for the cap of a people domain, and if the card says so.
+A second person must approve each raise of a people domain's cap. If the data card says so, this
+holds for each raise of the data set's other caps, too.
 """
 
 from __future__ import annotations
@@ -161,9 +162,9 @@ class Caps:
         }
 
     def _asked(self, caller: Caller, card: Card, now: Account, wanted: Budget, why: str) -> Json:
-        """Store a request to raise a cap, and note it in the ledger.
+        """Store a request to raise a cap, for a second person to approve, and note it.
 
-        A second person has to approve the request.
+        The note is an entry of the ledger.
         """
         approval = Approval(
             id=self.dice.draw(8).hex(),

@@ -301,7 +301,10 @@ class Queries:
 
 
 def numbers_of(question: Query) -> dict[str, Aggregate | Formula]:
-    """Return a query's numeric outputs by name, without hidden ones that only formulas use."""
+    """Return a query's aggregates and formulas by output name.
+
+    Hidden aggregates that only formulas use are left out.
+    """
     formulas = [o.of.expr for o in question.outputs if isinstance(o.of, Formula)]
     within = {name for expr in formulas for name in columns_of(expr)}
     return {
@@ -353,7 +356,7 @@ def sure_at(spent: int, epsilon: Fraction) -> float:
     """Return how certain an attacker can become of a fact about a person, in per cent.
 
     The attacker first believes that the fact is as likely true as false. After all releases,
-    including this one, the certainty is at most 100 / (1 + e^-ε), with ε the sum of all releases.
+    including this one, the certainty is at most 100 / (1 + e^-ε), with ε the sum of their epsilons.
     """
     return 100 / (1 + math.exp(-(spent / EPSILON_UNITS + float(epsilon))))
 

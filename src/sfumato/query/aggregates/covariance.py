@@ -53,7 +53,10 @@ from sfumato.query.expression import canonical_order
 
 @dataclass(frozen=True)
 class Pair:
-    """The two operands and their moments: rows, sums of y, x and products, then of squares."""
+    """The two operands y and x, and their moments: row count, then the sums of y, x and products.
+
+    Sums of squares follow, if the statistic needs them.
+    """
 
     y: Grid
     x: Grid

@@ -1,4 +1,4 @@
-"""AVG(expression): a noisy sum about the public middle, divided by a noisy count of values.
+"""AVG(expression): a noisy sum, counted from the middle of the public bounds, over a noisy count.
 
 The bounds are L and U, in steps. Adding or removing a row changes the sum of 2v - (L+U) by at most
 U - L. It changes the count of values by 1. The mean is (L+U)/2 + sum/(2 count). It is

@@ -394,7 +394,10 @@ def _powers(of: Range) -> Range:
 
 
 def _crossed(one: Floats, other: Floats) -> Floats:
-    """Return the symmetrised outer product of two slope vectors, in each group."""
+    """Return the symmetrised outer product of two slope vectors, in each group.
+
+    It is a part of the second derivatives of a product.
+    """
     made = one[:, None] * other[None]
     return np.asarray(made + made.swapaxes(0, 1))
 
