@@ -47,13 +47,13 @@ class Answer(AnswerValues):
         return plotted(self, x=x, y=y, color=color, title=title)
 
     def tidy(self, margins: Answer | Sequence[Answer] = ()) -> Answer:
-        """Make counts whole and non-negative, and make groups add up to released totals; free.
+        """Make counts whole and non-negative, and adjust groups to released totals; free.
 
         It is post-processing, so it costs nothing. The notes of the answer say what was changed.
 
         Args:
-            margins: One answer or several, with totals of the same numbers. The groups' numbers are
-                adjusted so that they add up to these totals.
+            margins: One answer or several, with totals of the same numbers. Groups and totals are both
+                noisy, so the groups are moved towards the totals by least squares.
 
         Returns:
             The adjusted answer.

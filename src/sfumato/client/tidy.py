@@ -1,4 +1,4 @@
-"""Tidy an answer by free post-processing: groups add up to margins, and counts are whole.
+"""Tidy an answer by free post-processing: groups adjusted to margins (totals), whole counts.
 
 It has two steps, both on released numbers only. The first is generalised least squares with the
 known noise. y are the cells with variance D, m the margins with variance M, and A y are the sums
@@ -147,7 +147,7 @@ class Table:
 
 
 def tidied(answer: SomeAnswer, margins: Sequence[AnswerValues]) -> SomeAnswer:
-    """Adjust an answer's numbers so that they add up to the margins, and round its counts."""
+    """Adjust an answer's numbers to margins (released totals) by least squares; round counts."""
     table = _table(answer)
     coarser = sorted(map(_table, margins), key=lambda margin: len(margin.keys))
     for place, margin in enumerate(coarser):

@@ -208,7 +208,10 @@ def prices_on_ladder(plan: Plan, priced: Priced) -> tuple[Priced, ...]:
 
 
 def price_at(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
-    """Price the plan at this epsilon and delta; refuse noise too wide to be drawn exactly."""
+    """Price the plan at this epsilon and delta; refuse noise too wide to be drawn exactly.
+
+    Also refuse a price at which partition selection could show no private key.
+    """
     priced = _price_on_ladder(plan, epsilon, delta)
     if priced.selection is not None and priced.selection.threshold is None:
         keep_probabilities(*priced.selection.per_key())  # refuses if no key could be shown
@@ -222,7 +225,7 @@ def price_at(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
 
 
 def _price_on_ladder(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
-    """Price the plan at one of several offered epsilons, without checks.
+    """Price the plan at an epsilon, without the checks of `price_at`.
 
     Delta is spent on sums and counts only if that reduces their noise.
     """

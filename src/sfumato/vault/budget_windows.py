@@ -91,7 +91,7 @@ def trusted_day(seen: date | None, today: date, *, is_vouched: bool) -> date:
 
 
 def in_window(debtors: tuple[Debtor, ...], day: date) -> tuple[Debtor, ...]:
-    """Return the debtors, each followed by the account of its open budget window, if any."""
+    """Return the debtors, and after them their accounts in the open budget window, if any."""
     opened = tuple(
         Debtor(window_account(debtor.window, day, debtor.account), debtor.window_cap)
         for debtor in debtors

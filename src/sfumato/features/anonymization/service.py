@@ -332,9 +332,9 @@ def _hierarchies(table: Table, how: Recoding) -> dict[str, Hierarchy]:
 
 
 def _check_rules(how: Recoding) -> None:
-    """Refuse a hierarchy for a column name that differs only in case or outer blanks.
+    """Refuse a hierarchy whose column name is a quasi-identifier's, but for case or outer blanks.
 
-    It is accepted if the quasi-identifier of the right name has a hierarchy of its own.
+    It is accepted if the quasi-identifier itself has a hierarchy, too.
     """
     of_small = {name.casefold(): name for name in how.quasi}
     for name in how.rules:

@@ -63,7 +63,7 @@ def _parts(asked: AskedAggregate) -> tuple[Part, ...]:
 
 
 def _even(value: int) -> int:
-    """Return the sensitivity of a sum if the operand is the same constant in every row."""
+    """Return the sensitivity of a sum whose operand is one constant in every row: at least 1."""
     return max(abs(value), 1)
 
 

@@ -166,7 +166,7 @@ def select_partitions(
     """Select which private keys may be shown, and add noise to the aggregates of these keys.
 
     A key that isn't selected gets no row and no noise (soundness rule 16). The selected keys are
-    sorted by value.
+    sorted by their text, so that their order reveals nothing about the rows.
     """
     exact = unseal(sealed)
     if exact.keys is None:
