@@ -52,8 +52,8 @@ class Answer(AnswerValues):
         It is post-processing, so it costs nothing. The notes of the answer say what was changed.
 
         Args:
-            margins: One answer or several, with totals of the same numbers. Groups and totals are both
-                noisy, so the groups are moved towards the totals by least squares.
+            margins: One answer or several, with totals of the same numbers. Groups and totals are
+                both noisy, so the groups are moved towards the totals by least squares.
 
         Returns:
             The adjusted answer.
