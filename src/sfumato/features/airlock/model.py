@@ -175,7 +175,7 @@ def withdrawn(request: Request, user: str, at: str) -> Request:
 
 
 def expired(request: Request, at: str) -> Request:
-    """Return the request, marked as expired if it is open and past its expiry time."""
+    """Return the request as expired if it is open and past its expiry time, else unchanged."""
     if request.is_open and at > request.expires:
         return _next(request, state=EXPIRED, ended_at=at)
     return request

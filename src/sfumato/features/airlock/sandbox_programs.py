@@ -84,7 +84,10 @@ _send(json.dumps(said).encode())
 
 
 def wrapped(source: str, paths: Sequence[str]) -> str:
-    """Return the source of the wrapper, which runs the untrusted program and packs its files."""
+    """Return the source of the wrapper, which runs the untrusted program and packs its files.
+
+    `source` is that program, and `paths` are the files that it may leave.
+    """
     return _with(_WRAPPER, SOURCE=source, PATHS=list(paths), MOST=MAX_BYTES)
 
 

@@ -67,7 +67,7 @@ class AveragePlan:
 
     @property
     def size(self) -> int:
-        """Return the number of integers that each site sends."""
+        """Return the number of integers that each site sends: one for each count or sum."""
         return len(self.plan.parts) * self.plan.measure.cells
 
     @cached_property
@@ -100,16 +100,19 @@ class AveragePlan:
 
     @cached_property
     def cohort(self) -> str:
-        """Return the hash of the sites' keys; it does not depend on the agreement's name."""
+        """Return the hash of the sites' keys, to compare the sites of earlier sums.
+
+        It does not depend on the agreement's name.
+        """
         keys = sorted(member.identity.hex() for member in self.joined.members)
         return hashlib.sha256(canonical_json({"sites": keys}).encode()).hexdigest()
 
     @cached_property
     def shape(self) -> str:
-        """Return the hash of the query's shape and the card's version.
+        """Return the hash of the card's version and of the query's shape.
 
-        If an engine limit stops the query, the ledger records this hash, and the site refuses the
-        query from then on.
+        The shape is the query without its constants. If an engine limit stops the query, the ledger
+        records this hash, and the site refuses the query from then on.
         """
         said: Json = {"average": self.plan.shape(), "version": self.plan.card.version}
         return hashlib.sha256(canonical_json(said).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Call many sites in parallel, and give up on those that are far slower than the others.
+"""Call many sites in parallel, and give up on sites that are far slower than the others.
 
 A site may never answer, or may send its reply one byte a minute. Once enough sites have answered, a
 site that takes much longer is late and drops out of the round.

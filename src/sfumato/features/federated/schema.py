@@ -128,7 +128,7 @@ class JoinSum(PriceSum, frozen=True, kw_only=True):
 
 
 class NextStage(OfDataSet, frozen=True, kw_only=True):
-    """The convener's message for one stage of a secure-sum round."""
+    """The convener's message to a site for one stage of a secure-sum round that the site joined."""
 
     round: Name
     stage: Literal["share", "mask", "agree", "reveal"]
@@ -136,7 +136,7 @@ class NextStage(OfDataSet, frozen=True, kw_only=True):
 
 
 class ShowSum(PriceSum, frozen=True, kw_only=True):
-    """A finished sum over sites, to show as a table."""
+    """A finished sum over sites, which the site formats as a table of the query's answer."""
 
     total: list[int]
     sites: Count
@@ -202,7 +202,7 @@ class JoinedRound(Reply):
 
 
 class SiteMessage(Reply):
-    """A site's message: for a stage of a round, or from the caller's tensor process."""
+    """A site's message to the convener for a stage of a round, or a reply of its tensor process."""
 
     message: Message
 

@@ -60,7 +60,7 @@ class Rounds:
             self._open[user, nonce] = made
 
     def find(self, user: str, nonce: str) -> Round | None:
-        """Return the user's open round with this nonce, or None."""
+        """Return the user's open round with this nonce (its random identifier), or None."""
         with self._lock:
             return self._open.get((user, nonce))
 

@@ -56,7 +56,7 @@ def _parts(one: object) -> Iterable[object]:
 
 
 def is_price(said: Json) -> bool:
-    """Return True if an untrusted reply is a valid price."""
+    """Return True if an untrusted site's reply has all fields of a price, within their limits."""
     return (
         _is_within(said.get("bits"), MIN_BITS, MAX_BITS)
         and _is_within(said.get("size"), 1, MAX_SIZE)
@@ -82,12 +82,12 @@ def is_budget(said: Json) -> bool:
 
 
 def is_answer(said: Json) -> bool:
-    """Return True if a reply to a finished sum has a receipt."""
+    """Return True if a site's reply to `show-sum` has a receipt."""
     return isinstance(said.get("receipt"), dict)
 
 
 def is_receipt(said: object, guarantee: object) -> bool:
-    """Return True if a receipt has the fields that an answer shows.
+    """Return True if an untrusted site's receipt has the fields that an answer shows.
 
     A receipt of a sum with noise must have an epsilon.
     """
@@ -101,7 +101,7 @@ def _is_left(said: object) -> bool:
 
 
 def is_number(said: object) -> bool:
-    """Return True for a finite number that fits a float."""
+    """Return True for a finite number that fits a float, in an untrusted reply."""
     if isinstance(said, bool) or not isinstance(said, int | float | Decimal):
         return False
     with contextlib.suppress(OverflowError):

@@ -109,7 +109,7 @@ class SumPlan:
 
     @property
     def size(self) -> int:
-        """Return the number of integers that each site sends."""
+        """Return the number of integers that each site sends: one per group and count or sum."""
         return len(self.summands) * self.plan.measure.cells
 
     @property
@@ -169,7 +169,7 @@ class SumPlan:
         return f"{FORMAT} {hashlib.sha256(canonical_json(said).encode()).hexdigest()}"
 
     def priced(self, sites: int) -> Priced:
-        """Return the priced plan with the noise of `sites` sites, to format an answer."""
+        """Return the plan with the noise that `sites` sites add together, to format an answer."""
         noises = tuple(self._noise(summand, sites) for summand in self.summands)
         return Priced(self.plan, self.epsilon, self.delta, self.event, noises)
 

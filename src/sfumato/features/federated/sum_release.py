@@ -244,7 +244,7 @@ def against(agreement: Agreement) -> str:
 
 
 def noise_json(sum_: SumPlan) -> Sequence[Json]:
-    """Return, for each count or sum, the total noise over all sites and the share of one site."""
+    """Return the noise of each count or sum for receipts: in total over all sites, and per site."""
     return [
         {
             "kind": "skellam",

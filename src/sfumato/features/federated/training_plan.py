@@ -60,7 +60,7 @@ class TrainPlan:
 
     @property
     def size(self) -> int:
-        """Return the number of integers that each site sends."""
+        """Return the number of integers that each site sends: one per network parameter."""
         return self.network.size
 
     @property
@@ -251,8 +251,8 @@ def _grids(
 ) -> tuple[Callable[[int], Grid | DitheredGrid], int]:
     """Return a function that makes the rounding grid of a sum, and the sum's sensitivity.
 
-    The function takes a shift: each shift by one doubles the grid's steps. The sensitivity is in
-    multiples of the clipping norm.
+    The function takes a shift: a shift larger by one makes a grid step twice as wide. The
+    sensitivity is in multiples of the clipping norm.
     """
     if lesson.is_of_sites:
         steps = lesson.clip * (1 << UNIT_BITS)

@@ -75,12 +75,12 @@ def kept_waves(device: Path) -> dict[str, Wave]:
 
 
 def waves_text(waves: Waves) -> str:
-    """Return the record of answered series as JSON text for the device's file."""
+    """Return the record of answered series as JSON, as it is stored on the device."""
     return json.dumps({name: asdict(one) for name, one in waves.items()})
 
 
 def waves_at(device: Path) -> Path:
-    """Return the path of the record of answered series, next to the device's secret."""
+    """Return the path of the file with the answered series, next to the device's secret."""
     return device.with_name(f"{device.name}.series")
 
 

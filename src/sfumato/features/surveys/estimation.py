@@ -2,11 +2,12 @@
 
 A share comes from dp/local/frequency_estimation.py, the mean of numbers on a grid from
 features/surveys/mean_interval.py. In format 1, and in waves with `ever`, a number is reported as
-`low` or `high`. So its mean is a ratio of two estimates: of all who answered, the share of the
-higher. A ranking's preference between two options is such a ratio, too. Fieller's interval covers
-it if both outcomes were reported often (soundness rule 4). For rare outcomes its variances are
-unreliable. Then two conservative intervals are combined: one for the share who answered, one for
-which of the two they reported.
+`low` or `high`. So its mean follows from a ratio of two estimates: the share of `high` among all
+who answered. A ranking's preference between two options is such a ratio, too.
+
+Fieller's interval covers the ratio if both outcomes were reported often (soundness rule 4). For
+rare outcomes the estimated variances are unreliable. Then two conservative intervals are combined:
+one for the share who answered, one for which of the two outcomes they reported.
 """
 
 from __future__ import annotations

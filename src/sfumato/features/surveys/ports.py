@@ -39,7 +39,7 @@ class Invited:
 
 @dataclass(frozen=True)
 class Ballot:
-    """A randomised report, with the digest of the one-time ballot token that it spends."""
+    """A randomised report, with the digest of the one-time ballot token that it uses up."""
 
     survey: str
     token: str  # SHA-256 (hex) of the ballot token
@@ -127,7 +127,10 @@ class SurveyStore(Protocol):
 
 
 class BallotKeys(Protocol):
-    """The keys that sign ballot tokens, one per survey; the private keys are never returned."""
+    """The interface to the keys that sign ballot tokens, one per survey.
+
+    It never returns a private key.
+    """
 
     def make(self) -> tuple[PublicKey, str]:
         """Create a key pair; return its public key and the private key's temporary name."""

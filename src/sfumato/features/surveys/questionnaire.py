@@ -41,7 +41,7 @@ def ask(question: Any, number: int, of: int) -> Any:  # Any: a question, and its
 
 
 def truth_of(question: Any, typed: str) -> Any:  # Any: as above
-    """Parse a typed answer. It returns None for no answer, and WRONG for an invalid one."""
+    """Parse a typed answer: return None for no answer, and the marker WRONG for an invalid one."""
     if not typed:
         return WRONG if question.is_required else None
     match question.kind:

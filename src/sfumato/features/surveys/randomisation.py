@@ -2,10 +2,10 @@
 
 Format 1 uses k-ary randomised response for every question; two dice can do that too. A number is
 first rounded at random to `low` or `high`. Format 2 uses the dp/local randomiser with the smallest
-error: for a number on a grid of whole steps, and for a choice possibly subset selection. A question
-that is repeated in waves under `ever` has a permanent and a fresh random response
-(dp/local/permanent_response.py). The choice is written into the published survey and is read from
-there. It is never made again, so a survey keeps its meaning for ever.
+error. For a number it is on a grid of whole steps, and for a choice it can be subset selection. A
+question that is repeated in waves under `ever` has a permanent and a fresh random response
+(dp/local/permanent_response.py). The chosen randomiser is written into the published survey and is
+read from there. It is never chosen again, so a survey keeps its meaning for ever.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def coin_of(parameters: Parameters) -> QuestionRandomiser:
 
 
 def cost_of(coin: QuestionRandomiser, *, is_dice: bool = False) -> Fraction:
-    """Return the epsilon of one randomised answer, as it composes by addition.
+    """Return the epsilon of one randomised answer, such that the epsilons of several add up.
 
     Two dice cost slightly more than the KAry object that models them, because 1/36 is not a
     multiple of 2**-32. A wave costs the epsilon of its fresh (momentary) response. Only that

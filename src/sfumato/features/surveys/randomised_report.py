@@ -316,7 +316,7 @@ def _answered(published: Published, number: int, truth: Truth, secret: bytes) ->
 
 
 def said_of(coin: QuestionRandomiser, value: int, words: Sequence[int]) -> int:
-    """Randomise one true answer (category or grid step); return what is said, as a number.
+    """Randomise one true answer (category or grid step); return the randomised answer as a number.
 
     The randomiser uses the first of these random words, as many as it needs.
     """

@@ -1,16 +1,16 @@
 """Store surveys and their reports in SQL so that the tables don't reveal the order of arrival.
 
-The reports of a survey are a set of lines "token said", partitioned by the first bits of the
-token's digest. Each part is one sorted text, which is rewritten when a line is added. When the
-number of reports doubles, every part is split in two. So the same set of reports gives the same
-rows, in whatever order they arrived: a report has no row of its own, no serial number and no time.
-(docs/how-to/surveys.md describes what a journal, a backup in between or PostgreSQL's bookkeeping
-adds.)
+The reports of a survey are a set of lines "token said" (token digest and report). They are
+partitioned by the first bits of the token's digest. Each part is one sorted text, which is
+rewritten when a line is added. When the number of reports doubles, every part is split in two. So
+the same set of reports gives the same rows, in whatever order they arrived. A report has no row of
+its own, no serial number and no time. A database's journal, a backup in between or PostgreSQL's
+bookkeeping can reveal more (docs/how-to/surveys.md).
 
-Public reports, and the counts behind the estimates, are updated in steps of at least 25 reports.
-So frequent readers can't tell whose report has just arrived. At each step 25 reports, drawn from
-those not shown yet, are held back. So somebody with a copy of the store who subtracts the shown
-reports finds the newest among 25 others.
+Public reports, and the counts behind the estimates, are updated in steps of at least 25 reports. So
+frequent readers can't tell whose report has just arrived. At each step 25 reports, drawn from those
+not shown yet, are held back. So somebody with a copy of the store who subtracts the shown reports
+finds the newest among 25 others.
 """
 
 from __future__ import annotations

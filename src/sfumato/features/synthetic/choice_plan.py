@@ -1,9 +1,9 @@
 """The plan of a private choice: select the queries whose counts differ most from expected counts.
 
 The utility of a candidate is weight * (sum of |count - expected| - penalty), an integer. One person
-changes a query's counts by at most its L1 sensitivity. So its utility changes by at most weight
-times that, in either direction. The exponential mechanism uses twice the largest of these
-(exponential.proof.md).
+changes a query's counts by at most its L1 sensitivity. So the utility changes by at most weight
+times this sensitivity, in either direction. The exponential mechanism uses twice the largest such
+change of all candidates (exponential.proof.md).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class PrivateChoicePlan:
 
     @property
     def event(self) -> Event:
-        """Return the privacy event of all rounds, which the ledger is charged with."""
+        """Return the privacy event of all rounds, for which the ledger is charged."""
         one = ExponentialEvent(self.epsilon)
         return one if self.rounds == 1 else JointEvent((one,) * self.rounds)
 
@@ -146,5 +146,5 @@ def in_order_of_cells(plan: Plan, expected: Integers) -> Integers:
 
 
 def digest_of(expected: Integers) -> str:
-    """Return the SHA-256 hash of a query's expected counts."""
+    """Return the SHA-256 of a query's expected counts, which stands for them in the ledger."""
     return hashlib.sha256(canonical_json(expected.tolist()).encode()).hexdigest()

@@ -60,7 +60,7 @@ class Wanted(Protocol):
 
 
 def choose(door: ReleaseContext, order: Order, distances: PrivateChoicePlan) -> tuple[int, ...]:
-    """Charge the budget, choose marginals privately, and return the indices of those chosen."""
+    """Charge the budget, choose marginals privately, and return the chosen ones' indices."""
     noise: Json = {"kind": MECHANISM, "epsilon_a_round": str(distances.epsilon)}
     charge = charge_for(door, order, distances, ("choice", MECHANISM, [noise]))
 

@@ -102,7 +102,7 @@ class Coded:
 def coded(column: Column, bins: int = BINS) -> Coded | None:
     """Split a column into categories; return None if its card gives no usable keys or bounds.
 
-    The bins are of equal width, or nearly so. More than MAX_KEYS keys are too many.
+    The bins are of equal width, or nearly so. More than 300 keys (MAX_KEYS) are too many.
     """
     if column.keys is not None:
         return Coded(column) if len(column.keys) <= MAX_KEYS else None

@@ -60,9 +60,9 @@ def can_join(card: Card, table: Table, anchor: Table) -> bool:
 
 
 def pairs_of(anchor: tuple[Coded, ...], own: tuple[Coded, ...]) -> list[Clique]:
-    """Return the pairs of one anchor column and one own column that are small enough to count.
+    """Return pairs of one anchor column and one own column that are small enough to count.
 
-    There are at most MAX_PAIRS. The own columns are numbered after those of the anchor.
+    There are at most 300 pairs (MAX_PAIRS). The own columns are numbered after those of the anchor.
     """
     every = product(enumerate(anchor), enumerate(own, len(anchor)))
     small = ((a, o) for (a, one), (o, other) in every if is_countable((one.size, other.size)))

@@ -1,8 +1,9 @@
 """Link a synthetic twin's tables: choose which people are in both, and with which values.
 
-The anchor table has one row per person. The counted pair has one column of each table, over a join
-by person. Its sums by the first column give the number of people of each kind in the other table.
-Its rows give the distribution of their values there. Everything is drawn from released numbers.
+The anchor table has one row per person. A pair of columns, one of each table, was counted over the
+join by person. Sums of these counts give the number of people of each group in the other table. The
+counts of one group give the distribution of its people's values there. Everything is drawn from
+released numbers.
 """
 
 from __future__ import annotations

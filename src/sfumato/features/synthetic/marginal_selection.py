@@ -203,7 +203,7 @@ def _largest(counts: Floats) -> NDArray[np.bool_]:
 
 
 def _groups(together: NDArray[np.bool_]) -> tuple[int, ...]:
-    """Return each category's group: those that the mask `together` marks share the last group.
+    """Return each category's group; all categories that the mask `together` marks share one.
 
     Every other category has a group of its own.
     """

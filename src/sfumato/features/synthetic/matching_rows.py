@@ -100,7 +100,7 @@ class Pools:
         return {other: value if self._root(other) == root else old for other, old in row.items()}
 
     def of(self, name: str) -> list[Value]:
-        """Return the values to try in a column, first those near the filter's constants.
+        """Return the values to try in a column; values near the filter's constants come first.
 
         Values that the card does not allow are left out.
         """

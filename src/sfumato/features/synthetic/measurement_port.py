@@ -1,8 +1,8 @@
 """The interface by which a synthetic DP twin's methods measure: noisy counts, private choices.
 
 The methods see no rows. Prices are shares of the whole price: of rho under zCDP, of epsilon under
-pure DP. Shares add up, so a method needs to know no more. Each request depends only on released
-numbers.
+pure DP. Shares add up, so a method only has to keep the sum of its shares at 1 or below. Each
+request depends only on released numbers.
 """
 
 from __future__ import annotations

@@ -89,7 +89,10 @@ class Price:
 
 
 def price_of(epsilon: Fraction, delta: Fraction, events: int = EVENTS) -> Price:
-    """Return the price; use zCDP if the delta makes it less noisy than pure DP."""
+    """Return the price of a twin with at most `events` releases.
+
+    It is in zCDP if the delta makes the counts less noisy than pure DP.
+    """
     events = max(events, EVENTS)
     rho = rho_within(epsilon, delta) - Fraction(events, RHO_UNITS) if delta else Fraction(0)
     return Price(epsilon, delta, rho if rho > epsilon**2 / 200 else Fraction(0), events)

@@ -1,8 +1,9 @@
 """The plan to measure a synthetic twin's error: noisy sums of |count - expected count|.
 
-One number is the sum of |scale * count - expected| over all cells of its queries, an integer. One
+One distance is the sum of |scale * count - expected| over all cells of its queries, an integer. One
 person changes a query's counts by at most its L1 sensitivity, and |.| never increases a change. So
-the number changes by at most scale times the sum of these (misfit_plan.proof.md).
+the distance changes by at most scale times the sum of the queries' sensitivities
+(misfit_plan.proof.md).
 """
 
 from __future__ import annotations

@@ -43,7 +43,10 @@ class ExtraRows:
 def schema_tables(
     card: Card, rows: int, seed: str, beside: ExtraRows | None = None
 ) -> list[TwinTable]:
-    """Create every table of the card; the first has about `rows` rows, plus those of `beside`."""
+    """Create every table of the card; the first has about `rows` rows, and the extra rows.
+
+    `beside` has the extra rows, which the twin must also contain.
+    """
     beside = beside or ExtraRows()
     public = public_tables(card, seed, beside)
     pools = pools_of(card, public)

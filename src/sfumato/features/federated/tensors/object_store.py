@@ -337,7 +337,11 @@ class Store:
         return zeros_of(shapes, (args, named))
 
     def _run(self, operation: Any, args: Any, named: Any) -> Any:
-        """Run an operation; refuse if it fails, with the reason only while no table was used."""
+        """Run an operation; if it fails, refuse.
+
+        The refusal contains the reason only while no table was used, because it could reveal
+        values.
+        """
         try:
             return operation(*args, **named)
         except FAILURES as wrong:
@@ -424,7 +428,7 @@ def _copied(words: Any) -> Any:
 def _check_index(name: str, args: tuple[Any, ...]) -> None:
     """Refuse an index that contains a tensor.
 
-    With it, the output shape or a failure would depend on the tensor's values.
+    The values of that tensor could decide the output shape, or a failure.
     """
     if name == "__getitem__" and _references(args[1:]):
         raise malformed("a tensor cannot be an index; use numbers and slices")

@@ -119,7 +119,7 @@ class FixedTensor(Uncompared):
         return self
 
     def __mul__(self, other: Fixable) -> FixedTensor:
-        """Return the exact product; its decimal places are the sum of both."""
+        """Return the exact product; it has the decimal places of both factors together."""
         met = _met(other)
         _check_size(_size(self.child) * _size(met.child))
         return FixedTensor(local(self.child * met.child), self.places + met.places)
@@ -205,7 +205,7 @@ class SharedTensor(Uncompared):
         return -self + other
 
     def __mul__(self, other: SharedTensor | float) -> SharedTensor:
-        """Return the exact product; its decimal places are the sum of both."""
+        """Return the exact product; it has the decimal places of both factors together."""
         if isinstance(other, SharedTensor):
             return self._product(torch.mul, other, 1)
         whole, places = self._said(other)
@@ -259,7 +259,7 @@ class SharedTensor(Uncompared):
         return SharedTensor(parts, one.places, one.most + two.most)
 
     def _product(self, how: Callable[..., Any], other: SharedTensor, terms: int) -> SharedTensor:
-        """Multiply two secret-shared tensors by means of a Beaver triple.
+        """Multiply two secret-shared tensors with a Beaver triple: shares of random a, b and a * b.
 
         Only numbers under uniform random masks are opened.
         """

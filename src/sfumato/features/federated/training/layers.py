@@ -127,7 +127,7 @@ def made_of(words: Sequence[Any]) -> torch.nn.Sequential:
 
 
 def flat(model: Any) -> Iterator[Any]:
-    """Yield the layers of a Sequential and of nested ones, in order."""
+    """Yield the layers of a Sequential in order, with nested Sequentials flattened."""
     if not isinstance(model, torch.nn.Sequential):
         raise malformed("the model must be a Sequential of plain layers")
     for layer in model:
@@ -342,7 +342,7 @@ def _normed(words: Words) -> torch.nn.Module | None:
 
 
 def _made(kind: Callable[..., torch.nn.Module], *numbers: Any) -> torch.nn.Module | None:
-    """Build a layer of this kind; return None if the arguments do not fit."""
+    """Build a layer from its decoded arguments; return None if they do not fit its kind."""
     try:
         return kind(*numbers)
     except (TypeError, ValueError, AssertionError):

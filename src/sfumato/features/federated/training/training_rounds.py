@@ -324,7 +324,7 @@ def first_weights(network: Network, name: str) -> Numbers:
 
 
 def _network(convener: Convener, course: TrainingSettings) -> tuple[Network, tuple[Scale, ...]]:
-    """Return the network for these settings, and its columns' scales from the sites' cards."""
+    """Return the network for these settings, and its columns' scales as sites' cards show them."""
     scales = _scales(convener, course)
     target = scales[-1]
     outs = target.entries if course.loss == CLASSES else 1
@@ -335,7 +335,10 @@ def _network(convener: Convener, course: TrainingSettings) -> tuple[Network, tup
 
 
 def _scales(convener: Convener, course: TrainingSettings) -> tuple[Scale, ...]:
-    """Return the column scales on most sites' cards; more sites must agree than may collude."""
+    """Return the columns' scales that the largest number of sites' cards show.
+
+    More sites must show them than may collude.
+    """
     cards = convener.call_all("card", {"data_set": course.data_set})
     read = [one for card in cards.values() if (one := _scales_in(card, course)) is not None]
     told = Counter(json.dumps([scale_json(scale) for scale in one], default=str) for one in read)

@@ -106,7 +106,10 @@ class TrainingSite:
         return self._player.mask(message, plan.noisy(update, self._offer.dice))
 
     def _check(self, plan: NoisySum, lesson: SiteTask, model: torch.nn.Module) -> None:
-        """Refuse a round whose terms differ from those that its price assumes."""
+        """Refuse a round whose sites, floor or size are not those that its price assumes.
+
+        Also refuse a round over tables that this site does not have.
+        """
         terms = self._player.terms
         same = (
             plan.sites == len(terms.members)
