@@ -1,14 +1,17 @@
-"""Measure how often 95 % intervals hold, for every verb, by the true size of a group.
+"""Measure how often 95 % intervals contain the exact number, for each kind of question.
 
-`python -m bench coverage`. One data set with 200 equal groups of each size; each question is asked
-fresh ten times through the whole release, so every figure is of 2,000 intervals (a standard error
-of half a point). Laplace: the unit is the row, epsilon 1. Gaussian: the unit is the person, in up
-to 30 groups, epsilon 3, delta 1e-6. A figure is the percentage of shown intervals that hold the
-exact number; where some are not shown, the percentage shown follows it. `width` is the median width
-of an interval in groups of 3,000 rows, over the width of the middle 95 % of the numbers that were
-released there (1 is as tight as can be). The last rows are of 100 DP twins of so many people each,
-at epsilon 1 and 1 for the error, beside the exact distance. No figure depends on the machine's
-load.
+The data set has 200 equal groups of each size. Each question is asked ten times with new noise, so
+each figure is about 2,000 intervals (standard error: half a percentage point). With Laplace noise,
+the privacy unit is a row and epsilon is 1. With Gaussian noise, the privacy unit is a person in up
+to 30 groups, epsilon is 3 and delta is 1e-6.
+
+A figure in a column of rows is the percentage of the shown intervals that contain the exact number,
+for groups of that many rows. If some intervals are not shown, the percentage of shown ones follows.
+`width` compares intervals in groups of 3,000 rows with the released numbers: the median width of an
+interval is divided by the width of the middle 95 % of those numbers. 1 is as narrow as possible.
+The last rows are about 100 DP twins (synthetic data sets) of each number of people, with epsilon 1
+for the twin and 1 for its error. They compare the stated error with the exact distance. No figure
+here depends on the load of the machine.
 """
 
 from __future__ import annotations

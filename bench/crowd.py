@@ -1,9 +1,10 @@
-"""Measure anonymisation on synthetic, Adult-like people: python -m bench.crowd [--peers] [--page].
+"""Measure k-anonymous tables of synthetic people, modelled on the Adult data set.
 
-Seconds are processor time (one thread), the best of a few runs, so a busy machine changes them
-little. Ratios are from one run on one machine. The loss is the normalised certainty penalty over
-all rows, computed in the same way for all libraries; a row that is left out counts as 1. With
-`--peers`, pycanon and anjana do the same tasks in a separate environment (.bench/peers/crowd).
+The command is `python -m bench.crowd [--peers] [--page]`. `s` is processor time of one thread, the
+best of a few runs, so a busy machine changes it little. Ratios are from one run on one machine. The
+loss is the normalised certainty penalty over all rows, computed in the same way for all libraries.
+A row that is left out counts as 1. With `--peers`, the libraries pycanon and anjana do the same
+tasks in a separate environment (.bench/peers/crowd).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""How well four sites read digits, by what each of them pays: `python -m bench digits`.
+"""Measure how well four sites together recognise digits, by the epsilon that each site pays.
 
-scikit-learn's 1,797 pictures of digits, three quarters to learn from and a quarter to look at,
-split anew for every seed. What a site adds up, rounds and draws is what its engine and its door do,
-here in one process: no vaults, masks or ledgers, which move no number. "central" is one site that
-has all rows and draws exactly the noise that is priced, by the same accountant.
+The pictures are the 1,797 digits of scikit-learn. Three quarters are for training and one quarter
+for testing, split anew for each seed. The bench computes in one process what the engines and doors
+of the sites compute. It leaves out vaults, masks and ledgers, because they change no number.
+"central" is one site that has all rows and adds exactly the noise that the same accountant prices.
 
-scikit-learn comes into an environment of its own, and only its file of pictures is read. Where it
-cannot be had, the pictures are the made-up ones of the tests, and the table says so.
+scikit-learn is installed in a separate environment, and only its file of pictures is read. If it
+cannot be installed, the bench uses the synthetic pictures of the tests, and the table says so.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""How well four real sites read digits: `python -m bench digits_sites`.
+"""Measure how well four real sites together recognise digits.
 
-The pictures, splits and lessons of `python -m bench digits`, learnt over four vaults in processes
-of their own: each with its rows, its ledger and its door, over HTTP and secure sums; of four sites
-one may drop out. The sites are started once. Each holds a data set for every seed, and each lesson
-is paid by all of them.
+The pictures, splits and training schedules are those of `python -m bench digits`. Here, four vaults
+in separate processes train the model over HTTP with secure sums. Each vault has its own rows,
+ledger and door. One of the four sites may drop out. The sites are started once. Each holds a data
+set for each seed, and all of them pay for each training.
 
-No lesson leaves a vault without noise (soundness rule 36). What stands for it in the first line is
-a price at which nothing is protected any more: no gradient is cut, and the noise is far below what
-rows add.
+No training leaves a vault without noise (soundness rule 36). So the first line has a price that
+protects nothing, in place of no noise: no gradient is clipped, and the noise is tiny compared with
+the rows.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Compare private counts and sums with plain SQL on the same table: `python -m bench.engine`.
+"""Compare private counts and sums with plain SQL on the same table, in DuckDB.
 
 `prepare` reads ten million rows of a million people from Parquet. The bench times each private
-measure and the plain GROUP BY of the same fixed-point integers. Both have the same filter, the
-same worker and the same pipe, and take turns. The ratio is that of the best times, because
-machines are shared and noisy. The plain query groups by the stored code, which is the fastest
-plain SQL.
+measure (`ms`) and the plain GROUP BY of the same fixed-point integers (`plain ms`). Both have the
+same filter, the same worker and the same pipe, and take turns. The ratio is that of the best times,
+because machines are shared and noisy. The plain query groups by the stored code, which is the
+fastest plain SQL.
 
 No line measures a raw table, because sfumato prepares every source, also if the privacy unit is a
 row (notebook 0079; `bench.raw` measures raw tables).

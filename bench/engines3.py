@@ -1,11 +1,13 @@
-"""Person-level questions in PostgreSQL and Spark beside the engine's own plain query.
+"""Compare person-level questions in PostgreSQL and Spark with the plain query of each engine.
 
-A million rows of a hundred thousand people. Each private measure is timed beside the plain GROUP BY
-of the same fixed-point integers in the same engine, turn by turn; the ratio is of the best times.
-"stored" is the question without a filter, which stored places answer; "cold" has a filter, so that
-everybody's cells and rows are chosen anew; by an expression, no stored place serves, and the kernel
-orders the cells by keyed hashes of its own. `python -m bench engines3`, or with the first letters
-of some of the engines in SFUMATO_BENCH_ENGINES.
+The table has a million rows of a hundred thousand people. The bench times each private measure and
+the plain GROUP BY of the same fixed-point integers in the same engine, and they take turns. The
+ratio is that of the best times.
+
+"stored" is a question without a filter, which uses stored ranks. "cold" is a question with a
+filter, so the engine chooses anew which groups and rows of each person count. A question that
+groups by an expression cannot use stored ranks either: the kernel orders groups by its own keyed
+hashes. SFUMATO_BENCH_ENGINES may name the engines to measure, by their first letters.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How far estimates of surveys are off, beside the error that is stated with them: epsilon 1.
+"""Compare the real error of survey estimates with the error stated beside them, at epsilon 1.
 
-`python -m bench estimates`. Every row of shares has 20,000 squared errors or more, and every row of
-numbers 4,000: so many surveys of so many made-up people, each counted and estimated. `stated` is
-what the formula says before anybody answers (of numbers: what stands beside each estimate), `seen`
-is what came, both as the root of the mean square; in points for shares, in hundredths of the range
-for numbers. `held` is how often the interval of 95 % had the truth in it. Nothing here hangs on how
-busy the machine is.
+The bench simulates many surveys of synthetic people, and counts and estimates each. Each row about
+shares has at least 20,000 squared errors, and each row about numbers at least 4,000. `stated` is
+the error that the formula gives before anybody answers; for numbers, it is the error shown beside
+each estimate. `seen` is the error that occurred. Both are root mean squares: in percentage points
+for shares, in hundredths of the range for numbers. `held` is how often the 95 % interval contained
+the true value. No figure here depends on the load of the machine.
 """
 
 from __future__ import annotations

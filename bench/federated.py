@@ -1,7 +1,7 @@
-"""What a secure sum costs: every site and the server in one process, one after the other.
+"""Measure how long a secure sum takes, with all sites and the server in one process.
 
-`site_s` is the time of the slowest site over all stages, which real sites spend at once, and
-`server_s` the server's own.
+The sites compute one after the other. `site_s` is the time of the slowest site over all stages, in
+seconds; real sites compute at the same time. `server_s` is the time of the server alone.
 """
 
 from __future__ import annotations

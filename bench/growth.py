@@ -1,9 +1,10 @@
-"""Does a question on a standalone Spark cluster grow linearly in rows? `python -m bench growth`.
+"""Measure whether the time of a question in a Spark cluster grows linearly with the rows.
 
-The person-level questions of `bench/engines3.py`, on the same cluster of a master and two workers,
-over one, two, four and eight million rows with ten rows a person. "ms a million" is what each
-million costs; "grew" says by what a size's time is more than the size's before, and "rows grew" by
-what its rows are: a cost that is linear, with something that every question costs, stays below.
+The cluster is standalone, with a master and two workers. The person-level questions are those of
+`bench/engines3.py`, on one, two, four and eight million rows with ten rows a person. "ms a million"
+is the time for each million rows. "grew" divides the time of a size by the time of the size before,
+and "rows grew" does the same for the rows. If the time is linear in the rows plus a fixed part,
+"grew" stays below "rows grew".
 """
 
 from __future__ import annotations

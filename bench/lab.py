@@ -1,6 +1,7 @@
-"""How long the lab's attacks and its short audit take: python -m bench.lab.
+"""Measure how long the attacks of the privacy lab and its short audit take.
 
-Generating and repeating apart; the audit is the whole command, once, with the start of Python.
+For an attack, generating the data and repeating the attack are timed separately. The audit is timed
+as one whole command, including the start of Python.
 """
 
 from __future__ import annotations

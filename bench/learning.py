@@ -1,8 +1,9 @@
-"""What learning costs beside learning without privacy, and what sites at rest weigh.
+"""Compare the time of private training with plain training, and measure the memory of idle sites.
 
-Every line has what it is compared with in the same run (`beside`), and what of its time this
-machine's processors worked for it (`CPU`; 1 is one core): beside other work on the machine, compare
-that. PyTorch is needed for the lines about workers and DP-SGD alone; sites learn without it.
+`beside` is the time to compare with, measured in the same run: plain PyTorch, or the same work
+without privacy. `CPU` is how many cores worked for the line on average. On a busy machine, compare
+`ratio of CPU`. Only the lines about workers and DP-SGD need PyTorch: sites train without it. `MB`
+is memory, and `site_s` is the time of the slowest site.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Debits a second, at the first entry of a ledger and at the millionth; `python -m bench.ledger`.
+"""Measure debits a second, at the first entry of a ledger and after a million entries.
 
-The million is written at once, as a chain that verifies; then debits are timed again. Next to each
-figure stands what one fdatasync costs on this disk: a debit cannot be faster.
+The million entries are written at once, as a hash chain that verifies. Then the bench times debits
+again. Each figure has beside it the time of one fdatasync on this disk: a debit cannot be faster.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How much a served vault bears on this machine, its own load generator beside it.
+"""Measure how many requests a second a served vault answers, with its load generator beside it.
 
-`python -m bench.load`. A million rows (of a person each), a real `sfumato serve` with its keeper,
-edge, door and worker, and requests from another process over kept connections; every question is
-another one, so none is answered from store, and each is charged and synced. The generator's own
-share of the machine is in the table, for it is one of the two cores' guests, and so is how many
-others wanted the machine.
+The vault has a million rows, one for each person. A real `sfumato serve` runs with its keeper,
+edge, door and worker. Another process sends requests over open connections. Each question is
+different, so no answer comes from the cache, and each is charged and synced to the disk. The load
+generator uses a part of the same two cores, so the table states its share of the processor and the
+load of the machine.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A million respondents and their server on one core: our randomisers beside plain NumPy.
+"""Compare sfumato's survey randomisers with plain NumPy, for a million respondents on one core.
 
-`ours_s` randomises a million answers with cryptographic dice (AES-256-CTR under a fresh key of the
-system for every block), packs the reports, counts them and estimates every share. `plain_s` does
-the same task with NumPy's fast generator, floats for chances and, for hashing, a cheap hash with a
-seed for each person; it is no randomiser that anybody should use. `peak_mb` is what ours takes on
-top of the answers; it is the same for ten times as many people. `elsewhere_s` is what plain NumPy
-took on the machine where the target was set: three times that is the target. Seconds are of the
-processor.
+`ours_s` is the time to randomise a million answers, pack the reports, count them and estimate every
+share. The random numbers are cryptographic (AES-256-CTR with a fresh system key for each block).
+`plain_s` is the same task with NumPy's fast generator, floats as probabilities and, for hashing, a
+cheap hash with a seed for each person. Nobody should use that as a randomiser. `peak_mb` is the
+memory of sfumato in addition to the answers. It is the same for ten times as many people.
+`elsewhere_s` is the time of plain NumPy on the machine where the target was set: three times that
+is the target. Seconds are processor time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What neighbourhoods save: many sites and the server in one process, a tenth of them lost.
+"""Measure what neighbourhoods save in a secure sum of many sites, of which a tenth drop out.
 
-`site_s` is the time of the slowest site over all stages, which real sites spend at once; `server_s`
-that of the server alone. Each line has a process of its own; `peak_mb` is all that it held.
+All sites and the server run in one process. `site_s` is the time of the slowest site over all
+stages, in seconds; real sites compute at the same time. `server_s` is the time of the server alone.
+Each line has a separate process, and `peak_mb` is all the memory of that process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The README's figures, taken from docs/reference/figures.md and from nowhere else: `make figures`.
+"""Copy the README's figures from docs/reference/figures.md: `make figures`.
 
-A quote names a section of that page, a row of it, and how its cells are said. A row that has not
-been measured is left out, and named here on stderr; nothing is typed by hand.
-Held by tests/benches/test_quote.py.
+A quote names a section of that page, a row of it, and a text with its cells. A row that was not
+measured is left out and named on stderr. No figure is typed by hand.
+tests/benches/test_quote.py checks this.
 """
 
 from __future__ import annotations
@@ -18,12 +18,16 @@ from bench.page import PAGE, sections, table
 
 README: Final = Path(__file__).parents[1] / "README.md"
 HEADING: Final = "## Figures\n"
-_HEAD: Final = re.compile(r"`(?P<command>[^`]+)`, (?P<day>[\d-]+), .*?busy (?P<busy>[\d.]+)")
+_HEAD: Final = re.compile(
+    r"^Measured with `(?P<command>[^`]+)` on (?P<day>[\d-]+) \("
+    r".*?load average before the run (?P<load>[\d.]+)",
+    re.M,
+)
 _INTRO: Final = """
-`make figures` copies these figures from [the page of figures](docs/reference/figures.md). Compare
-only figures of one line. "busy" is the load average of the two virtual cores just before the
-measurement; 0 is idle. [Benches](docs/notebook/0014-benches.md) describes the libraries and the
-measurements.
+`make figures` copies these figures from [the page of figures](docs/reference/figures.md). That page
+says what each figure measures, and has many more. Compare only figures of one line. The load
+average of the two virtual cores, just before the measurement, says how busy the machine was; 0 is
+idle. [Benches](docs/notebook/0014-benches.md) describes the libraries and the measurements.
 """
 _LIMITS: Final = """
 sfumato's queries are fast because its rows are prepared once. For a single question about ten
@@ -115,7 +119,7 @@ def replaced(readme: str, made: str) -> str:
 def line_of(quote: Quote, page: str) -> dict[str, object] | None:
     """Return the line of a quote; None where the page has no such section, row or column."""
     text = sections(page).get(quote.section, "")
-    head, rows = _HEAD.match(text), rows_of(text)
+    head, rows = _HEAD.search(text), rows_of(text)
     found = _with(rows, quote.cells)
     if head is None or not found:
         return None
@@ -123,7 +127,7 @@ def line_of(quote: Quote, page: str) -> dict[str, object] | None:
         said, beside = quote.said.format_map(found[0]), _beside(quote.beside, found[0], rows)
     except KeyError:
         return None
-    by = f"`{head['command']}`, {head['day']}, busy {head['busy']}"
+    by = f"`{head['command']}` on {head['day']}, load average {head['load']}"
     return {"what": quote.what, "figure": said, "beside it": beside, "measured by": by}
 
 

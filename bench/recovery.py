@@ -1,9 +1,9 @@
-"""How soon a vault of a long history serves again after `kill -9`; `python -m bench.recovery`.
+"""Measure how soon a vault with a long history serves again after `kill -9`.
 
-One question is asked; then the ledger is brought to a million entries by half a million copies of
-its charge and its release, each with an operation, an answer and payers of its own, as a chain
-that verifies. The service is started, asked one more thing, killed with all of its processes, and
-started again; `sfumato ledger verify` of the same ledger is timed last.
+The bench asks one question. Then it fills the ledger up to a million entries, with half a million
+copies of that question's charge and release. Each copy has its own operation, answer and payers,
+and the hash chain verifies. The bench starts the service, asks one more question, kills all its
+processes and starts it again. Last, it times `sfumato ledger verify` of the same ledger.
 """
 
 from __future__ import annotations

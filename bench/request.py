@@ -1,14 +1,15 @@
-"""What a whole private question costs beside the plain query; `python -m bench.request`.
+"""Compare the whole time of a private question with the time of the plain query.
 
-Ten thousand rows of a thousand people, in an open vault, with the engine's worker warm and the
-ledger in a file, durable at every charge and every answer. Each question is a new one, for what
-was asked before is answered from the ledger: its constant, or its price, is another each time.
-Beside it stands the same question in plain SQL, of the same rows in a DuckDB of this process. The
-columns by step are medians of their own, so they only nearly add up to the whole.
+The data set has ten thousand rows of a thousand people. The vault is open, the engine's worker is
+warm, and the ledger is a file that is synced at each charge and each answer. Each question is new,
+with another constant or another price, because a repeated question is answered from the ledger.
+`plain` is the same question in plain SQL, on the same rows, in a DuckDB of this process. All times
+are in milliseconds. Each column of a step is its own median, so the steps add up to the whole only
+approximately.
 
-The last lines are the same over HTTP, from a client on one kept connection to a service of the same
-vault: with the release quantum off, and with it on, where every answer waits for the next quarter
-of a second.
+The last lines are the same over HTTP: a client asks a service of the same vault over one open
+connection, first with the release quantum off, then with it on. With it on, every answer waits for
+the next quarter of a second.
 """
 
 from __future__ import annotations

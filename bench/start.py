@@ -1,8 +1,8 @@
-"""From nothing to a first answer, with the wheel alone: the import, and the first question.
+"""Measure the time from a new installation to the import and to the first answer.
 
-The wheel is built and put into a new environment that holds the core lock's lines and no extra.
-Every run is a new process, so nothing is warm but the system's own cache of files. `cpu s` is what
-the process and all that it started took of the processor, which a busy machine changes less.
+The wheel is built and installed in a new environment that holds only the core lock's packages and
+no extra. Each run is a new process, so only the system's file cache is warm. `cpu s` is the
+processor time of the process and all that it started. A busy machine changes it less.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How many randomised reports a served vault takes in a second, each over HTTP and each durable.
+"""Measure how many randomised survey reports a served vault takes in a second over HTTP.
 
-`python -m bench.surveys`. The reports are made before, with the survey's own key, so that nothing
-but intake is measured: every one is verified, read, counted and synced before it is answered.
+The reports are made beforehand with the survey's own key, so that the bench measures the intake
+alone. The vault verifies, reads, counts and syncs each report before it answers.
 """
 
 from __future__ import annotations

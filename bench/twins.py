@@ -1,4 +1,11 @@
-"""DP twins on synthetic reference data: their error and time, and another library's beside them."""
+"""Compare the error and time of DP twins (synthetic data) with another library's.
+
+The reference data has 30,000 synthetic people and nine columns. An error is the total variation
+distance between the twin and the reference, on the shares of all tables of one, two or three
+columns (`1-way`, `2-way`, `3-way`): 0 is equal, 1 is disjoint. Each is a mean over the seeds, and
+`worst 2-way` is the largest over the seeds. `s` is the median time of one twin in seconds. Epsilon
+is 1 and delta is 1e-9.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ def test_a_section_is_replaced_and_the_others_are_kept() -> None:
     found = page.sections(page.PAGE.read_text("utf-8"))
     assert list(found) == ["engine", "noise"]
     assert found["noise"].endswith("| step | ratio |\n| --- | --- |\n| it | 3 |")
-    assert found["noise"].startswith("`python -m bench noise`, 20")
+    assert found["noise"].startswith("This section compares how fast exact noise is drawn")
+    assert "\n\nMeasured with `python -m bench noise` on 20" in found["noise"]
     assert "| it | 2 |" in found["engine"]
 
 

@@ -26,7 +26,8 @@ ONE = quote.Quote(
 
 
 def page(rows: list[dict[str, object]]) -> str:
-    return page_of({"some": f"`python -m x`, 2026-01-02, any, busy 0.1; more.\n\n{table(rows)}"})
+    how = "Measured with `python -m x` on 2026-01-02 (any, load average before the run 0.1; more)."
+    return page_of({"some": f"{how}\n\n{table(rows)}"})
 
 
 def test_the_readmes_figures_are_what_the_page_of_figures_says() -> None:
@@ -43,7 +44,7 @@ def test_a_line_is_said_in_the_cells_of_its_row_and_of_the_rows_beside_it() -> N
         "what": "a thing",
         "figure": "0.5 s",
         "beside it": "other 1,230",
-        "measured by": "`python -m x`, 2026-01-02, busy 0.1",
+        "measured by": "`python -m x` on 2026-01-02, load average 0.1",
     }
 
 
