@@ -127,7 +127,7 @@ def test_a_citation_of_nothing_is_found() -> None:
 
 def test_every_rule_names_modules_and_tests_that_hold_it() -> None:
     for number, text in RULE.items():
-        modules = re.search(r"^Modules: (.*?)\n\n", text, re.M | re.S)
+        modules = re.search(r"^These modules .*?\*: (.*?)\n\n", text, re.M | re.S)
         named = re.findall(r"`([\w./]+)`", modules.group(1)) if modules else []
         tests = re.findall(r"`([\w/]+\.py)::(test_\w+)`", text)
         assert named, number
