@@ -106,16 +106,18 @@ class Bounds:
 
 PAGE: Final = f"""# Every attack against our releases
 
-Made by `sfumato attack --all --seed {SEED} --save docs/reference/lab-bounds.md`. To run one
-attack, use `sfumato attack NAME`.
+The attacks of the privacy lab try to learn about single people from sfumato's own releases. The
+table says how often each attacker was right, and how often differential privacy allows it. The
+command `sfumato attack --all --seed {SEED} --save docs/reference/lab-bounds.md` made this page. To
+run one attack, use `sfumato attack NAME`.
 
+The columns of the table of attacks mean this:
 - *right*: how often the attacker was right.
-- *at least*: the lower end of its exact confidence interval (Clopper and Pearson). All rows share
-  the chance of an error (Bonferroni).
-- *at most, by theory*: what (epsilon, delta) allows.
+- *at least*: the lower end of the exact confidence interval of *right* (Clopper and Pearson). All
+  rows share the chance of an error (Bonferroni).
+- *at most, by theory*: how often an attacker can be right if (epsilon, delta) holds.
 
-The bound of theory depends on the attack:
-
+Whom the bound in the column *at most, by theory* covers depends on the attack:
 - If the attacker guesses one of two equally likely truths, it holds for every attacker, whatever
   they know.
 - If there is more to guess (`loo`, `synthetic`, `attribute` with the village known), it holds for
@@ -124,8 +126,8 @@ The bound of theory depends on the attack:
 - If some strangers are wrongly identified too, it holds for every attacker who wrongly identifies
   no more of them.
 
-An attack far below its bound may be a weak attack. The test `tests/lab/test_attack_bounds.py`
-checks the rows.
+If an attack is far below its bound, the attack may be weak. The test
+`tests/lab/test_attack_bounds.py` checks the rows of the table.
 """
 
 

@@ -29,13 +29,15 @@ The auditor tests each mechanism that ships with sfumato against its claim. It a
 the same mechanism with the noise of twice its epsilon, against the same claim. The auditor must
 catch every twin. If it misses a twin, the audit of that mechanism shows nothing.
 
+The columns of the table of shipped mechanisms mean this:
 - **where**: `bare` calls the mechanism directly. `door` asks a question of a vault on this engine,
   so the whole release is tested.
-- **at least**: the lower bound that the auditor proved. 0 means that it proved nothing.
-- **runs**, for `bare`: the runs of the mechanism on both data sets together.
+- **at least**: the lower bound of epsilon (or rho) that the auditor proved. 0 means that it proved
+  nothing.
+- **runs**, for `bare`: how often the mechanism ran, on both data sets together.
 - **runs**, for `door`: the keys of one grouped question. A coin flip for each key decides whether a
-  *canary*, a test person, is in the data. In a fit (`a line`, `odds`), all questions have
-  the same keys. In a stream, runs are the places for canaries in its days.
+  *canary*, a test person, is in the data. A fit (`a line`, `odds`) asks several questions, and
+  all have the same keys. In a stream, runs are the places for canaries in its days.
 - **twin**: `2x caught` means that the auditor caught the twin of twice the epsilon.
 - **verdict**: `not accused` means that the lower bound is not above the claim.
 """
@@ -47,8 +49,8 @@ show its fault. The auditor must catch each mechanism that running can catch, in
 runs. It stops as soon as the claim is surely broken. So "at least" says where the auditor stopped,
 and not how bad the fault is.
 
-"Somebody" says how the two data sets differ, and so whom the claim protects:
-
+The column "somebody" says how the two data sets of a broken mechanism differ, and so whom its claim
+protects:
 - *joins*: one person is added. The guarantee of sfumato's own releases uses this relation.
 - *swaps*: one person's row is replaced by another row. Counts of several things, or of a fixed
   number of people, need this relation.
