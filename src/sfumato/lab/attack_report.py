@@ -62,8 +62,8 @@ class Report:
     def above_bounds(self, confidence: float = 0.999) -> tuple[SuccessRate, ...]:
         """Return the success rates that are significantly above their theoretical bounds.
 
-        The confidence holds for all bounded rates together, including those in `beside`. Their
-        one-sided intervals share the probability of error (Bonferroni).
+        The confidence holds for all bounded rates together, also those of the further reports in
+        `beside`. Their one-sided intervals share the probability of error (Bonferroni).
         """
         judged = [one for one in self._all() if one.bound is not None]
         miss = (1 - confidence) / max(1, len(judged))
@@ -141,7 +141,11 @@ def _success_json(one: SuccessRate) -> Json:
 
 
 def _spec(report: Report) -> Json:
-    """Return the chart: bars with intervals, a tick at each bound, and a line for guessing."""
+    """Return the chart of success rates as Vega-Lite JSON.
+
+    It has bars with confidence intervals, a tick at each theoretical bound, and a line for
+    guessing.
+    """
     rows = [{**_success_json(one), "label": _label(one)} for one in report.successes]
     y: Json = {
         "field": "label", "type": "nominal", "sort": None, "title": None,
@@ -172,7 +176,7 @@ def _spec(report: Report) -> Json:
 
 
 def _label(one: SuccessRate) -> str:
-    """Return a label that no other bar has, because bars with equal labels would overlap."""
+    """Label a bar by the attacked release and its note; bars with equal labels would overlap."""
     return f"{one.against}\n{one.note}" if one.note else one.against
 
 

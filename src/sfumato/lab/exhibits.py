@@ -120,7 +120,7 @@ def _curve(chosen: Chosen, dice: np.random.Generator) -> Plot:
 
 
 def _neighbours(chosen: Chosen, _dice: np.random.Generator) -> Plot:
-    """Plot how far one person's removal changes a sum of salaries, and the sensitivity.
+    """Plot the largest change of a sum of salaries by removing one person, and its sensitivity.
 
     The town is synthetic, so its rows may be measured; rows of a vault never are.
     """

@@ -7,8 +7,8 @@ The private version uses output perturbation (Chaudhuri, Monteleoni and Sarwate 
 person added or removed. The gradient of each example is shorter than the example, so its norm is
 at most 1. The objective is `ridge`-strongly convex. At the minimum of one objective, the gradient
 of its neighbour has norm at most 1, so the two minima are at most 1/ridge apart. Training stops
-when the norm of the gradient is below SLOPE, and fails otherwise. So two trained models are at
-most (1 + 2 SLOPE)/ridge apart. Rounding to the grid moves each weight by at most half a step.
+when the norm of the gradient is below SLOPE (1e-6), and fails otherwise. So two trained models are
+at most (1 + 2 SLOPE)/ridge apart. Rounding to the grid moves each weight by at most half a step.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _times(matrices: Floats, vectors: Floats) -> Floats:
 
 
 def _reach(ridge: float, columns: int) -> int:
-    """Return the squared L2 sensitivity of the weights, in grid steps."""
+    """Return the squared L2 sensitivity of a model's weights to one person, in grid steps."""
     apart = (1 + 2 * SLOPE) / ridge * GRID + math.sqrt(columns)
     return math.ceil(apart * apart * (1 + 1e-9))
 
@@ -76,7 +76,10 @@ def _reach(ridge: float, columns: int) -> int:
 def private_twins(
     weights: Floats, *, ridge: float, epsilon: float, dice: np.random.Generator
 ) -> Floats:
-    """Return the trained weights with Gaussian noise: each model is (epsilon, delta)-DP."""
+    """Return the trained weights with Gaussian noise: each model is (epsilon, delta)-DP.
+
+    The delta is 1e-5 (DELTA of platform_noise.py).
+    """
     steps = np.rint(weights * GRID).astype(np.int64)
     reach = _reach(ridge, weights.shape[-1])
     released = private_vectors(steps, sensitivity_squared=reach, epsilon=epsilon, dice=dice)

@@ -58,7 +58,8 @@ def subsampled_renyi(curve: Curve, chance: Fraction) -> Curve:
 def weights(chance: Fraction, order: int) -> tuple[Decimal, ...]:
     """Return the binomial probabilities of 0, 1, ..., `order` sampled people, rounded up.
 
-    `chance` is the probability with which each person is sampled.
+    They weigh the terms of the Rényi divergence of this order under Poisson subsampling. `chance`
+    is the probability with which each person is sampled.
     """
     with localcontext(_UP):
         yes, no = _powers(_decimal(chance), order), _powers(_decimal(1 - chance), order)

@@ -18,8 +18,8 @@ from sfumato.dp.refusal import Bug
 class PrivacyCost:
     """The privacy cost of a release in whole units, for the sums of the accountant.
 
-    The pair (epsilon, delta) enters the first test of the privacy filter. The pair (rho, rho_delta)
-    enters the second test (privacy_filter.py).
+    The privacy filter (privacy_filter.py) has two tests. Its first test uses the pair (epsilon,
+    delta), and its second test the pair (rho, rho_delta).
     """
 
     epsilon: int = 0
@@ -100,7 +100,8 @@ class ThresholdEvent:
 class ExponentialEvent:
     """The privacy loss of a release by the exponential mechanism: (epsilon, 0)-DP.
 
-    It costs less rho than other pure releases because its range is bounded.
+    It costs less rho than other pure releases, because its privacy loss lies in an interval of
+    width epsilon.
     """
 
     epsilon: Fraction
@@ -143,7 +144,8 @@ Event = SingleEvent | JointEvent
 def privacy_cost(event: Event) -> PrivacyCost:
     """Return the cost of a release for both tests of the privacy filter, in units rounded up.
 
-    The proof is in privacy_filter.proof.md.
+    The first test uses epsilon and delta, the second rho and rho_delta. The proof is in
+    privacy_filter.proof.md.
     """
     if isinstance(event, JointEvent):
         losses = [_exact(part) for part in event.parts]

@@ -20,9 +20,11 @@ from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget, uni
 
 @dataclass(frozen=True)
 class Cap:
-    """The privacy budget of an account: the limits of both tests of the privacy filter.
+    """The privacy budget of an account: a limit for each of the privacy filter's four sums.
 
-    The limits are in whole units. The signed data card fixes them.
+    The first test of the filter limits the sums of epsilon and delta. The second limits the sums of
+    rho and rho_delta. A release must pass one of the tests. The limits are in whole units, and the
+    signed data card fixes them.
     """
 
     epsilon: int
@@ -35,8 +37,9 @@ class Cap:
 class DeltaSplit:
     """How the delta of a data card is divided over the two tests of the privacy filter.
 
-    One share is for the first test, one for the zCDP conversion, and one for releases in the second
-    test that have a delta of their own.
+    One share limits the sum of deltas in the first test (epsilon, delta). The second test (rho,
+    rho_delta) gets two shares. One converts rho to epsilon, and the other limits the sum of
+    rho_delta.
     """
 
     name: str
@@ -53,9 +56,9 @@ SPLIT: Final = DeltaSplit("half-quarter-quarter/1", Fraction(1, 2), Fraction(1, 
 
 @dataclass(frozen=True)
 class RemainingBudget:
-    """The privacy budget left in each sum, in whole units.
+    """The privacy budget left in each sum of the privacy filter, in whole units.
 
-    `next_epsilon` is the largest epsilon of a pure release that still fits.
+    `next_epsilon` is the largest epsilon of a pure release (without delta) that still fits.
     """
 
     epsilon: int
@@ -68,7 +71,9 @@ class RemainingBudget:
 def fits_under_cap(cap: Cap, spent: PrivacyCost, debt: PrivacyCost) -> bool:
     """Return whether one more release fits under the cap: the privacy filter.
 
-    `debt` is the cost of the release. The sums with it must pass at least one of the two tests.
+    `debt` is the privacy cost of the release, and `spent` that of all earlier ones. Their sum must
+    pass at least one of two tests: (epsilon, delta) within the cap, or (rho, rho_delta) within the
+    cap.
     """
     after = spent + debt
     pure = after.epsilon <= cap.epsilon and after.delta <= cap.delta
@@ -78,15 +83,16 @@ def fits_under_cap(cap: Cap, spent: PrivacyCost, debt: PrivacyCost) -> bool:
 
 @lru_cache(maxsize=1024)
 def cap_from_budget(budget: Budget) -> Cap:
-    """Return the limits of both filter tests that together guarantee the privacy budget.
+    """Return the limits of both privacy filter tests that together guarantee the privacy budget.
 
-    The proof is in privacy_filter.proof.md. SPLIT divides the budget's delta, and each share is
-    rounded down.
+    The first test limits the sums of epsilon and delta, the second those of rho and rho_delta.
+    SPLIT (a `DeltaSplit`) divides the budget's delta over the tests, and each share is rounded
+    down. The proof is in privacy_filter.proof.md.
 
     So a Gaussian query at the card's whole delta fails the first test, which has half of the delta.
     The query passes the second test if its rho fits. A query at the card's whole epsilon and delta
-    fails both, because the rho limit of the second test corresponds to a quarter of the delta. Such
-    a query fits with slightly less epsilon or delta.
+    fails both tests: the rho limit of the second test corresponds to a quarter of the delta. Such a
+    query fits with slightly less epsilon or delta.
 
     If the budget has no delta, the rho limit is 0 and the second test never passes.
     """
@@ -100,7 +106,7 @@ def cap_from_budget(budget: Budget) -> Cap:
 
 
 def is_raised(before: Cap, after: Cap) -> bool:
-    """Return whether any limit of the cap is higher than before, in either filter test."""
+    """Return whether any limit (epsilon, delta, rho or rho_delta) is higher in the new cap."""
     pairs = zip(astuple(before), astuple(after), strict=True)
     return any(new > old for old, new in pairs)
 
@@ -112,7 +118,10 @@ def largest_next_epsilon(cap: Cap, spent: PrivacyCost) -> Fraction:
 
 @lru_cache(maxsize=1024)  # several accounts in one charge often have the same cap and the same sums
 def largest_next_units(cap: Cap, spent: PrivacyCost) -> int:
-    """Return the largest epsilon, in whole units, of a pure release that fits next; 0 if none."""
+    """Return the largest epsilon, in whole units, of a pure release that fits under the cap next.
+
+    A pure release has no delta. The result is 0 if no release fits.
+    """
     by_sum = cap.epsilon - spent.epsilon
     # the largest epsilon with epsilon^2 / 2 <= the rho left, converted between the two units
     by_rho = math.isqrt(2 * max(cap.rho - spent.rho, 0) * EPSILON_UNITS**2 // RHO_UNITS)
@@ -121,7 +130,7 @@ def largest_next_units(cap: Cap, spent: PrivacyCost) -> int:
 
 
 def remaining_budget(cap: Cap, spent: PrivacyCost) -> RemainingBudget:
-    """Return the privacy budget left under both filter tests; no number is negative."""
+    """Return the budget left under the cap: epsilon, delta, rho, rho_delta, each at least 0."""
     return RemainingBudget(
         max(cap.epsilon - spent.epsilon, 0),
         max(cap.delta - spent.delta, 0),
@@ -138,6 +147,9 @@ def _takes_pure(cap: Cap, spent: PrivacyCost, units: int) -> bool:
 
 
 def _pure_debt(units: int) -> PrivacyCost:
-    """Return the privacy cost of a pure release of `units` of epsilon, with integers only."""
+    """Return the privacy cost of a pure release (without delta) of `units` of epsilon.
+
+    Its rho is epsilon**2 / 2, computed with integers and rounded up.
+    """
     rho = -(-(units**2) * RHO_UNITS // (2 * EPSILON_UNITS**2))
     return PrivacyCost(units, 0, rho, 0)

@@ -43,7 +43,7 @@ def epsilon_at(curve: Callable[[int], Fraction], delta: Fraction) -> Fraction:
 
 
 def failure_budget(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return how likely a release may fail, if failures may cost at most this delta.
+    """Return the largest failure probability of a release whose failures may cost this much delta.
 
     A failure of probability f, on the data and on its neighbour, adds f(1 + e**epsilon) to delta. 1
     + e**epsilon is at most 4**ceil(epsilon) for every epsilon above zero.
@@ -56,8 +56,8 @@ def epsilon_with_failures(
 ) -> Fraction | None:
     """Return the epsilon at delta of a release that also fails with probability `failure`.
 
-    The failures use up a share of delta first. The conversion gets the rest of delta, divided by
-    `parts`. The result is None if delta is too small for the failures.
+    The failures use up a share of delta first. The Rényi conversion to epsilon gets the rest of
+    delta, divided by `parts`. The result is None if delta is too small for the failures.
     """
     for whole in itertools.count(1):
         rest = delta - failure * (1 << 2 * whole)

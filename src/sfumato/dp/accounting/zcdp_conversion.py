@@ -93,9 +93,10 @@ def rho_within(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 
 def _best(slope: Callable[[float], float]) -> Decimal:
-    """Return the t at which the conversion bound is tightest: where `slope` changes its sign.
+    """Return the t at which the bound of the zCDP conversion is tightest, by bisection.
 
-    Bisection finds it. A poor t costs utility, never privacy.
+    The bound holds for every t > 0 (t + 1 is a Rényi order), so a poor t costs utility, never
+    privacy. `slope` gives the bound's slope in t, which is 0 at the best t.
     """
     low, high = _LOG_T
     for _ in range(_HALVINGS):
@@ -108,7 +109,7 @@ def _best(slope: Callable[[float], float]) -> Decimal:
 
 
 def _slope(t: float, rho: float, epsilon: float) -> float:
-    """Return the derivative d(ln delta)/dt of the conversion bound, which increases with t."""
+    """Return the derivative d(ln delta)/dt of the zCDP conversion bound; it increases with t."""
     return (1 + 2 * t) * rho - epsilon - math.log1p(1 / t)
 
 

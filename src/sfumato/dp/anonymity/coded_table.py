@@ -122,7 +122,7 @@ def bound_text(bound: Fraction) -> str:
 
 
 def _times(number: int, prime: int) -> int:
-    """Return the exponent of a prime in the factorisation of a number."""
+    """Return how many times a prime divides a number, to find the digits of a decimal expansion."""
     times = 0
     while number % prime == 0:
         number, times = number // prime, times + 1

@@ -18,7 +18,7 @@ _EXACT = 2**62
 
 
 def alphas(of: Contents) -> Floats:
-    """Return the share of the most frequent value in each class, for (alpha, k)-anonymity.
+    """Return the share of each class's most frequent sensitive value, for (alpha, k)-anonymity.
 
     Reference: Wong 2006.
     """
@@ -50,9 +50,10 @@ def entropy_ls(of: Contents) -> Floats:
 def recursive_cs(of: Contents, l: int) -> Floats:  # noqa: E741  # the l of l-diversity
     """Return for each class the bound that c must exceed for recursive (c, l)-diversity.
 
-    It is the count of the most frequent value divided by the total count of the l-th most frequent
-    and all rarer values. It is infinite if a class has fewer than l values. For l = 1 the
-    divisor includes the most frequent value.
+    It is a quotient. Its numerator is the count of the class's most frequent sensitive value. Its
+    denominator is the total count of the l-th most frequent value and all rarer ones. The quotient
+    is infinite if a class has fewer than l values. For l = 1 the denominator includes the most
+    frequent value.
     """
     order = np.lexsort((-of.counts, of.of_class))
     counts, rank = of.counts[order], np.arange(len(order)) - of.starts[of.of_class]
@@ -73,8 +74,9 @@ def ts(of: Contents) -> Floats:
 def equal_ts(of: Contents) -> Floats:
     """Return the t-closeness distance of each class, with equal distances between values.
 
-    It is half the sum of |q - p| (Li 2007). That equals the sum of q - p over the values with q
-    above p.
+    It is half the sum of |q - p| over all values (Li 2007). Here q is the share of a value in the
+    class, and p its share in the whole table. Half the sum equals the sum of q - p over the values
+    with q above p.
     """
     people = int(of.totals.sum())
     above = of.counts * people - of.sizes[of.of_class] * of.totals[of.of_value]
@@ -85,9 +87,10 @@ def equal_ts(of: Contents) -> Floats:
 def ordered_ts(of: Contents) -> Floats:
     """Return the t-closeness distance of each class, for numbers: the earth mover's distance.
 
-    The distance of two neighbouring values is one step. Between two values of a class, the
-    cumulative share of the class is constant while that of the table grows. In each such stretch,
-    running sums give the total difference before and after the two cross.
+    It sums the differences between the cumulative shares of the class and of the table, one step
+    per value. Between two values of a class, its cumulative share is constant while that of the
+    table grows. In each such stretch, running sums give the total difference before and after the
+    two shares cross.
     """
     totals = of.totals[of.totals > 0]
     if len(totals) < 2:
@@ -115,15 +118,20 @@ def ordered_ts(of: Contents) -> Floats:
 
 
 def betas(of: Contents) -> Floats:
-    """Return the largest (q - p)/p in each class: basic beta-likeness (Cao and Karras 2012)."""
+    """Return the beta of each class: the largest relative gain (q - p)/p of a sensitive value.
+
+    Here q is the share of the value in the class, and p its share in the whole table. This is basic
+    beta-likeness (Cao and Karras 2012).
+    """
     return np.maximum.reduceat(_gains(of), of.starts)
 
 
 def enhanced_betas(of: Contents) -> Floats:
-    """Return the smallest beta for which each class has enhanced beta-likeness, or infinity.
+    """Return for each class the smallest beta of its enhanced beta-likeness; infinity if none.
 
-    Enhanced beta-likeness limits (q - p)/p to min(beta, -ln p). If a value exceeds -ln p, no beta
-    is large enough.
+    Let q be the share of a sensitive value in the class, and p its share in the whole table.
+    Enhanced beta-likeness limits (q - p)/p to min(beta, -ln p). If (q - p)/p of a value exceeds -ln
+    p, no beta is large enough.
     """
     gains = _gains(of)
     most = -np.log(_share(of.totals, np.full(of.values, of.totals.sum()))[of.of_value])
@@ -131,10 +139,11 @@ def enhanced_betas(of: Contents) -> Floats:
 
 
 def deltas(of: Contents) -> Floats:
-    """Return the largest |ln(q / p)| in each class, over the values in it (delta-disclosure).
+    """Return the largest |ln(q / p)| in each class, over its sensitive values (delta-disclosure).
 
-    Brickell and Shmatikov (2008) take the maximum over all values of the table, so it is infinite
-    for a class that lacks a value; see `lacking`.
+    Here q is the share of a value in the class, and p its share in the whole table. Brickell and
+    Shmatikov (2008) take the maximum over all values of the table. Theirs is infinite for a class
+    that lacks a value, which `lacking` counts.
     """
     people = int(of.totals.sum())
     q = of.counts.astype(np.float64) * people

@@ -107,7 +107,7 @@ class PackedRows:
 
 @dataclass(frozen=True)
 class Kinds:
-    """Rows grouped by an integer key: the key of each row, and the size of each group."""
+    """Rows grouped by an integer key: the key of each row, and the key and size of each group."""
 
     key: Codes  # the key of every row
     span: int  # every key is below this
@@ -202,7 +202,7 @@ def _key(rows: PackedRows, node: Node) -> tuple[Codes, int]:
 
 
 def _refined(kinds: Kinds, column: Column, codes: Codes, weights: Codes) -> Kinds:
-    """Split each group of rows by the values of a sensitive column."""
+    """Split each group of equal rows further, by the values of a sensitive column."""
     values = max(1, len(column.values))
     return _kinds(kinds.key * values + codes, kinds.span * values, weights)
 
@@ -391,9 +391,10 @@ def _cheapest_open(state: _Search) -> Node | None:
 
 
 def _climb(state: _Search, node: Node) -> None:
-    """Search upwards from a node for the lowest one that may meet the criteria.
+    """Search from a node upwards for the lowest one that may meet the privacy criteria.
 
-    A node is a level for each column. The code bisects a chain of nodes from this one to the top.
+    A node is a level for each column. The code bisects a chain of nodes from this one to the top,
+    and evaluates nodes on the way.
     """
     chain = list(_chain(state, node))
     low, high = 0, len(chain) - 1

@@ -160,7 +160,10 @@ def _together(columns: Sequence[Column]) -> _Column:
 
 
 def _read(value: Value) -> Value:
-    """Parse a text as a number or a missing value, whatever the other values of its column are."""
+    """Parse one text as a number or a missing value, so that columns of different tables compare.
+
+    Unlike the file reader, it ignores the other values of the column. A text that is neither stays.
+    """
     if not isinstance(value, str):
         return value
     number = number_in(value)
@@ -262,7 +265,7 @@ def _median(distances: Floats) -> float:
 
 
 def _nearer(near: Floats, to_rest: Floats, parts: Sequence[Table]) -> float:
-    """Return the share of rows that are closer to the original than to the held-back rows.
+    """Return the share of synthetic rows that are closer to the original than to held-back rows.
 
     A tie counts with the share expected by chance.
     """
@@ -273,8 +276,9 @@ def _nearer(near: Floats, to_rest: Floats, parts: Sequence[Table]) -> float:
 
 
 def _by_chance(parts: Sequence[Table]) -> float:
-    """Return the expected share of rows closer to the original, if they are independent of it.
+    """Return the share of synthetic rows that are closer to the original by chance alone.
 
-    It is the original's share of all real rows.
+    It is the original's share of all real rows: the expectation if the synthetic rows are
+    independent of the original.
     """
     return parts[0].rows / max(1, parts[0].rows + parts[2].rows)

@@ -155,7 +155,7 @@ def _division(
 def _with_rest(
     task: Task, tuples: Tuples, at: tuple[Codes, Codes, Codes, Bits], totals: list[Codes]
 ) -> tuple[Codes, Bits, Bits]:
-    """Merge groups that fail the criteria into the rest of their class.
+    """Merge the groups of each class that fail the criteria into one group, the rest.
 
     If the rest fails too, the smallest group that meets the criteria joins it. Return the group of
     each row, a mask of rows in the rest, and a mask of classes that cannot be split.

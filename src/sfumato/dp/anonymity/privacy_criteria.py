@@ -73,7 +73,7 @@ class Goal:
 
     @property
     def is_about_k_and_l(self) -> bool:
-        """Return whether k and l are the only criteria.
+        """Return whether k-anonymity and distinct l-diversity are the only criteria.
 
         Merging classes never violates these two.
         """
@@ -101,7 +101,7 @@ class Goal:
         return wrong
 
     def surely_fails(self, sizes: Codes, contents: Sequence[Contents]) -> Bits:
-        """Return which equivalence classes fail k or l.
+        """Return which equivalence classes fail k-anonymity or distinct l-diversity.
 
         Merging classes never makes a class fail these two, so they allow pruning (predictive
         tagging).
@@ -136,8 +136,9 @@ class Goal:
 def kept_by(goal: Goal, sizes: Codes, contents: Sequence[Contents]) -> Bits:
     """Return a mask of the classes that stay after suppressing those that fail the criteria.
 
-    Suppressing classes changes the table with which t, beta and delta compare. So the code tests
-    the remaining classes again, against the remaining table, until none fails.
+    Suppressing classes changes the table with which t-closeness, beta-likeness and delta-disclosure
+    compare. So the code tests the remaining classes again, against the remaining table, until none
+    fails.
     """
     kept: Bits = ~goal.fails(sizes, contents)
     while goal.is_about_the_table and kept.any():

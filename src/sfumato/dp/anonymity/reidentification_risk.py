@@ -108,9 +108,10 @@ def population_uniques(sizes: Codes, fraction: float) -> float | None:
 
 
 def _mean_inverse(f: int, p: float) -> float:
-    """Return the expected 1/F of a class with f people in the table, at sampling fraction p.
+    """Return the expected 1/F of a class, where F is the number of its people in the population.
 
-    The code uses Gauss-Legendre quadrature on short panels, with y = exp(-x / f).
+    `f` people of the class are in the table, and `p` is the sampling fraction. The code uses
+    Gauss-Legendre quadrature on short panels, with y = exp(-x / f).
     """
     if p >= 1 - 1e-12:
         return 1.0 / f

@@ -29,7 +29,10 @@ class Utility:
 
 @dataclass(frozen=True)
 class Learnt:
-    """The accuracy of a classifier before and after recoding, and of guessing the mode."""
+    """The accuracy of a classifier before and after recoding, and of always guessing the mode.
+
+    The mode is the most frequent answer.
+    """
 
     before: float
     after: float

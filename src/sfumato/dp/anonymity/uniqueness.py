@@ -89,7 +89,7 @@ def best_of_each_size(ranked: Sequence[Uniqueness]) -> tuple[Uniqueness, ...]:
 def _grown(
     chosen: _Chosen, columns: Sequence[tuple[str, Codes]], most: int, weight: Codes
 ) -> Iterator[_Chosen]:
-    """Yield every extension of a subset of columns by one to `most` of these columns."""
+    """Yield every extension of a subset of columns by one to `most` columns out of `columns`."""
     if most == 0:
         return
     for place, (name, codes) in enumerate(columns):

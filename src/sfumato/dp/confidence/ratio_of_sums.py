@@ -115,8 +115,9 @@ def plausible(top: Floats, bottom: Floats, of: Quotient) -> Plausible:
 def _rays(top: Floats, bottom: Floats, far_top: float, far_bottom: float) -> tuple[Floats, Floats]:
     """Return the largest negative and the smallest positive plausible ratio of each group.
 
-    They are the ends of two rays. Every plausible theta satisfies |T - theta*B| <= far_top +
-    |theta| far_bottom.
+    They are the ends of two rays of plausible ratios, if the denominator may be zero. A ratio theta
+    of numerator T and denominator B is plausible only if |T - theta*B| <= far_top + |theta|
+    far_bottom. `far_top` and `far_bottom` bound the noise of T and of B.
     """
     excess = np.maximum(np.abs(top) - far_top, 0.0)
     along = np.where(top < 0, -bottom, bottom)  # of quotients above zero

@@ -44,7 +44,11 @@ def margin_95_of_sum(noise: Noise, count: int) -> int:
 
 
 def _rounded_up(count: int) -> int:
-    """Round a count of draws above 64 up to six significant binary digits."""
+    """Round up a large count of draws, so that many counts share one cached margin.
+
+    A count above 64 keeps six significant binary digits. The margin grows with the count, so a
+    margin for more draws is safe.
+    """
     grid = 1 if count <= ONE_BY_ONE else 1 << (count.bit_length() - 6)
     return -(-count // grid) * grid
 
@@ -112,7 +116,7 @@ def margin_of_sum(noise: Noise, count: int, confidence: Fraction) -> float:
 
 
 def _of_means(noise: AveragedNoise, count: int, confidence: Fraction) -> float:
-    """Return the confidence margin of a sum of averaged noises.
+    """Return the confidence margin of a sum of averaged noises, each a weighted mean of draws.
 
     It is a union bound over the draws of the mean.
     """

@@ -61,7 +61,7 @@ def margin_of_weighted_sum(
 
 
 def _on_grid(weight: float, draw: Noise, cell: float, std: float) -> Floats:
-    """Return the probability that a weighted noise draw rounds to each point of the grid."""
+    """Return the probability that a weighted noise draw rounds to each point of a fine grid."""
     far = round(GRID_STDS * std / cell)
     edges = (np.arange(-far, far + 2) - 0.5) * cell / weight
     return np.diff(_below(draw, np.floor(edges)))

@@ -218,7 +218,7 @@ class InputLayers:
 
     @cached_property
     def outs(self) -> int:
-        """Return the number of inputs of the first linear layer."""
+        """Return how many numbers the input layers output: the inputs of the first linear layer."""
         return self.drawn + len(self.rest) + sum(table.width for table in self.tables)
 
     @cached_property
@@ -229,7 +229,10 @@ class InputLayers:
 
     @cached_property
     def most_places(self) -> int:
-        """Return the most positions at which any kernel is applied; 1 without convolutions."""
+        """Return the most positions at which any kernel is applied; 1 without convolutions.
+
+        It limits how many rows can be summed exactly.
+        """
         return max((one.places for one in self.stages), default=1)
 
     @cached_property
@@ -240,7 +243,10 @@ class InputLayers:
 
     @cached_property
     def again(self) -> int:
-        """Return how many products per data row the convolutions need beyond one per parameter."""
+        """Return the extra work of convolutions: products per data row beyond one per parameter.
+
+        A kernel is applied at many positions, and uses each parameter again at each of them.
+        """
         return sum((one.places - 1) * one.size for one in self.stages)
 
     def entered(self, rows: Numbers) -> Numbers:
@@ -500,7 +506,10 @@ class Backs:
         return found
 
     def shortened(self, each: Numbers, scale: Numbers) -> Numbers:
-        """Sum the rows' gradients, each scaled by its clipping factor and rounded towards zero."""
+        """Sum the rows' clipped gradients: each is scaled by its clipping factor.
+
+        The scaled numbers are rounded towards zero.
+        """
         tables = [np.trunc(back * scale[:, None]) for back in self.tables]
         kernels = np.trunc(each * scale[:, None]).sum(axis=0)
         return np.concatenate([kernels, *self._table_sums(tables)], axis=-1)
@@ -603,7 +612,10 @@ def unpooled(back: Numbers, stage: Stage) -> Numbers:
 
 
 def _in_a_row(numbers: Numbers) -> Numbers:
-    """Flatten the axes rows and positions to one axis, for each person separately if there are."""
+    """Flatten the two axes of rows and positions to one.
+
+    If the rows are grouped by person, each person stays separate.
+    """
     lead, places = numbers.shape[:-3], numbers.shape[-3] * numbers.shape[-2]
     return numbers.reshape(*lead, places, numbers.shape[-1])
 

@@ -28,7 +28,7 @@ def inputs_of(rows: Numbers) -> Numbers:
 
 
 def to_grid(numbers: Numbers, bits: int) -> Numbers:
-    """Clamp numbers to +-2**5 and round them to integers in units of 2**-bits."""
+    """Clamp numbers to -32..32 and round them to integers in units of 2**-bits."""
     return np.asarray(np.rint(np.clip(numbers, -MAX_MAGNITUDE, MAX_MAGNITUDE) * 2.0**bits))
 
 
@@ -58,7 +58,10 @@ def slope_of(activation: str, after: Numbers) -> Numbers | NDArray[np.bool_]:
 
 
 def on_back_grid(back: Numbers) -> None:
-    """Clamp backpropagated values to MAX_BACK units and truncate them towards zero, in place."""
+    """Clamp backpropagated values to the largest grid value and truncate them, in place.
+
+    The largest value is MAX_BACK units. Truncation is towards zero.
+    """
     np.clip(back, -MAX_BACK, MAX_BACK, out=back)
     np.trunc(back, out=back)
 

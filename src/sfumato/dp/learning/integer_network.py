@@ -77,7 +77,10 @@ class People:
 
 @dataclass(frozen=True)
 class Walk:
-    """The settings of each person's local training steps, and the clipping norm of the update."""
+    """How each person's update is computed: local training steps, learning rate, and clipping norm.
+
+    `proximal` is the strength of the pull towards the common model (FedProx).
+    """
 
     steps: int
     rate: float
@@ -218,7 +221,8 @@ class Network:
     def whole_sum(self, weights: Weights, inputs: Inputs, target: Numbers) -> Numbers:
         """Return the sum of the rows' gradients without clipping, in units of 2**-30.
 
-        The rows are given on the input grid.
+        A site uses it for its own training steps, before its whole update is clipped. The rows are
+        given on the input grid.
         """
         total = np.zeros(self.size)
         at_once = self._at_once(_THROUGH)

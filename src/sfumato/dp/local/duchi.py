@@ -71,7 +71,7 @@ class Duchi:
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Return the linear model of the report's mean, as one line.
+        """Return how the mean of a report depends on the true number: one linear model (`Line`).
 
         A low report counts as place 0, and a high report as place `steps`.
         """
@@ -97,7 +97,11 @@ class Duchi:
         return np.asarray(reports[:, 0] <= SILENT)
 
     def counts(self, reports: Reports) -> Integers:
-        """Return the counts of the reports as one row, as `numeric_response.moments` describes."""
+        """Return four sums over the reports, as one row, to estimate the mean.
+
+        They are the number of reports, of silent reports, the sum of places, and that of squared
+        places.
+        """
         ends = reports[:, 0].astype(np.int64)
         return moments(ends * self.steps, ends == SILENT)[np.newaxis]
 

@@ -298,7 +298,11 @@ def _back(seen: Floats, another: float, contrast: float) -> list[float]:
 
 
 def _chances(oracle: PrefixOracle) -> tuple[float, float]:
-    """Return q and p - q of the hashing (see `frequency_oracle.Oracle`), to estimate shares."""
+    """Return q and p - q of local hashing, from which shares of prefixes are estimated.
+
+    A report supports the prefix of its own person with probability p, and any other prefix with
+    probability q.
+    """
     hashing = Hashing(2, oracle.cells, oracle.truth)
     return float(hashing.q[0]), float(hashing.p_minus_q)
 

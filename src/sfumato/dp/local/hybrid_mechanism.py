@@ -98,7 +98,10 @@ class Hybrid:
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Return the linear model of the report's mean, one line for each of the two mechanisms."""
+        """Return how the mean of a report depends on the true number: a `Line` for each mechanism.
+
+        The two mechanisms are the piecewise one and Duchi's.
+        """
         share = Fraction(self.share, PARTS)
         (window,), (ends,) = self.by_window.lines, self.by_ends.lines
         return replace(window, share=share), replace(ends, share=1 - share)
@@ -125,7 +128,11 @@ class Hybrid:
         )
 
     def counts(self, reports: Reports) -> Integers:
-        """Return the counts and sums of the reports, one row for each of the two mechanisms."""
+        """Return four sums over the reports, one row for each of the two mechanisms.
+
+        They are the number of reports, of silent reports, the sum of places, and that of squared
+        places.
+        """
         said = np.ascontiguousarray(reports[:, 1:])
         by_window = reports[:, 0] == 0
         windows, ends = (

@@ -35,7 +35,10 @@ class Numbers(Counting, Protocol):
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Return the linear model of each sub-mechanism's report, with how likely its use is."""
+        """Return how the mean of a report depends on the true number: a `Line` per sub-mechanism.
+
+        Each line also holds the probability that its sub-mechanism is used.
+        """
         ...
 
 

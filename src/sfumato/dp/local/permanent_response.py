@@ -99,8 +99,9 @@ class PermanentResponse:
     def ratio(self) -> Fraction:
         """Return the largest likelihood ratio of the report in one wave.
 
-        A report names answer y with probability told * P(permanent = y) + drawn(y). Neither `told`
-        nor `drawn` depends on the true answer. The worst y is one with the fewest random words.
+        A report names answer y with probability told * P(permanent = y) + drawn(y). Here `told` is
+        the probability of a truthful report of the permanent answer, and `drawn` that of a random
+        one. Neither depends on the true answer. The worst y is one with the fewest random words.
         """
         told = Fraction(self.momentary.truth, PARTS)
         kept = Fraction(self.permanent.truth, PARTS)

@@ -112,7 +112,7 @@ class Piecewise:
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Return the linear model of the report's mean, as one line.
+        """Return how the mean of a report depends on the true number: one linear model (`Line`).
 
         A truthful place is in the number's window.
         """
@@ -139,7 +139,11 @@ class Piecewise:
         return np.asarray(numbers(reports) < self.places)
 
     def counts(self, reports: Reports) -> Integers:
-        """Return the counts of the reports as one row, as `numeric_response.moments` describes."""
+        """Return four sums over the reports, as one row, to estimate the mean.
+
+        They are the number of reports, of silent reports, the sum of places, and that of squared
+        places.
+        """
         places = numbers(reports).astype(np.int64)
         return moments(places, places >= self.silent)[np.newaxis]
 

@@ -66,11 +66,12 @@ def delta_of(epsilon: float, local: float, people: int) -> float:
 
 
 def _hockey_stick(clones: int, epsilon: float, local: float) -> float:
-    """Return the hockey-stick divergence at exp(epsilon), given the number of clones.
+    """Return the delta at this epsilon (hockey-stick divergence), given the number of clones.
 
-    The observation is the number h of heads among the clones' fair coins and one coin more. That
-    coin is heads with probability w on one side and 1 - w on the other. Here w = e / (e + 1) and e
-    = exp(local). The likelihood ratio increases with h, so the worst event is "h >= some
+    A clone is another person's report that looks like one of the two possible reports of the
+    target. The observation is the number h of heads among the clones' fair coins and one coin more.
+    That coin is heads with probability w on one side and 1 - w on the other. Here w = e / (e + 1)
+    and e = exp(local). The likelihood ratio increases with h, so the worst event is "h >= some
     threshold". Neighbouring thresholds are tried too, because of float rounding.
     """
     heads, odds = 1 / (1 + exp(-local)), exp(epsilon)
@@ -122,7 +123,8 @@ def _binomial(times: int, chance: float) -> tuple[int, Floats]:
 def _clones(people: int, chance: float) -> tuple[IntegerArray, Floats]:
     """Return a coarse distribution of the number of clones, in groups of neighbouring numbers.
 
-    The result has the smallest number of each group, and the probability of the group.
+    A clone is another person's report that looks like one of the two possible reports of the
+    target. The result has the smallest number of each group, and the probability of the group.
     """
     if people == 0:
         return np.zeros(1, dtype=np.int64), np.ones(1)

@@ -34,8 +34,9 @@ def nearest(shares: Floats) -> Floats:
 def likeliest(tally: Tally, *, close: float = 1e-7) -> Floats:
     """Return the maximum likelihood shares of a tally, by expectation maximisation (EM).
 
-    The tally must count whole reports: the kinds in LIKELIEST do. EM stops when a step changes the
-    shares by less than `close` in total.
+    The tally must count each possible report by itself. The oracles of the kinds binary, hadamard,
+    k-ary, projective and waves do. EM stops when a step changes the shares by less than `close` in
+    total.
     """
     chances = _table(tally.oracle)
     shares = np.full(tally.oracle.size, 1 / tally.oracle.size)

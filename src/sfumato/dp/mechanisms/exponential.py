@@ -107,7 +107,7 @@ class _Scale:
 
 
 def _scale(weights: Integers, rate: Fraction) -> _Scale:
-    """Return the sampler settings.
+    """Return the sampler settings for these weights: the unit and the errors of the partial sums.
 
     The unit is the finest in which the sum of all weights fits in 64 bits.
     """

@@ -154,15 +154,15 @@ def _above(
 def bits_below(variance: Fraction, count: int) -> int:
     """Return how many low bits of a draw are sampled apart from the table, for a sigma from 16 on.
 
-    Sigma / 2**bits is in [8, 16). For MANY draws or more, sigma / 2**bits is in [32, 64), or the
-    result is 1. The table is then longer, and fewer draws are in the weight above the blocks.
+    Sigma / 2**bits is in [8, 16). From MANY (16,384) draws on, sigma / 2**bits is in [32, 64), or
+    the result is 1. The table is then longer, and fewer draws are in the weight above the blocks.
     """
     usual = (int(variance).bit_length() - 7) // 2
     return usual if count < MANY else max(1, usual - 2)
 
 
 def _words(low_bits: int, count: int, dice: RandomSource) -> Whole:
-    """Draw random words with more than `low_bits` bits, for the low bits and sign of each draw."""
+    """Draw one random word per draw, with more than `low_bits` bits: the low bits and the sign."""
     size = next(size for size in (2, 4, 8) if low_bits < 8 * size)
     return np.frombuffer(dice.draw(size * count), dtype=f"<i{size}")
 
@@ -179,9 +179,9 @@ class _Odds:
     low_bits: int
 
     def power(self, block: Integers, rest: Integers | float) -> NDArray[np.float64]:
-        """Return the exponent a of the class docstring, in float arithmetic.
+        """Return the exponent of a number's weight exp(-a), relative to its block, as a float.
 
-        With `rest` equal to the block length, the result is the exponent b.
+        With `rest` equal to the block length, the result is the exponent at the end of the block.
         """
         part = rest * 2.0**-self.low_bits  # exact: at most 47 bits
         power = block * 2.0
@@ -193,7 +193,7 @@ class _Odds:
     def estimate(self, block: Integers, rest: Integers) -> NDArray[np.float64]:
         """Estimate 2**32 times the acceptance probability of each number, in float arithmetic.
 
-        The error is less than COIN_MARGIN / 2.
+        The error is less than half of COIN_MARGIN, which is 2**-6.
         """
         ends = -self.power(np.arange(block.max(initial=0) + 1), 2.0**self.low_bits)
         fallen = np.expm1(-self.power(block, rest))
@@ -251,15 +251,15 @@ def magnitude_law(variance: Fraction) -> Distribution:
 
 
 def half_law(variance: Fraction) -> Distribution:
-    """Return the cumulative distribution of the half Gaussian, for the block of a wide draw.
+    """Return the cumulative distribution of the half Gaussian, to draw the block of a wide draw.
 
-    The numbers k >= 0 have the weights exp(-k**2 / (2 variance)).
+    The half Gaussian has only the numbers k >= 0, with the weights exp(-k**2 / (2 variance)).
     """
     return lambda bits: _thresholds(variance, 1, bits)
 
 
 def above_law(variance: Fraction) -> Distribution:
-    """Return the cumulative distribution of the block for a number above the flat blocks.
+    """Return the cumulative distribution by which a number above the flat blocks gets its block.
 
     Threshold k is 1 - w(k + 1), where w(k) is the Gaussian weight at the start of block k.
     """

@@ -71,7 +71,10 @@ def _zero_table(scale: Fraction) -> Table:
 
 
 def magnitude_law(scale: Fraction) -> Distribution:
-    """Return the cumulative distribution of the magnitude: P(|X| <= k) = 1 - 2 a**(k+1) / (1+a)."""
+    """Return the cumulative distribution of the magnitude: P(|X| <= k) = 1 - 2 a**(k+1) / (1+a).
+
+    Here X is discrete Laplace noise, and a = exp(-1/scale).
+    """
 
     def law(bits: int) -> Iterator[Interval]:
         start = _tail_bounds(scale, 0, bits)
@@ -81,7 +84,10 @@ def magnitude_law(scale: Fraction) -> Distribution:
 
 
 def zero_law(scale: Fraction) -> Distribution:
-    """Return the distribution that decides whether a draw X is 0: P(X = 0) = (1-a)/(1+a)."""
+    """Return the distribution that decides whether a draw X is 0: P(X = 0) = (1-a)/(1+a).
+
+    Here X is discrete Laplace noise, and a = exp(-1/scale).
+    """
 
     def law(bits: int) -> Iterator[Interval]:
         yield one_minus(_tail_bounds(scale, 0, bits), bits)
@@ -90,7 +96,10 @@ def zero_law(scale: Fraction) -> Distribution:
 
 
 def _tail_bounds(scale: Fraction, t: int, bits: int) -> Interval:
-    """Return certified bounds of the tail probability P(|X| > t) = 2 a**(t+1) / (1+a)."""
+    """Return certified bounds of the tail probability P(|X| > t) = 2 a**(t+1) / (1+a).
+
+    Here X is discrete Laplace noise, and a = exp(-1/scale).
+    """
     a = exp_minus(1 / scale, bits)
     power = exp_minus((t + 1) / scale, bits)
     one = 1 << bits

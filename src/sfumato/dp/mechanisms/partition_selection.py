@@ -55,8 +55,8 @@ def keep_probabilities(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
 def people_for_even_odds(epsilon: Fraction, delta: Fraction) -> float:
     """Return how many people a key needs so that it is released with probability one half.
 
-    Up to one half, p(n) is a geometric sum. The result only serves to compare mechanisms, so a
-    float is enough. Sampling never uses it.
+    Up to one half, the release probability of a key is a geometric sum in its number of people. The
+    result only serves to compare mechanisms, so a float is enough. Sampling never uses it.
     """
     grown = math.expm1(min(float(epsilon), 700.0))
     if delta == 0:
@@ -67,8 +67,8 @@ def people_for_even_odds(epsilon: Fraction, delta: Fraction) -> float:
 def _next(kept: int, extra: int, grow: int, shrink: int) -> int:
     """Return the largest release probability of a key with one more person.
 
-    `kept` is the probability p(n). Both DP inequalities hold for the result p(n+1), which is
-    rounded down.
+    `kept` is the probability p(n) of a key with n people. Both inequalities of (epsilon, delta)-DP
+    hold for the result p(n+1), which is rounded down.
     """
     from_kept = (grow * kept >> _BITS) + extra
     dropped = max(0, ONE - kept - extra)

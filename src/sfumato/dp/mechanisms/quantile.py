@@ -27,7 +27,8 @@ def utilities(histogram: Integers, p: Fraction) -> Integers:
     """Return the utility of each grid point for the quantile p; the last axis is the grid.
 
     The utility is minus the distance from rank p*n to the interval [rows below the point, rows up
-    to the point]. The unit is 1/b of a row.
+    to the point]. Here n is the number of rows. The unit is 1/b of a row, where b is the
+    denominator of p.
     """
     a, b = _parts(p)
     up_to: Integers = b * np.cumsum(histogram, axis=-1)
@@ -46,7 +47,7 @@ def _parts(p: Fraction) -> tuple[int, int]:
 def sensitivity(p: Fraction, rows: int) -> int:
     """Return the sensitivity of the utilities for the quantile p = a/b, in units of 1/b rows.
 
-    One person has at most `rows` rows.
+    The units make all utilities integers. One person has at most `rows` rows.
     """
     a, b = _parts(p)
     if rows < 1:
@@ -55,7 +56,10 @@ def sensitivity(p: Fraction, rows: int) -> int:
 
 
 def rank_sensitivity(p: Fraction, rows: int) -> Fraction:
-    """Return the sensitivity of the quantile utilities in rows (ranks): rows * max(p, 1 - p)."""
+    """Return the sensitivity of the quantile utilities in rows (ranks): rows * max(p, 1 - p).
+
+    One person has at most `rows` rows.
+    """
     return Fraction(sensitivity(p, rows), p.denominator)
 
 

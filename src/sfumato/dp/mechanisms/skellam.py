@@ -189,8 +189,8 @@ def variance_for(  # noqa: PLR0913, PLR0917  # as above
 ) -> Fraction:
     """Return the smallest integer noise variance at which `rounds` releases cost at most epsilon.
 
-    The search ends at `max_variance`, and at MAX_VARIANCE, above which Skellam noise cannot be
-    drawn. If even that is not enough, the function refuses.
+    The result is at most `max_variance`, and at most 2**26, above which Skellam noise cannot be
+    drawn. The function refuses if no such variance is large enough.
     """
     low, high = 0, int(min(max_variance, MAX_VARIANCE))
     if epsilon_of(l1, l2_squared, Fraction(high), delta, rounds, chance) > epsilon:
@@ -203,10 +203,10 @@ def variance_for(  # noqa: PLR0913, PLR0917  # as above
 
 
 def share_of(variance: Fraction, floor: int, colluders: int) -> Fraction:
-    """Return the noise variance of the share that each site draws, so that honest shares suffice.
+    """Return the noise variance that each site must add, so that the honest sites' noise suffices.
 
-    At least `floor` sites contribute, and at most `colluders` of them are dishonest. The shares of
-    the others sum to at least the full variance.
+    At least `floor` sites contribute, and at most `colluders` of them add no noise. The noise of
+    the others sums to at least the full variance.
     """
     if not 0 <= colluders < floor:
         raise Bug("somebody honest must be left to draw noise")

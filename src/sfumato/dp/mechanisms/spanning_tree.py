@@ -1,8 +1,9 @@
-"""Private choice of a spanning tree, or of the worst candidate, by the exponential mechanism.
+"""Private choice of a spanning tree, or of a candidate with a high utility.
 
-The code builds the tree as in Kruskal's algorithm. Each round chooses one pair among those that
-join two separate components. All rounds use the same utilities, and each uses fresh randomness.
-Only earlier choices decide which pairs are left, so the rounds compose (spanning_tree.proof.md).
+Both use the exponential mechanism. The code builds the tree as in Kruskal's algorithm. Each round
+chooses one pair among those that join two separate components. All rounds use the same utilities,
+and each uses fresh randomness. Only earlier choices decide which pairs are left, so the rounds
+compose (spanning_tree.proof.md).
 """
 
 from __future__ import annotations

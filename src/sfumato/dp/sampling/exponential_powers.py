@@ -2,7 +2,7 @@
 
 The code splits a gap into digits of eight bits, and computes exp(-rate * gap) as the product of one
 table entry per digit. The table entries are certified lower bounds, and every product is rounded
-down. So the result is a lower bound, less than `MAX_ERROR` units too low
+down. So the result is a lower bound, less than 24 units of 2**-63 (`MAX_ERROR`) too low
 (dp/mechanisms/exponential.proof.md). If a draw needs more precision, the code multiplies the same
 digits as intervals of any precision.
 """
@@ -85,7 +85,7 @@ def gaps_to_best(utilities: IntegerArray) -> UintArray:
 
 
 def lower_powers(rate: Fraction, gaps: UintArray) -> UintArray:
-    """Return lower bounds of 2**63 exp(-rate * gap), each too low by less than `MAX_ERROR`."""
+    """Return lower bounds of 2**63 exp(-rate * gap), each less than 24 (`MAX_ERROR`) too low."""
     powers = powers_of(rate)
     inside = np.minimum(gaps, np.uint64(powers.last))
     found: UintArray = powers.tables[0][_digit(inside, 0)]

@@ -55,7 +55,7 @@ def bits_below(scale: Fraction) -> int:
 
 
 def digit_widths(low_bits: int) -> list[int]:
-    """Split the low bits into the fewest groups of at most seven bits; return the widths."""
+    """Split the low bits of a draw into the fewest groups of at most seven; return their widths."""
     count = -(-low_bits // DIGIT_BITS)
     return [(low_bits + place) // count for place in range(count)]
 
@@ -94,7 +94,10 @@ def _digit_table(scale: Fraction, width: int) -> Table:
 
 
 def geometric_law(scale: Fraction) -> Distribution:
-    """Return the cumulative distribution P(X <= k) = 1 - a**(k+1) of a geometric draw X."""
+    """Return the cumulative distribution P(X <= k) = 1 - a**(k+1) of a geometric draw X.
+
+    Here a = exp(-1/scale).
+    """
 
     def law(bits: int) -> Iterator[Interval]:
         a = exp_minus(1 / scale, bits)
@@ -106,7 +109,7 @@ def geometric_law(scale: Fraction) -> Distribution:
 def digit_law(scale: Fraction, width: int) -> Distribution:
     """Return the cumulative distribution of a geometric draw truncated below m = 2**width.
 
-    It is P(X <= k) = (1 - a**(k+1)) / (1 - a**m).
+    It is P(X <= k) = (1 - a**(k+1)) / (1 - a**m), with a = exp(-1/scale).
     """
 
     def law(bits: int) -> Iterator[Interval]:

@@ -56,10 +56,11 @@ class DitheredGrid:
 
     @cached_property
     def most_squared(self) -> int:
-        """Return the squared L2 sensitivity of the rounded sum to one person, except with `chance`.
+        """Return a bound of the squared L2 sensitivity of the rounded sum to one person.
 
-        It uses Hoeffding's inequality twice: for the squares of the rounding errors, and for their
-        product with the person's vector. Each rounding error is at most one step.
+        It holds except with probability `chance`, because the dither is random. It uses Hoeffding's
+        inequality twice: for the squares of the rounding errors, and for their product with the
+        person's vector. Each rounding error is at most one step.
         """
         with localcontext(Context(prec=40)):
             far = Decimal(2 * self.chance.denominator) / Decimal(self.chance.numerator)
@@ -72,7 +73,10 @@ class DitheredGrid:
 
     @property
     def most_absolute(self) -> int:
-        """Return the L1 sensitivity of the rounded sum to one person, except with `chance`."""
+        """Return a bound of the L1 sensitivity of the rounded sum to one person.
+
+        It holds except with probability `chance`, because the dither is random.
+        """
         return min(self.most_squared, math.isqrt(self.size * self.most_squared) + 1)
 
     @property

@@ -361,7 +361,10 @@ def too_few(count: int, floor: int, what: str) -> Refused:
 
 
 def parted(count: int, colluders: int) -> Refused:
-    """Build the refusal of a round whose ring of neighbours could be split at two gaps."""
+    """Build the refusal of a round in which colluders could split the ring of sites in two.
+
+    The server would then learn the sum of each part.
+    """
     return Refused(
         "sum-too-few",
         f"{count} sites are left, but too many neighbours are missing. The server and "

@@ -186,7 +186,10 @@ def terms_for(  # noqa: PLR0913  # a round has that many terms
 
 
 def least_floor(count: int, colluders: int) -> int:
-    """Return the default minimum of remaining sites: two thirds, or the safe minimum if higher."""
+    """Return the default minimum of sites that must remain in a round.
+
+    It is two thirds of the sites, or the safe minimum against colluders if that is higher.
+    """
     return max(-(-2 * count // 3), (count + colluders) // 2 + 1)
 
 

@@ -38,7 +38,10 @@ class Village:
     rates: tuple[float, ...] = RATES  # equally likely shares of people with the secret
 
     def others(self, rate: float) -> Floats:
-        """Return the probability of each number of other people with the secret, from 0 on."""
+        """Return the distribution of how many other people have the secret: P(0), P(1), and so on.
+
+        `rate` is the share of people with the secret.
+        """
         numbers = np.arange(self.people)
         chances: Floats = extra_module("scipy.stats", "lab").binom.pmf(
             numbers, self.people - 1, rate
@@ -127,7 +130,7 @@ def _run(setting: Setting) -> Report:
 
 
 def _exact(setting: Setting, village: Village) -> SuccessRate:
-    """Return the success rate against an exact count; the attacker knows all other people."""
+    """Return the success rate if the count is exact; the attacker knows all other people."""
     secrets, others = _drawn(setting, village)
     guessed = (others + secrets) - others == 1
     return SuccessRate("exact count, others known", int((guessed == secrets).sum()), setting.runs)
@@ -143,7 +146,10 @@ def _knowing_others(setting: Setting, village: Village, epsilon: float) -> Succe
 
 
 def _knowing_village(setting: Setting, village: Village, epsilon: float) -> list[SuccessRate]:
-    """Return the success rates if the village is known, with and without the target's row."""
+    """Return the success rates of an attacker who knows the village but no single person.
+
+    One rate is with the target's row in the count, the other without it.
+    """
     made = []
     without = right_without(village, epsilon=epsilon)
     for name, is_in in (("village known", True), ("village known, target removed", False)):
@@ -159,7 +165,7 @@ def _knowing_village(setting: Setting, village: Village, epsilon: float) -> list
 
 
 def _drawn(setting: Setting, village: Village) -> tuple[Counts, Counts]:
-    """Draw a village per run; return the target's secret, and how many others have it."""
+    """Draw a village per run; return the target's secret (0 or 1), and how many others have it."""
     rates = setting.dice.choice(np.array(village.rates), setting.runs)
     secrets = (setting.dice.random(setting.runs) < rates).astype(np.int64)
     return secrets, setting.dice.binomial(village.people - 1, rates).astype(np.int64)

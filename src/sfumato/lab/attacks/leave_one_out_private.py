@@ -66,14 +66,17 @@ class Attacker:
     def bound(self, values: Sequence[float]) -> float:
         """Return the highest success rate that theory allows, averaged over these people.
 
-        If the person's row is removed, this attacker is right by luck alone. The release with the
+        If the person's row is removed, the attacker is right by luck alone. The release with the
         row raises that chance by no more than epsilon allows.
         """
         blind = self.chances(values, np.zeros(len(values), dtype=np.int64))
         return float(np.mean([hit_rate_bound(self.epsilon, one) for one in blind]))
 
     def chances(self, values: Sequence[float], added: Whole) -> FloatArray:
-        """Return each person's exact chance to be guessed, if they add `added` steps to the sum."""
+        """Return each person's exact chance that their value is guessed right.
+
+        The person adds `added` steps to the private sum: their own value, or 0 without their row.
+        """
         near = self._is_near(np.asarray(values, dtype=np.float64))
         places = np.arange(-self.reach, self.reach + 1)
         return np.array(
@@ -89,9 +92,9 @@ class Attacker:
         return guesses
 
     def _law(self, moves: Whole) -> FloatArray:
-        """Return the probabilities of these noise values.
+        """Return the probability of each of these noise values.
 
-        The first and the last one include all values beyond them.
+        The first value stands for all values below it too, and the last for all above it.
         """
         a = math.exp(-self.epsilon / self.reach)
         chances: FloatArray = (1 - a) / (1 + a) * a ** np.abs(moves).astype(np.float64)
@@ -101,10 +104,11 @@ class Attacker:
 
     @cached_property
     def _table(self) -> FloatArray:
-        """Return the best guess for each remainder (in grid steps), from the lowest up.
+        """Return the attacker's best guess for each remainder of the sum, from the lowest up.
 
-        Beyond the declared range, every value needs the same additional noise, so the best guess is
-        that of the end.
+        A remainder, in grid steps, is the noisy sum minus all other people's values. Beyond the
+        declared range, every value needs the same additional noise, so the best guess is that of
+        the end.
         """
         places = np.arange(-self.reach, self.reach + 1)
         apart = np.abs(places[:, np.newaxis] - places[np.newaxis, :])
@@ -129,7 +133,7 @@ def _up_to(move: int, a: float) -> float:
 
 
 def _windows(weights: FloatArray, reach: int) -> FloatArray:
-    """Return, for each position in each row, the sum of the weights at most `reach` away."""
+    """Return, for each position in a row, the sum of the row's weights at most `reach` away."""
     padded = np.pad(weights, ((0, 0), (reach + 1, reach)))
     summed = np.cumsum(padded, axis=1)
     windows: FloatArray = summed[:, 2 * reach + 1 :] - summed[:, : -2 * reach - 1]

@@ -39,7 +39,7 @@ def attack_table(
     found: Linkage | None = None,
     beside: tuple[Report, ...] = (),
 ) -> Report:
-    """Report how many people are unique, by the most identifying columns of each number.
+    """Report how many people are unique by the most identifying one, two, three, ... columns.
 
     `found` adds the facts that a neighbour learned from the same rows. `beside` adds reports on
     private counts.

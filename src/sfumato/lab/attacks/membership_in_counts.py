@@ -37,7 +37,7 @@ def is_named(target: NDArray[Any], strangers: NDArray[Any], means: Floats, usual
 
 
 def false_alarms(strangers: int) -> float:
-    """Return the false positive rate: how often a non-member scores above that many strangers.
+    """Return the false positive rate: how often a non-member scores above `strangers` strangers.
 
     A non-member is drawn like the strangers, and the release contains none of them.
     """
@@ -74,7 +74,10 @@ def _run(setting: Setting) -> Report:
 
 
 def _hits(setting: Setting, people: int, traits: int, strangers: int) -> dict[float | None, int]:
-    """Count how often the target is named, by release; None is the exact release."""
+    """Count how often the target is named, for each release.
+
+    A release is given by its epsilon; None is the exact release.
+    """
     releases: Sequence[float | None] = (None, *setting.epsilons())
     hits = dict.fromkeys(releases, 0)
     for _ in range(setting.runs):

@@ -67,10 +67,10 @@ class Shadows:
         return without, with_the_row(without, self._give(rows))
 
     def _give(self, rows: Floats) -> Floats:
-        """Return row . inverse Hessian . row: how far each row can move its own margin.
+        """Return how far each row can move its own margin: row . inverse Hessian . row.
 
-        By Woodbury's identity it is (|row|^2 - |held^T a|^2) / ridge, where the vector a has the
-        row's products with the people.
+        By Woodbury's identity it is (|row|^2 - |held^T a|^2) / ridge. The vector a has the row's
+        products with the people, and `held` is the Cholesky factor of each model.
         """
         count, people, columns = self.rows.shape
         along = (self.rows.reshape(-1, columns) @ rows.T).reshape(count, people, len(rows))
@@ -80,7 +80,11 @@ class Shadows:
 
 
 def with_the_row(without: Floats, give: Floats) -> Floats:
-    """Solve for each margin after training with the row: m = m0 + give (1 - chance(m))."""
+    """Return each margin m after training with the row, from the margin m0 without it.
+
+    The code solves m = m0 + give (1 - chance(m)), where chance(m) is the probability of the true
+    label. `give` is how far a row can move its own margin.
+    """
     margins = without + give * (1 - chance_of(without)) / (1 + give / 4)
     for _ in range(SETTLING):
         chances = chance_of(margins)
@@ -90,10 +94,10 @@ def with_the_row(without: Floats, give: Floats) -> Floats:
 
 
 def draw_people(count: int, columns: int, dice: np.random.Generator) -> Floats:
-    """Draw examples of norm 1: columns times label.
+    """Draw examples of norm 1: each is a person's columns times their label.
 
-    One column follows the label, except for a share WRONG of the people. The other columns are a
-    person's own, like the words of a letter, and have the norm OWN.
+    One column follows the label, except for 15 % of the people (WRONG). The other columns are a
+    person's own, like the words of a letter, and together have the norm 0.9 (OWN).
     """
     own = dice.standard_normal((count, columns - 1))
     own *= OWN / np.sqrt((own**2).sum(axis=1, keepdims=True))
@@ -110,7 +114,7 @@ def log_ratios(rows: Floats, model: Floats, bells: Bells, noise: float) -> Float
 
 
 def stand_above(crowd: Floats, model: Floats, bells: Bells, epsilon: float | None) -> int:
-    """Return how many other rows have a likelihood ratio of at least that of the first row."""
+    """Return how many other rows have at least the first row's likelihood ratio."""
     noise = 0.0
     if epsilon is not None:
         noise = noise_variance(ridge=RIDGE, columns=crowd.shape[1], epsilon=epsilon)
@@ -193,7 +197,7 @@ class _Found:
     def add(
         self, rows: Floats, strangers: int, shadows: Shadows, dice: np.random.Generator
     ) -> None:
-        """Train a model on each group of people, and attack the first person of each."""
+        """Train a model on each group of people, and infer the membership of its first person."""
         exact = trained(rows, RIDGE)
         models = {release: released(exact, release, dice) for release in self.above}
         fresh = draw_people(FRESH, COLUMNS, dice)

@@ -69,8 +69,8 @@ def attack_counts(
 ) -> Report:
     """Report how often private counts per film reveal whether a target is in the data set.
 
-    A contribution bound limits each person to COUNTED films, and the noise of each count grows with
-    that bound. The attacker knows all others, and the target's films.
+    A contribution bound limits each person to 8 films (COUNTED), and the noise of each count grows
+    with that bound. The attacker knows all others, and the target's films.
     """
     look = Look(counts=COUNTED, guess=by_the_votes)
     return Report(

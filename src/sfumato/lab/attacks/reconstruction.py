@@ -78,7 +78,7 @@ def by_linear_programme(subsets: Bits, answers: NDArray[Any]) -> Bits:
 
 
 def rounded_off(exact: Counts, most: int, dice: np.random.Generator) -> Counts:
-    """Return counts with independent uniform errors of at most `most`: home-made protection."""
+    """Return counts with home-made protection: independent uniform errors of at most `most`."""
     released: Counts = exact + dice.integers(-most, most, size=exact.shape, endpoint=True)
     return released
 
@@ -159,7 +159,10 @@ def _finding(successes: tuple[SuccessRate, ...]) -> str:
 
 
 def _curve(subsets: Bits, setting: Setting) -> Plot:
-    """Plot the share of reconstructed bits against the noise, for both methods."""
+    """Plot the share of reconstructed bits against the noise.
+
+    There is one line for least squares, and one for linear programming.
+    """
     people = subsets.shape[1]
     points: list[Point] = []
     for most in (round(step * math.sqrt(people)) for step in STEPS):

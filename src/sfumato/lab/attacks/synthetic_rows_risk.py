@@ -136,7 +136,7 @@ def inferred(people: Table, synthetic: Table, known: Sequence[str], secret: str)
 
 
 def is_right(guesses: Column, secrets: Column) -> Bits:
-    """Return which guesses are right: equal values, or numbers within TOLERANCE."""
+    """Return which guesses are right: equal values, or numbers within 5 % of the guess."""
     if not is_number(secrets):
         return np.asarray(guesses == secrets)
     return np.asarray(np.abs(guesses - secrets) <= TOLERANCE * np.abs(guesses))
@@ -159,7 +159,7 @@ def inference(tables: Tables, known: Sequence[str], secret: str, dice: np.random
 def predicates_of_rows(
     synthetic: Table, count: int, columns: int, dice: np.random.Generator
 ) -> list[Predicate]:
-    """Return distinct predicates on that many columns, each true of exactly one synthetic row.
+    """Return distinct predicates on `columns` columns, each true of exactly one synthetic row.
 
     A numeric condition is "at least" for values above the median, else "at most", because then
     fewer rows fit.
@@ -185,7 +185,7 @@ def predicates_of_rows(
 def predicates_of_extremes(synthetic: Table) -> list[Predicate]:
     """Return predicates on one column, each true of exactly one synthetic row.
 
-    They are extremes and unique values.
+    Each says that the column has its smallest or largest number, or a value that occurs once.
     """
     found: dict[Predicate, None] = {}
     for name, column in synthetic.items():
@@ -228,7 +228,7 @@ def singling_out(
     """Return the risk that a predicate made from the synthetic rows is true of one person alone.
 
     Uniqueness depends on the number of people. So the control must have at least as many rows as
-    the original; only the first so many are used.
+    the original table, and only as many of them are used.
     """
     original, size = tables.original, rows_of(tables.original)
     if rows_of(tables.control) < size:

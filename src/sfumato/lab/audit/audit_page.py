@@ -60,7 +60,7 @@ protects:
 
 
 def held_row(one: MechanismAudit) -> Row:
-    """Return the page's table row for the audit of a shipped mechanism."""
+    """Return the page's table row for the audit of a shipped mechanism, whose claim must hold."""
     twin = f"{one.factor}x {'caught' if one.tells else 'PASSED'}"
     found = one.audited
     return (one.name, one.where, _claim(found), _bound(found), f"{found.samples:,}", twin,
@@ -68,7 +68,7 @@ def held_row(one: MechanismAudit) -> Row:
 
 
 def found_row(one: SpecimenAudit) -> Row:
-    """Return the page's table row for the audit of a broken mechanism."""
+    """Return the page's table row for the audit of a broken mechanism, whose flaw must be found."""
     found, specimen = one.audited, one.specimen
     return (specimen.id, specimen.name, _claim(found), specimen.relation, _bound(found),
             f"{found.samples:,}", found.view, one.verdict)  # fmt: skip
@@ -96,7 +96,7 @@ def page(held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit], before:
 
 
 def _known(lines: Iterable[Row], known: Sequence[str]) -> list[Row]:
-    """Return the table rows whose first cell names an audit that exists."""
+    """Return the table rows whose first cell names an audit that still exists."""
     return [line for line in lines if line[0] in known]
 
 
@@ -106,7 +106,10 @@ def _place(line: Row) -> tuple[int, int]:
 
 
 def _lines_of(text: str, header: Row) -> list[Row]:
-    """Return the rows of the table with that header, or no rows if there is no such table."""
+    """Parse the rows of the table with this header from a Markdown page.
+
+    The result is empty if the page has no such table.
+    """
     _, _, after = text.partition(f"{_markdown(header, [])}\n")
     rows = takewhile(lambda line: line.startswith("| "), after.splitlines())
     return [tuple(cell.strip() for cell in row.strip("| ").split(" | ")) for row in rows]

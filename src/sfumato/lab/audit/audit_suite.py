@@ -48,12 +48,18 @@ class MechanismAudit:
 
     @property
     def tells(self) -> bool:
-        """Return True if the audit caught the twin (positive control); else it shows nothing."""
+        """Return True if the audit caught the twin; an audit that misses its twin proves nothing.
+
+        The twin is the positive control: the same mechanism with too little noise.
+        """
         return self.positive_control.is_violated
 
     @property
     def counts(self) -> bool:
-        """Return True if the audit is sharp: it caught a twin with at most twice the epsilon."""
+        """Return True if the audit is sharp: it caught a twin that costs at most twice its claim.
+
+        The twin is the positive control: the same mechanism with too little noise.
+        """
         return self.tells and self.factor <= CONTROL_FACTOR
 
     @property

@@ -98,8 +98,8 @@ def audit(  # noqa: PLR0913  # an auditor's terms
         epsilon: The claimed epsilon.
         delta: The claimed delta.
         alpha: The chance that the bound is wrong.
-        most: Runs at most; by default 131,072, and up to 1,048,576 while the runs look
-            suspicious.
+        most: The largest number of runs; by default 131,072, and up to 1,048,576 while the runs
+            look suspicious.
         dice: The random generator of the coin flips, also given to a mechanism that takes one.
 
     Returns:
@@ -125,9 +125,9 @@ def audit_rho(  # noqa: PLR0913  # an auditor's terms
         mechanism: What is audited.
         D: A data set.
         D2: Its neighbour.
-        rho: The claim.
+        rho: The claimed rho.
         alpha: The chance that the bound is wrong.
-        most: Runs at most; without it, as many as `audit` takes.
+        most: The largest number of runs; without it, as many as `audit` takes.
         dice: The random generator, as for `audit`.
 
     Returns:
@@ -153,9 +153,9 @@ def audit_order_2(  # noqa: PLR0913  # an auditor's terms
         mechanism: What is audited.
         D: A data set.
         D2: Its neighbour.
-        divergence: The claim.
+        divergence: The claimed bound of the divergence.
         alpha: The chance that the bound is wrong.
-        most: Runs at most; without it, as many as `audit` takes.
+        most: The largest number of runs; without it, as many as `audit` takes.
         dice: The random generator, as for `audit`.
 
     Returns:
@@ -168,8 +168,8 @@ def audit_order_2(  # noqa: PLR0913  # an auditor's terms
 def audit_on(claim: Claim, run: Run, *, alpha: float, most: int | None, dice: Random) -> Audited:
     """Audit a privacy claim with the default limits on the number of runs.
 
-    The audit continues beyond `MAX_RUNS` only if the runs look suspicious. If `most` is given, it
-    is the only limit.
+    Without `most`, the audit does at most 131,072 runs, and continues only if these look
+    suspicious. If `most` is given, it is the only limit.
     """
     limits = (
         {"most": MAX_RUNS, "max_runs_if_suspicious": MAX_RUNS_IF_SUSPICIOUS}
@@ -191,7 +191,7 @@ def run_audit(  # noqa: PLR0913  # an auditor's terms
     """Audit a claim with at most `most` runs, or with more of them if they look suspicious.
 
     Past runs alone decide whether to continue. Each epoch has its own share of alpha, used or not.
-    So all bounds hold together, wherever the audit ends.
+    So all bounds hold together, whenever the audit ends.
     """
     _check(claim, alpha, most)
     past = _trials(run, FIRST, dice)
@@ -214,15 +214,15 @@ def run_audit(  # noqa: PLR0913  # an auditor's terms
 def _is_suspicious(claim: Claim, event: Event, past: Trials) -> bool:
     """Return True if past runs contradict the claim, at a lenient alpha.
 
-    It proves nothing, because the same runs chose the event.
+    It proves nothing, because the same runs chose the guessing rule (event).
     """
     return claim.proved(event, past.half(1), SUSPICION_ALPHA) > claim.value
 
 
 def could_prove(most: int, delta: float, alpha: float = ALPHA) -> float:
-    """Return the largest epsilon that `most` runs can prove.
+    """Return the largest epsilon that an audit of `most` runs can prove.
 
-    They prove it if every guess of the last epoch is right.
+    It is reached if every guess of the last epoch is right.
     """
     epochs, last = 0, FIRST
     while 4 * last <= most:
@@ -306,9 +306,9 @@ def _caught(mechanism: Mechanism, takes: int, dice: Random) -> Callable[[object]
 
 
 def _taken(found: object) -> object:
-    """Return the first MAX_ITEMS items of a generator, with the error that ended it, if any.
+    """Return the first 4096 items of a generator, with the error that ended it, if any.
 
-    Any other output is returned unchanged.
+    Any other output of a mechanism is returned unchanged.
     """
     if not isinstance(found, Iterator):
         return found

@@ -88,7 +88,7 @@ class AuditedQuestion(Protocol):
 
     @property
     def claim(self) -> Claim:
-        """Return the claim about everything that is released of one key."""
+        """Return the claimed privacy bound of everything that is released of one key."""
         ...
 
     def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
@@ -140,7 +140,7 @@ class CanaryFlips:
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """A vault with canaries, their coin flips, and the means to add more canaries."""
+    """A vault with canaries (artificial people), their coin flips, and data sets added later."""
 
     vault: Vault
     is_in: Bools
@@ -150,7 +150,10 @@ class Canaries:
     others: dict[str, CanaryFlips] = field(default_factory=dict)
 
     def put_once(self, name: str, keys: int, table: Callable[[CanaryFlips], Table]) -> CanaryFlips:
-        """Add a data set with canaries to the vault, unless it is there; return its coin flips."""
+        """Add a data set with canaries to the vault, unless it is there; return the coin flips.
+
+        A coin flip decides for each canary whether it is present.
+        """
         if name not in self.others:
             first = SET_OFFSET * (1 + len(self.others))
             placed = CanaryFlips(first, coins(max(keys, ENOUGH), self.dice)[:keys])

@@ -57,7 +57,10 @@ def surely_above(right: int, guesses: int, alpha: float) -> float:
 
 
 def most_told(coins: int, delta: float, alpha: float) -> int:
-    """Return how many coins delta reveals at most; this bound is wrong with a chance of alpha."""
+    """Return how many coins a delta reveals at most; this bound is wrong with a chance of alpha.
+
+    Each coin is revealed with probability delta.
+    """
     if delta <= 0:
         return 0
     most = min(coins, math.ceil(coins * delta + 12 * math.sqrt(coins * delta) + 60))
@@ -101,7 +104,10 @@ def one_run_above(score: Score, delta: float, alpha: float) -> float:
 
 
 def one_run_chance(score: Score, epsilon: float, delta: float) -> float:
-    """Bound the chance of at least this many right guesses, if one run is (epsilon, delta)-DP."""
+    """Bound the chance of at least as many right guesses as in `score`, for one run.
+
+    The bound holds if the run is (epsilon, delta)-DP.
+    """
     q = accuracy(epsilon)
     # the terms for "at least v, v - 1, ..., 0 guesses are right"
     fewer = np.arange(score.right, -1, -1)
@@ -112,7 +118,11 @@ def one_run_chance(score: Score, epsilon: float, delta: float) -> float:
 
 
 def evidence(right: Floats, guesses: Floats, epsilon: float) -> Floats:
-    """Return how strongly each number of right guesses contradicts that epsilon, in nats."""
+    """Return how strongly each number of right guesses contradicts this epsilon, in nats.
+
+    It is the number of guesses times the relative entropy of the observed and the allowed accuracy.
+    It is 0 if the observed accuracy is lower.
+    """
     q = accuracy(epsilon)
     p = (right + 0.5) / (guesses + 1)
     with np.errstate(divide="ignore", invalid="ignore"):

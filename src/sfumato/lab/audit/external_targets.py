@@ -75,7 +75,7 @@ def audit_command(  # noqa: PLR0913  # an auditor's terms
         dice: The random generator of the coin flips.
         delta: The claimed delta.
         alpha: The chance that the bound is wrong.
-        most: Runs at most; without it, as many as `audit` takes.
+        most: The largest number of runs; without it, as many as `audit` takes.
 
     Returns:
         The lower bound, and whether it breaks the claim.
@@ -127,7 +127,7 @@ def audit_http(  # noqa: PLR0913  # an auditor's terms
         dice: The random generator of the coin flips.
         delta: The claimed delta.
         alpha: The chance that the bound is wrong.
-        most: Runs at most; without it, as many as `audit` takes.
+        most: The largest number of runs; without it, as many as `audit` takes.
 
     Returns:
         The lower bound, and whether it breaks the claim.

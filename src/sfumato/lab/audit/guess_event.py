@@ -66,14 +66,15 @@ def _most_separating(columns: Columns, is_second: Bools, most: int) -> list[str]
 
 
 def _places(marks: Floats) -> Floats:
-    """Return the ranks of hash codes, because the codes are too large to be averaged."""
+    """Return the rank of each hash code, because the codes are too large to be averaged."""
     return np.unique(marks, return_inverse=True)[1].astype(np.float64)
 
 
 def _separation(column: Floats, is_second: Bools) -> float:
-    """Return the distance between a column's clipped means on the two data sets, in deviations.
+    """Return how far apart a column's clipped means on the two data sets are, in deviations.
 
-    The difference of the shares of missing values is added.
+    A deviation is the column's standard deviation. The difference of the shares of missing values
+    is added.
     """
     there = np.isfinite(column)
     low, high = np.percentile(column[there], [1, 99]) if there.any() else (0.0, 0.0)
@@ -126,7 +127,10 @@ def _ratio(one: Floats, other: Floats) -> Floats:
 
 
 def _joint_views(names: tuple[str, ...]) -> list[View]:
-    """Return the views that use all numbers of a run: extremes, sum, range, repeats, order."""
+    """Return the views of all numbers of a run: extremes, sum, spread, gaps, repeats, order.
+
+    Gaps are numbers that are missing in a run.
+    """
     makers: dict[str, Callable[[Floats], Floats]] = {
         "the largest output": lambda all_: _filled(all_).max(axis=1),
         "the smallest output": lambda all_: -_filled(-all_).max(axis=1),
@@ -232,7 +236,7 @@ class Event:
 
 
 def best_event(past: Trials, *, target: float, delta: float) -> Event:
-    """Return the guessing rule with the most evidence against the target epsilon, on past runs."""
+    """Return the guessing rule (event) that contradicts the target epsilon most on past runs."""
     first, second = past.half(0), past.half(1)
     found = views(past.seen, past.is_second)
     events = [
@@ -259,7 +263,10 @@ def _event(
 
 
 def _ranked(view: View, edges: Floats, first: Trials) -> tuple[Guesses, Integers]:
-    """Return the guess of each cell of the view, and the cells, most certain first."""
+    """Return the guess for each cell of the view, and the cells in order of certainty.
+
+    The most certain cell comes first.
+    """
     cells = cells_of(view.of(first.seen), edges)
     odds, doubt = _log_odds(*_sides(cells, first.is_second, edges))
     order = np.argsort(-(np.abs(odds) - doubt), kind="stable")
@@ -341,7 +348,10 @@ def _joint(found: Iterable[View], first: Trials) -> Iterator[View]:
 
 
 def _table(view: View, first: Trials) -> tuple[Floats, Floats]:
-    """Return the edges of a view's cells, and the log odds of each cell. Uncertain cells have 0."""
+    """Return the edges of a view's cells, and the log odds of the second data set in each cell.
+
+    The log odds of uncertain cells are 0.
+    """
     numbers = view.of(first.seen)
     edges = _cuts(numbers)[-1]
     odds, doubt = _log_odds(*_sides(cells_of(numbers, edges), first.is_second, edges))
@@ -349,11 +359,11 @@ def _table(view: View, first: Trials) -> tuple[Floats, Floats]:
 
 
 def _weighed(name: str, singles: list[View], ranges: list[Range], first: Trials) -> View:
-    """Return Fisher's linear discriminant: the weighted sum that best separates the sides.
+    """Return Fisher's linear discriminant: the weighted sum that best separates the two data sets.
 
     For Gaussian noise nothing separates better, while each number alone says little. For Laplace
-    noise, only where a number is between the medians of the two sides matters. So each number is
-    first clipped to its `ranges`: wide percentiles, or those medians.
+    noise, only where a number is between the medians of the two data sets matters. So each number
+    is first clipped to its `ranges`: wide percentiles, or those medians.
     """
 
     def placed(seen: Outputs) -> Floats:

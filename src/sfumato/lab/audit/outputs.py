@@ -133,7 +133,7 @@ class Parts:
                 self._add_thing(one, name)
 
     def _add_thing(self, one: object, name: str) -> None:
-        """Add an object's attributes and its repr.
+        """Add the attributes of an output object and its repr.
 
         Refuse an object whose repr shows only its address.
         """
@@ -379,9 +379,9 @@ def _names(count: int) -> list[str]:
 
 
 def _odd(numbers: Floats) -> Floats:
-    """Return a code for the bits of each -0.0 and NaN, which a comparison of numbers ignores.
+    """Return a code for the bits of each -0.0 and NaN, so that comparisons can tell them apart.
 
-    Other numbers get 0.
+    As numbers, -0.0 equals 0.0, and no NaN equals another. Other numbers get 0.
     """
     bits: NDArray[np.uint64] = numbers.view(np.uint64)
     is_odd = (numbers == 0) & np.signbit(numbers) | np.isnan(numbers)
@@ -389,7 +389,7 @@ def _odd(numbers: Floats) -> Floats:
 
 
 def _beyond(rows: NDArray[Any], numbers: Columns) -> Columns:
-    """Return the part of long floats that does not fit into a 64-bit float, by column."""
+    """Return what 64 bits lose of floats with more bits, by column."""
     if rows.dtype.itemsize <= 8:
         return {}
     with np.errstate(invalid="ignore", over="ignore"):

@@ -67,17 +67,20 @@ class EpsilonClaim:
 
 @dataclass(frozen=True)
 class RhoClaim:
-    """A claim of rho-zCDP: the relative entropy of any event is at most rho, in both directions."""
+    """A claim of rho-zCDP: for any event, the relative entropy of its chances is at most rho.
+
+    It is that of the event's chances on the two data sets, in both directions.
+    """
 
     value: float
     delta: float = 0.0
     words: str = "rho"
 
     def event(self, past: Trials, lower: float) -> Event:
-        """Return the guessing rule that proves most on past runs: frequent, or rare but certain.
+        """Return the guessing rule that proves the largest lower bound on past runs.
 
-        Frequent events are not enough: of one-sided noise, only one output in six reveals the data
-        set.
+        The candidates guess often, or rarely but with certainty. Frequent guesses are not enough:
+        of one-sided noise, only one output in six reveals the data set.
         """
         del lower
         found = [best_event(past, target=target, delta=0.0) for target in TARGET_EPSILONS]
@@ -91,7 +94,10 @@ class RhoClaim:
 
 @dataclass(frozen=True)
 class OrderTwoClaim(RhoClaim):
-    """A claimed bound of the Renyi divergence of order 2, which bounds that of every event, too."""
+    """A claimed bound of the Renyi divergence of order 2 between the outputs on two data sets.
+
+    The divergence of any single event is no larger, so an audit can test events.
+    """
 
     words: str = "divergence of order 2"
 
@@ -103,9 +109,10 @@ class OrderTwoClaim(RhoClaim):
 def _apart(
     divergence: Callable[[float, float], float], event: Event, fresh: Trials, alpha: float
 ) -> float:
-    """Return a lower bound of the divergence between the event's chances on the two data sets.
+    """Return a lower bound of the divergence of an event's chances on the two data sets.
 
-    It uses the ends of their confidence intervals that are nearest to each other.
+    The event is that the second data set is guessed. The bound uses the ends of the two chances'
+    confidence intervals that are nearest to each other.
     """
     says, is_second = event.guessed(fresh) == 1, fresh.is_second
     ones, zeros = int(is_second.sum()), fresh.size - int(is_second.sum())

@@ -56,7 +56,10 @@ def binary(epsilon: Fraction) -> Mechanism:
 
 
 def waves(epsilon: Fraction) -> Mechanism:
-    """Return a mechanism: eight reports of one permanent answer, at the price of any number."""
+    """Return a mechanism: eight reports of one permanent answer.
+
+    Its price is the epsilon of any number of reports.
+    """
     response = PermanentResponse.within(ANSWERS, ever=epsilon, wave=epsilon * Fraction(3, 5))
 
     def run(data: int, runs: int, dice: Random) -> Integers:
@@ -108,7 +111,7 @@ def _said(randomiser: Randomiser) -> Mechanism:
 
 
 def _seen(randomiser: Randomiser, reports: Reports) -> Integers:
-    """Convert each report to a short row of numbers that the auditor can read."""
+    """Convert each report of a randomiser to a short row of numbers that the auditor can read."""
     if isinstance(randomiser, (Hashing, Subset)):
         return np.array([randomiser.counts(report) for report in reports[:, np.newaxis]])
     if isinstance(randomiser, Unary):

@@ -234,9 +234,9 @@ def _noisy_max(epsilon: Fraction) -> Mechanism:
 
 
 def _above(epsilon: Fraction) -> Mechanism:
-    """Return a mechanism: sparse-vector answers until the second yes.
+    """Return a mechanism: sparse-vector answers (yes or no) until the second yes.
 
-    The queries are not monotone.
+    Adding a person may raise one answer while another falls.
     """
     watch = sparse_vector_for(epsilon, 2, 1, monotone=False)
 
@@ -262,9 +262,9 @@ def _selection(epsilon: Fraction) -> Mechanism:
 
 
 def _bounds(epsilon: Fraction) -> Mechanism:
-    """Return a mechanism: the private search for bounds, with one bin near the threshold.
+    """Return a mechanism: the private search for bounds, on five bins of which one has rows.
 
-    That bin has about as many rows as the threshold.
+    That bin has about as many rows as the threshold, so one person often changes the result.
     """
     choose = _chooser("bounds")(epsilon)
     limit = bounds_search.threshold(epsilon, 1, 5, FALSE_POSITIVE)
@@ -272,9 +272,10 @@ def _bounds(epsilon: Fraction) -> Mechanism:
 
 
 def _threshold(rho: Fraction) -> Mechanism:
-    """Return a mechanism: whether a key is shown, if about as many people have it as the threshold.
+    """Return a mechanism: whether Gaussian partition selection shows a key.
 
-    The price is all rho and no delta.
+    About as many people have the key as the threshold. The audited price is the rho of the noise,
+    without a delta.
     """
     found = threshold_for(_epsilon_of(rho), DELTA, 1)
     if found is None:
@@ -288,7 +289,7 @@ def _threshold(rho: Fraction) -> Mechanism:
 
 
 def _epsilon_of(rho: Fraction) -> Fraction:
-    """Return nearly the smallest epsilon that buys this rho, with half of DELTA."""
+    """Return nearly the smallest epsilon that buys this rho at delta 0.005, half of DELTA."""
     low, high = Fraction(0), Fraction(64)
     for _ in range(30):
         middle = (low + high) / 2

@@ -110,7 +110,10 @@ def _spent(call: Callable[[], object]) -> float:
 
 
 def _kolmogorov(distance: float) -> float:
-    """Return the chance of a larger distance under Kolmogorov's distribution."""
+    """Return the chance that times of equal distribution differ by more than `distance` by luck.
+
+    The distance is that of Kolmogorov and Smirnov, times the square root of half the runs.
+    """
     if distance < 0.3:
         return 1.0
     signs = ((k, 1.0 if k % 2 else -1.0) for k in range(1, 101))

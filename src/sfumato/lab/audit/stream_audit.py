@@ -64,7 +64,10 @@ class Streamed:
 
 
 def closed(canaries: Canaries, epsilon: int, keys: int) -> CanaryReleases:
-    """Open and close streams at that price; return what is released of each of `keys` canaries."""
+    """Open and close streams that each cost `epsilon`; return what is released of each canary.
+
+    `keys` is the number of canaries.
+    """
     name = f"streamed{len(canaries.others)}"
     placed = canaries.put_once(name, keys, partial(_by_day, name, 1))
     streams = range(-(-keys // IN_ONE))
@@ -104,7 +107,7 @@ def _day(place: int) -> date:
 
 
 def _by_day(name: str, version: int, placed: CanaryFlips) -> Table:
-    """Return a table of the canaries' rows, by stream and day.
+    """Return a table of the canaries' rows, by stream and day, for one version of the data set.
 
     Later versions begin with new people, who are in no stream.
     """

@@ -37,7 +37,10 @@ def local_laplace(data: Values, runs: int, dice: Random) -> Floats:
 
 
 def _heights() -> tuple[Values, Values, Values]:
-    """Return three data sets: all heights, the first person 1 cm taller, and without the 1.65."""
+    """Return three data sets: all heights, the first person 1 cm taller, and one height left out.
+
+    The height that is left out is the smallest, an entry error (1.65).
+    """
     values = read_numbers(HEIGHTS, "Height")
     return values, [values[0] + 1, *values[1:]], [one for one in values if one != min(values)]
 

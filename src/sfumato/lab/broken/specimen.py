@@ -21,7 +21,7 @@ Relation = Literal["joins", "swaps", "answers", "reorders"]
 
 @dataclass(frozen=True)
 class Specimen:
-    """A broken mechanism and its claim; `pair` are two neighbours that its outputs tell apart."""
+    """A broken mechanism: its claim, its flaw, and neighbours (`pair`) that reveal the flaw."""
 
     id: str
     name: str
