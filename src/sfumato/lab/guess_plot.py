@@ -60,7 +60,7 @@ def _edges(truths: FloatArray) -> FloatArray:
 
 
 def _shares(name: str, guesses: FloatArray, edges: FloatArray) -> list[Json]:
-    """Return, for each person, the bins that contain guesses, and their share of the guesses."""
+    """Return the strips to draw: for each person, the bins with guesses, and their shares."""
     width = edges[1] - edges[0]
     places = np.floor((guesses - edges[0]) / width).clip(0, BINS - 1).astype(np.int64)
     runs, people = guesses.shape

@@ -28,7 +28,10 @@ EPSILON: Final = float(FAIR.epsilon)  # the epsilon of randomised response with 
 
 @dataclass(frozen=True)
 class Both:
-    """The mean error of an estimated share, with local and with central differential privacy."""
+    """The mean error of an estimated share: with local and with central differential privacy.
+
+    It is for one number of respondents.
+    """
 
     people: int
     local: float

@@ -53,7 +53,10 @@ class Look:
     guess: Guess = by_the_votes
 
     def hits(self, dice: np.random.Generator, *, epsilon: float, runs: int) -> int:
-        """Return how many guesses are right against the platform's noise."""
+        """Return how many of the attack's guesses are right in `runs` trials.
+
+        The counts have the platform's noise.
+        """
         return sum(self._hits(dice, epsilon, part) for part in parts(runs, self.counts))
 
     def _hits(self, dice: np.random.Generator, epsilon: float, runs: int) -> int:

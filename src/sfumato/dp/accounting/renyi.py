@@ -57,7 +57,8 @@ def epsilon_with_failures(
     """Return the epsilon at delta of a release that also fails with probability `failure`.
 
     The failures use up a share of delta first. The Rényi conversion to epsilon gets the rest of
-    delta, divided by `parts`. The result is None if delta is too small for the failures.
+    delta, divided by `parts`: one share for each order that may be chosen later. The result is None
+    if delta is too small for the failures.
     """
     for whole in itertools.count(1):
         rest = delta - failure * (1 << 2 * whole)

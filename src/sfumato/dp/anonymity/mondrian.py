@@ -63,7 +63,10 @@ class Halves:
 
 
 def divide(task: Task) -> Halves:
-    """Split the rows by Mondrian into classes that meet the criteria, until no more split does."""
+    """Split the rows by Mondrian into classes that meet the criteria.
+
+    The splitting ends when every further split would give a class that fails the criteria.
+    """
     rows = task.tuples.rows
     if not rows:
         nothing = np.zeros((0, len(task.hierarchies)), np.int64)

@@ -94,7 +94,10 @@ def is_known(bottom: Floats, of: Quotient) -> NDArray[np.bool_]:
 
 
 def plausible(top: Floats, bottom: Floats, of: Quotient) -> Plausible:
-    """Return the plausible ratios in each group at confidence 1 - of.miss (Fieller's method)."""
+    """Return the plausible ratios in each group: those that noise can explain (Fieller's method).
+
+    They miss the true ratio with probability at most `of.miss`.
+    """
     known, sign = is_known(bottom, of), np.where(bottom < 0, -1.0, 1.0)
     far_top, far_bottom = (of.margin(w, of.miss / 2) for w in (of.top, of.bottom))
     divisor = np.where(known, np.abs(bottom), far_bottom + 1)

@@ -73,7 +73,10 @@ class Split:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a ballot: the product of its questions' ratios."""
+        """Return the largest likelihood ratio of a ballot: the product of its questions' ratios.
+
+        Its logarithm is the local epsilon of the ballot.
+        """
         return prod((question.ratio for question in self.questions), start=Fraction(1))
 
     @property
@@ -153,7 +156,8 @@ class Sampled:
     def ratio(self) -> Fraction:
         """Return the largest likelihood ratio of a ballot: the largest of any question.
 
-        The choice of the question adds nothing, because it is independent of the answers.
+        Its logarithm is the local epsilon. The choice of the question adds nothing, because it is
+        independent of the answers.
         """
         return max(question.ratio for question in self.questions)
 

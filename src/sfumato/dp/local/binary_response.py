@@ -54,13 +54,16 @@ class Binary:
 
     @property
     def law(self) -> Law:
-        """Return the exact probability of each report for both answers."""
+        """Return the exact probability of each report for both answers; `ratio` follows from it."""
         chances = (Fraction(self.other, PARTS), Fraction(self.yes, PARTS))
         return {value: {1: chance, 0: 1 - chance} for value, chance in enumerate(chances)}
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a report under the two answers."""
+        """Return the largest likelihood ratio of a report under the two answers.
+
+        Its logarithm is the local epsilon.
+        """
         worst = worst_ratio(self.law)
         if worst is None:
             raise Bug("both answers can be said under both truths")
@@ -73,12 +76,18 @@ class Binary:
 
     @property
     def p_minus_q(self) -> Fraction:
-        """Return P(report yes | answer yes) - P(report yes | any other answer)."""
+        """Return P(report yes | answer yes) - P(report yes | any other answer).
+
+        Estimates divide by it: the share of yes is (share of yes reports - q) / (p - q).
+        """
         return Fraction(self.yes - self.other, PARTS)
 
     @property
     def q(self) -> Floats:
-        """Return P(report no | answer yes) and P(report yes | any other answer), in this order."""
+        """Return P(report no | answer yes) and P(report yes | any other answer), in this order.
+
+        They are the chances of a wrong report, which estimates of shares subtract.
+        """
         return np.array([(PARTS - self.yes) / PARTS, self.other / PARTS])
 
     def randomise(self, values: Integers, words: Words) -> Reports:
@@ -95,5 +104,5 @@ class Binary:
         return np.bincount(reports[:, 0], minlength=2).astype(np.int64)
 
     def supports(self, counts: Integers) -> Integers:
-        """Return the counts unchanged: count i is the number of reports that support answer i."""
+        """Return the counts unchanged: a report supports the answer (0 or 1) that it names."""
         return counts

@@ -60,7 +60,8 @@ class Duchi:
     def ratio(self) -> Fraction:
         """Return the largest likelihood ratio: that of the 3-ary response to the end of the grid.
 
-        Numbers between the ends mix the distributions of the two ends, so their ratio is no larger.
+        Its logarithm is the local epsilon. Numbers between the ends mix the distributions of the
+        two ends, so their ratio is no larger.
         """
         return KAry(3, self.truth).ratio
 
@@ -114,5 +115,8 @@ class Duchi:
         return {end: told * ends[end] + drawn[end] for end in (LOW, HIGH, SILENT)}
 
     def _up(self, value: int) -> Fraction:
-        """Return the exact probability of the upper end, within 2**-64 of value / steps."""
+        """Return the exact probability to round the value to the upper end of the grid.
+
+        It is within 2**-64 of value / steps.
+        """
         return Fraction(-(-value * PARTS**2 // self.steps), PARTS**2)

@@ -52,7 +52,10 @@ class Randomiser(Protocol):
 
     @property
     def ratio(self) -> Fraction:
-        """Return the exact largest ratio of the probabilities of one report under two answers."""
+        """Return the exact largest ratio of the probabilities of one report under two answers.
+
+        Its logarithm is the local epsilon.
+        """
         ...
 
     @property
@@ -74,7 +77,7 @@ class Counting(Randomiser, Protocol):
 
     @property
     def law(self) -> Law:
-        """Return the exact probability of each report for each answer.
+        """Return the exact probability of each report for each answer, from which epsilon follows.
 
         This is slow if there are many answers.
         """
@@ -95,12 +98,18 @@ class Oracle(Counting, Protocol):
 
     @property
     def p_minus_q(self) -> Fraction:
-        """Return p - q: P(report supports its true answer) - P(report supports another answer)."""
+        """Return p - q: P(report supports its true answer) - P(report supports another answer).
+
+        Estimates divide by it: a share is (share of supporting reports - q) / (p - q).
+        """
         ...
 
     @property
     def q(self) -> Floats:
-        """Return for each answer the probability that a report of another answer supports it."""
+        """Return for each answer the probability that a report of another answer supports it.
+
+        An estimate subtracts this chance support from the share of supporting reports.
+        """
         ...
 
     def supports(self, counts: Integers) -> Integers:

@@ -81,7 +81,7 @@ class Hadamard:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a report.
+        """Return the largest likelihood ratio of a report; its logarithm is the local epsilon.
 
         It is that of a column with +1 for one answer and -1 for another.
         """
@@ -96,7 +96,8 @@ class Hadamard:
     def p_minus_q(self) -> Fraction:
         """Return P(the true answer's row is +1 in the reported column) - 1/2.
 
-        The row of another answer is +1 there with probability one half.
+        The row of another answer is +1 there with probability one half (q). Estimates of shares
+        divide by p - q.
         """
         return Fraction(self.truth, 2 * PARTS)
 
@@ -130,7 +131,7 @@ class Hadamard:
         return np.bincount(numbers(reports), minlength=self.rows).astype(np.int64)
 
     def supports(self, counts: Integers) -> Integers:
-        """Return for each answer how many reported columns are +1 in its row.
+        """Return for each answer how many reports support it: their columns are +1 in its row.
 
         The code computes (total + Hadamard transform) / 2.
         """

@@ -108,7 +108,7 @@ class PrefixOracle:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a report.
+        """Return the largest likelihood ratio of a report; its logarithm is the local epsilon.
 
         It is that of the k-ary response to the hash cell.
         """
@@ -222,7 +222,7 @@ def grow(
 
     The search extends prefixes whose count is significantly above the noise. If nobody has any
     candidate prefix of a level, some candidate passes with probability of about 1 - confidence (1
-    in 20).
+    in 20 by default).
     """
     if reports.ndim != 2 or reports.shape[1] != oracle.width or not oracle.are_valid(reports).all():
         raise Refused(

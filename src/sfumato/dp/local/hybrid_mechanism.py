@@ -87,7 +87,8 @@ class Hybrid:
     def ratio(self) -> Fraction:
         """Return the largest likelihood ratio of a report: the larger of the two mechanisms.
 
-        A report names its mechanism, so the mixture hides nothing more.
+        Its logarithm is the local epsilon. A report names its mechanism, so the mixture hides
+        nothing more.
         """
         return max(self.by_window.ratio, self.by_ends.ratio)
 

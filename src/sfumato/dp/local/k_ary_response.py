@@ -78,7 +78,7 @@ class KAry:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a report.
+        """Return the largest likelihood ratio of a report; its logarithm is the local epsilon.
 
         The worst report is the one to which the fewest random words lead.
         """
@@ -92,12 +92,18 @@ class KAry:
 
     @property
     def p_minus_q(self) -> Fraction:
-        """Return P(report v | answer v) - P(report v | another answer), which is truth / 2**32."""
+        """Return P(report v | answer v) - P(report v | another answer), for any answer v.
+
+        It is truth / 2**32. Estimates of shares divide by it.
+        """
         return Fraction(self.truth, PARTS)
 
     @property
     def q(self) -> Floats:
-        """Return for each answer the probability that another answer's report names it."""
+        """Return for each answer the probability that another answer's report names it.
+
+        An estimate subtracts this chance from the share of reports that name the answer.
+        """
         return words_each(self.size) / PARTS * ((PARTS - self.truth) / PARTS)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
@@ -120,7 +126,7 @@ class KAry:
         return np.bincount(numbers(reports), minlength=self.size).astype(np.int64)
 
     def supports(self, counts: Integers) -> Integers:
-        """Return the counts unchanged: count i is the number of reports that support answer i."""
+        """Return the counts unchanged: a report supports the answer that it names."""
         return counts
 
     @property

@@ -81,7 +81,7 @@ class Hashing:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a report.
+        """Return the largest likelihood ratio of a report; its logarithm is the local epsilon.
 
         It is that of the k-ary response to the hash cell.
         """
@@ -94,12 +94,18 @@ class Hashing:
 
     @property
     def p_minus_q(self) -> Fraction:
-        """Return P(reported cell is the true answer's cell) - P(it is another answer's cell)."""
+        """Return P(reported cell is the true answer's cell) - P(it is another answer's cell).
+
+        Estimates of shares divide by it.
+        """
         return Fraction(self.truth, PARTS) * (1 - self._same)
 
     @property
     def q(self) -> Floats:
-        """Return for each answer the probability that the report of another answer supports it."""
+        """Return for each answer the probability that the report of another answer supports it.
+
+        A report supports all answers in its hash cell. Estimates subtract this chance support.
+        """
         told = Fraction(self.truth, PARTS)
         return np.full(self.size, float(told * self._same + (1 - told) * self._drawn))
 

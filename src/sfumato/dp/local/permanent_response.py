@@ -97,7 +97,7 @@ class PermanentResponse:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of the report in one wave.
+        """Return the largest likelihood ratio of the report in one wave; its logarithm is epsilon.
 
         A report names answer y with probability told * P(permanent = y) + drawn(y). Here `told` is
         the probability of a truthful report of the permanent answer, and `drawn` that of a random
@@ -121,12 +121,18 @@ class PermanentResponse:
 
     @property
     def p_minus_q(self) -> Fraction:
-        """Return P(report v | true answer v) - P(report v | another true answer)."""
+        """Return P(report v | true answer v) - P(report v | another true answer).
+
+        It is the same for every answer v, and estimates of shares divide by it.
+        """
         return self.permanent.p_minus_q * self.momentary.p_minus_q
 
     @property
     def q(self) -> Floats:
-        """Return for each answer the probability to report it when another answer is true."""
+        """Return for each answer the probability to report it when another answer is true.
+
+        Estimates of shares subtract it.
+        """
         through = float(self.momentary.p_minus_q) * self.permanent.q
         return np.asarray(self.momentary.q + through)
 
@@ -143,7 +149,7 @@ class PermanentResponse:
         return self.momentary.counts(reports)
 
     def supports(self, counts: Integers) -> Integers:
-        """Return the counts unchanged: count i is the number of reports that support answer i."""
+        """Return the counts unchanged: a report supports the answer that it names."""
         return counts
 
 

@@ -99,7 +99,7 @@ class Piecewise:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a report.
+        """Return the largest likelihood ratio of a report; its logarithm is the local epsilon.
 
         It compares a place inside the window of one number and outside that of another.
         """

@@ -49,8 +49,9 @@ _PRIMES: Final = tuple(number for number in range(2, 1 << 12) if is_prime(number
 class Projective:
     """Projective geometry response, a frequency oracle with short reports.
 
-    `size` is the number of answers. The space has this dimension over the field of this prime.
-    `truth` is the probability, in parts of 2**32, that the report is drawn on the answer's plane.
+    `size` is the number of answers. The projective space has `dimension` coordinates over the field
+    of `prime` elements. `truth` is the probability, in parts of 2**32, that the report is drawn on
+    the answer's plane.
     """
 
     size: int
@@ -119,8 +120,8 @@ class Projective:
     def ratio(self) -> Fraction:
         """Return an upper bound of the largest likelihood ratio of a report.
 
-        The bound compares the most likely point of a plane with the least likely point of the
-        space.
+        Its logarithm is the local epsilon. The bound compares the most likely point of a plane with
+        the least likely point of the space.
         """
         most, least = -(-(PARTS**2) // self.on_plane), PARTS**2 // self.points
         return 1 + Fraction(self.truth * most, (PARTS - self.truth) * least)
@@ -132,12 +133,18 @@ class Projective:
 
     @property
     def p_minus_q(self) -> Fraction:
-        """Return P(report is on the true answer's plane) - P(it is on another plane)."""
+        """Return P(report is on the true answer's plane) - P(it is on another plane).
+
+        Estimates of shares divide by it.
+        """
         return Fraction(self.truth, PARTS) * (1 - self._shared)
 
     @property
     def q(self) -> Floats:
-        """Return for each answer the probability that another answer's report is on its plane."""
+        """Return for each answer the probability that another answer's report is on its plane.
+
+        Estimates of shares subtract this chance.
+        """
         told = Fraction(self.truth, PARTS)
         anywhere = Fraction(self.on_plane, self.points)
         return np.full(self.size, float(told * self._shared + (1 - told) * anywhere))

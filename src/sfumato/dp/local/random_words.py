@@ -37,9 +37,9 @@ def drawn(dice: RandomSource, rows: int, reports: int) -> Words:
 
 
 def below(words: Words, chance: int) -> NDArray[np.bool_]:
-    """Return for each random word whether its coin is heads: the word is below `chance`.
+    """Flip a coin with each random word: return True where the word is below `chance`.
 
-    `chance` is the probability in parts of 2**32.
+    `chance` is the probability of heads, in parts of 2**32.
     """
     return np.asarray(words < np.uint32(chance))
 

@@ -88,13 +88,16 @@ class Subset:
 
     @property
     def law(self) -> Law:
-        """Return the exact probability of each report (a, b), for each answer; `a` is uniform."""
+        """Return the exact probability of each report (a, b) for each answer, where `a` is uniform.
+
+        A report (a, b) stands for the set of answers v with (a * v + b) mod field < chosen.
+        """
         places = self.places
         return {value: self._says(value, places) for value in range(self.size)}
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a report.
+        """Return the largest likelihood ratio of a report; its logarithm is the local epsilon.
 
         It is P(most likely place) / P(least likely place) of the true answer.
         """
@@ -108,12 +111,18 @@ class Subset:
 
     @property
     def p_minus_q(self) -> Fraction:
-        """Return P(set contains the true answer) - P(set contains another answer)."""
+        """Return P(set contains the true answer) - P(set contains another answer).
+
+        Estimates of shares divide by it.
+        """
         return self._own - self._another
 
     @property
     def q(self) -> Floats:
-        """Return for each answer the probability that the set of another answer contains it."""
+        """Return for each answer the probability that the set of another answer contains it.
+
+        Estimates of shares subtract this chance.
+        """
         return np.full(self.size, float(self._another))
 
     def randomise(self, values: Integers, words: Words) -> Reports:
@@ -142,7 +151,7 @@ class Subset:
         return count(times, shifts)
 
     def supports(self, counts: Integers) -> Integers:
-        """Return the counts unchanged: count i is the number of reports that support answer i."""
+        """Return the counts unchanged: count i is the number of sets that contain answer i."""
         return counts
 
     def _by_table(self, times: Integers, shifts: Integers) -> Integers:

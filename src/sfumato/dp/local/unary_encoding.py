@@ -79,7 +79,7 @@ class Unary:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a report.
+        """Return the largest likelihood ratio of a report; its logarithm is the local epsilon.
 
         The worst report has the bit of one answer set, and that of another not set.
         """
@@ -92,12 +92,18 @@ class Unary:
 
     @property
     def p_minus_q(self) -> Fraction:
-        """Return P(bit of the true answer is set) - P(bit of another answer is set)."""
+        """Return P(bit of the true answer is set) - P(bit of another answer is set).
+
+        Estimates of shares divide by it.
+        """
         return Fraction(HALF - self.other, PARTS)
 
     @property
     def q(self) -> Floats:
-        """Return for each answer the probability that its bit is set when another is true."""
+        """Return for each answer the probability that its bit is set when another is true.
+
+        Estimates of shares subtract this chance.
+        """
         return np.full(self.size, self.other / PARTS)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
@@ -124,7 +130,7 @@ class Unary:
         return set_bits(reports.view("<u4"))[: self.size]
 
     def supports(self, counts: Integers) -> Integers:
-        """Return the counts unchanged: count i is the number of reports that support answer i."""
+        """Return the counts unchanged: a report supports each answer whose bit it has set."""
         return counts
 
     @property

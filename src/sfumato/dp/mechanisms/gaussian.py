@@ -215,7 +215,10 @@ class _Odds:
 
 
 def _coins(odds: _Odds, blocks: Integers, rest: Integers, dice: RandomSource) -> NDArray[np.bool_]:
-    """Return a mask of accepted numbers: each is accepted with its exact probability."""
+    """Return a mask of the accepted numbers; each is accepted with its exact probability.
+
+    This is the accept-or-reject step of rejection sampling.
+    """
     heads = np.frombuffer(dice.draw(4 * blocks.size), dtype="<u4")
     chances = odds.estimate(blocks, rest)
     kept = np.asarray(heads <= chances - (1 + COIN_MARGIN))
@@ -259,8 +262,9 @@ def half_law(variance: Fraction) -> Distribution:
 
 
 def above_law(variance: Fraction) -> Distribution:
-    """Return the cumulative distribution by which a number above the flat blocks gets its block.
+    """Return the cumulative distribution of the block for a number above the flat blocks.
 
+    The flat blocks cover most of the Gaussian curve, and this distribution serves the rest.
     Threshold k is 1 - w(k + 1), where w(k) is the Gaussian weight at the start of block k.
     """
     return lambda bits: _falls(variance, bits)

@@ -196,9 +196,9 @@ def least_floor(count: int, colluders: int) -> int:
 def shares_needed(count: int, floor: int, colluders: int, neighbours: int) -> int:
     """Return the default threshold: how many secret shares of neighbours recover a secret.
 
-    It is the number of neighbours that surely remain if the round drops to its floor. If the
+    It is the number of neighbours that surely remain if the round drops to `floor` sites. If the
     colluders could reach that number, the threshold is half of the neighbours, or colluders + 1 if
-    that is more. A round may then fail although more sites than its floor remain.
+    that is more. A round may then fail although more sites than `floor` remain.
     """
     left = neighbours - (count - floor)
     return max(1, left) if left > colluders else max(colluders + 1, neighbours // 2)

@@ -55,7 +55,7 @@ def _noise_from(uniform: Floats, scale: float) -> Floats:
 
 
 def _logarithm(uniform: Floats) -> Floats:
-    """Return the C library's logarithm, as the generator does; numpy's own differs slightly."""
+    """Return the C library's logarithm, as numpy's generator does; `numpy.log` differs slightly."""
     logs = [math.log(one) for one in uniform.ravel().tolist()]
     return np.array(logs).reshape(uniform.shape)
 

@@ -44,7 +44,10 @@ SETTLING: Final = 8  # number of Newton steps to solve for the margin with the r
 
 @dataclass(frozen=True)
 class Shadows:
-    """Shadow models, with the terms to compute their margins after training with one more row."""
+    """Shadow models, which the attacker trains on other people, to learn what margins are usual.
+
+    They hold the terms to compute a row's margin as if the model had been trained with that row.
+    """
 
     rows: Floats  # models x people x columns
     weights: Floats  # models x columns
@@ -131,9 +134,9 @@ def released(weights: Floats, epsilon: float | None, dice: np.random.Generator) 
 
 @dataclass(frozen=True)
 class Bells:
-    """Normal distributions of each row's margin over the shadow models, without and with the row.
+    """For each row, two normal distributions of its margin: trained without the row, and with it.
 
-    Each distribution is given by its mean and its variance.
+    They are fitted over the shadow models. Each is given by its mean and its variance.
     """
 
     without: tuple[Floats, Floats]

@@ -39,7 +39,7 @@ def attack_ratings(
     knowledge: Sequence[Knows] = KNOWLEDGE,
     epsilons: Sequence[float] = EPSILONS,
 ) -> Report:
-    """Report how many of `people` targets are identified, by what the attacker knows of them."""
+    """Report how many of `people` targets are identified, for each kind of background knowledge."""
     successes = tuple(_success(ratings, knows, dice, people) for knows in knowledge)
     best = max(successes, key=lambda one: one.rate)
     return Report(

@@ -262,7 +262,10 @@ def runs_of(mechanism: Mechanism, D: object, D2: object, dice: Random) -> Run:
 
 
 def _positional(mechanism: Mechanism) -> int:
-    """Return the number of arguments that the mechanism requires."""
+    """Count the arguments that a mechanism requires, to know how to call it.
+
+    It takes the data, the data and a generator, or the data, a number of runs and a generator.
+    """
     kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     takes = signature(mechanism).parameters.values()
     return sum(one.kind in kinds and one.default is Parameter.empty for one in takes)

@@ -14,7 +14,10 @@ Control = Callable[[Any, int, Random], NDArray[Any]]  # Any: each control has it
 
 
 def discrete_laplace(data: int, runs: int, dice: Random) -> NDArray[np.int64]:
-    """Return x with discrete Laplace noise, the difference of two geometric draws: epsilon 1."""
+    """Return the data with discrete Laplace noise of epsilon 1.
+
+    The noise is the difference of two geometric draws.
+    """
     chance = 1 - np.exp(-1.0)
     return np.asarray(data + dice.geometric(chance, size=runs) - dice.geometric(chance, size=runs))
 

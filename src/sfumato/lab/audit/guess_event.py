@@ -192,7 +192,7 @@ EDGE: Final = 1.0  # the tail of each side, in per cent, that is clipped before 
 
 @dataclass(frozen=True, eq=False)
 class Trials:
-    """Runs on randomly chosen data sets: the outputs, and which data set each run used."""
+    """Runs of a mechanism on one of two data sets each: the outputs, and which data set it was."""
 
     seen: Outputs
     is_second: NDArray[np.bool_]
@@ -223,7 +223,7 @@ class Event:
 
     @property
     def with_the_rest(self) -> Event:
-        """Return the same rule, but with a guess of the second data set for every abstention."""
+        """Return this guessing rule, but let it guess the second data set wherever it abstained."""
         guesses = np.where(self.guesses == ABSTAIN, np.int8(1), self.guesses)
         return replace(self, guesses=guesses)
 

@@ -154,7 +154,7 @@ def _unreadable(one: object) -> Refused:
 
 
 def _by_name(one: Mapping[Any, object]) -> dict[str, object]:  # Any: keys of any kind
-    """Return a mapping's values by the text of their keys, made unique."""
+    """Return a mapping's values by the text of their keys; equal texts get their place added."""
     named: dict[str, object] = {}
     for place, (key, value) in enumerate(one.items()):
         name = _ADDRESS.sub("", str(key))

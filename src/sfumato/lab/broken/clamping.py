@@ -14,12 +14,18 @@ EIGHT_TO_THREE: Final = ((0.0,) * 7 + (10.0,) * 4, (0.0,) * 6 + (10.0,) * 5)
 
 
 def secret_size(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a mean with noise of scale 1/n, where n is the private number of rows."""
+    """Return a mean with noise of scale 1/n, where n is the private number of rows.
+
+    The noise scale depends on whether a person is in the data.
+    """
     return float(np.mean(data)) + laplace(dice, 1 / len(data), runs)
 
 
 def clamped_too_late(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a noisy sum that is clamped after the noise; the values are never clamped."""
+    """Return a noisy sum that is clamped after the noise; the values are never clamped.
+
+    So one huge value can move the sum by far more than the noise covers.
+    """
     return np.clip(float(np.sum(data)) + laplace(dice, 1.0, runs), 0, 100)
 
 
@@ -30,30 +36,42 @@ def bounds_of_the_rows(data: Values, runs: int, dice: Random) -> Floats:
 
 
 def local_sensitivity(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a median with noise scaled by its local sensitivity on these rows."""
+    """Return a median with noise scaled by its local sensitivity on these rows.
+
+    Local sensitivity depends on the rows, so the width of the noise reveals them.
+    """
     return _median(data) + _gap(data) * laplace(dice, 1.0, runs)
 
 
 def untested_distance(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a propose-test-release median whose test has no noise; a failed test gives NaN."""
+    """Return a propose-test-release median whose test has no noise; a failed test gives NaN.
+
+    One person can decide the outcome of the exact test.
+    """
     if _gap(data) > 0:
         return np.full(runs, np.nan)
     return _median(data) + laplace(dice, 1.0, runs)
 
 
 def relative_noise(data: float, runs: int, dice: Random) -> Floats:
-    """Return x with noise in proportion to x."""
+    """Return a value with noise in proportion to the value itself; a value of 0 gets no noise."""
     return data * (1 + laplace(dice, 1.0, runs))
 
 
 def range_of_the_blocks(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a sample-and-aggregate mean with noise scaled by the range of the blocks' results."""
+    """Return a sample-and-aggregate mean with noise scaled by the range of the blocks' results.
+
+    Equal blocks get no noise, so one outlier is visible.
+    """
     blocks = np.array([np.mean(block) for block in np.array_split(np.asarray(data), 4)])
     return float(blocks.mean()) + float(np.ptp(blocks)) / 4 * laplace(dice, 1.0, runs)
 
 
 def clipped_batch(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a noisy mean gradient that is clipped as a whole, not per example."""
+    """Return a noisy mean gradient that is clipped as a whole, not for each person.
+
+    One person's huge gradient can move the mean from end to end of the clipping range.
+    """
     mean = min(max(float(np.mean(data)), -1.0), 1.0)
     return mean + laplace(dice, 1 / len(data), runs)
 

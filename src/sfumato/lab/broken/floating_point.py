@@ -10,22 +10,34 @@ from sfumato.lab.broken.specimen import Floats, Random, Specimen, laplace, on_gr
 
 
 def naive_laplace(data: float, runs: int, dice: Random) -> Floats:
-    """Return x + Laplace(1) in floats: from each x, only some floats are possible."""
+    """Add Laplace(1) noise in floats, whose lowest bits reveal the exact value.
+
+    Only some floats are possible results for each exact value (Mironov 2012).
+    """
     return np.asarray(data + dice.laplace(size=runs))
 
 
 def naive_gaussian(data: float, runs: int, dice: Random) -> Floats:
-    """Return x + N(0, 3.73**2) in floats; this sigma is the one for (1, 1e-5)."""
+    """Add Gaussian noise in floats, whose lowest bits reveal the exact value.
+
+    The sigma of 3.73 is right for epsilon = 1 and delta = 1e-5.
+    """
     return np.asarray(data + dice.normal(0, 3.73, size=runs))
 
 
 def one_sided(data: float, runs: int, dice: Random) -> Floats:
-    """Return x + Exp(1), which is never below x."""
+    """Add exponential noise, which is never negative.
+
+    So a result below some value shows that this value is not the exact one.
+    """
     return data + on_grid(dice.exponential(1.0, size=runs))
 
 
 def resampled(data: float, runs: int, dice: Random) -> Floats:
-    """Return x + Laplace(1), drawn again until the result is not negative."""
+    """Add Laplace(1) noise, drawn again until the noisy count is not negative.
+
+    The redraws change the distribution near zero; clamping a negative result to 0 would be right.
+    """
     found = data + laplace(dice, 1.0, runs)
     while (again := np.flatnonzero(found < 0)).size:
         found[again] = data + laplace(dice, 1.0, again.size)
@@ -33,7 +45,7 @@ def resampled(data: float, runs: int, dice: Random) -> Floats:
 
 
 def fixed_seed(data: float, runs: int, dice: Random) -> Floats:
-    """Return x plus the same noise in every run, because the seed is fixed."""
+    """Add the same noise in every run, because the seed is fixed."""
     del dice
     return np.full(runs, data + np.random.default_rng(42).laplace())
 

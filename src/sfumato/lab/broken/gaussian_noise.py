@@ -19,32 +19,41 @@ def deviation(rho: float) -> float:
 
 
 def gaussian(dice: Random, sigma: float, *shape: int) -> Floats:
-    """Return Gaussian noise on a grid of 2**-20."""
+    """Draw Gaussian noise, rounded to a grid of 2**-20 so that its lowest bits reveal nothing."""
     return on_grid(dice.normal(0.0, sigma, size=shape))
 
 
 def largest_for_length(data: Values, runs: int, dice: Random) -> Floats:
-    """Return several numbers, with the noise of one number, not of their joint L2 sensitivity."""
+    """Add noise for a change of one number, although one person changes eight of them.
+
+    The L2 sensitivity is the length of the change, not its largest number.
+    """
     return np.asarray(data, dtype=np.float64) + gaussian(dice, deviation(0.1), runs, len(data))
 
 
 def paid_once(data: float, runs: int, dice: Random) -> Floats:
-    """Return x eight times, each time with the noise of the whole rho: composition is ignored."""
+    """Return one value eight times with independent noise, each time at the whole claimed rho.
+
+    Composition is ignored: all eight together cost eight times the claim.
+    """
     return data + gaussian(dice, deviation(0.1), runs, 8)
 
 
 def variance_for_deviation(data: float, runs: int, dice: Random) -> Floats:
-    """Return x with noise that uses the required variance as its standard deviation."""
+    """Add Gaussian noise whose standard deviation is the required variance, by mistake."""
     return data + gaussian(dice, deviation(2.0) ** 2, runs)
 
 
 def same_noise(data: Values, runs: int, dice: Random) -> Floats:
-    """Return two numbers that share one noise draw."""
+    """Add one noise draw to two numbers, so that their difference is exact."""
     return np.asarray(data, dtype=np.float64) + gaussian(dice, deviation(0.1), runs, 1)
 
 
 def pulled_in(data: float, runs: int, dice: Random) -> Floats:
-    """Return x with noise that is clamped to two standard deviations."""
+    """Add Gaussian noise that is clamped to two standard deviations.
+
+    The clamped ends reveal the exact value.
+    """
     sigma = deviation(0.02)
     return data + on_grid(
         np.clip(gaussian(dice, sigma, runs), -TAIL_STDS * sigma, TAIL_STDS * sigma)
@@ -52,7 +61,10 @@ def pulled_in(data: float, runs: int, dice: Random) -> Floats:
 
 
 def rate_of_another(data: float, runs: int, dice: Random) -> Floats:
-    """Return x with Laplace noise of epsilon 1, claimed to cost rho = 1/8."""
+    """Add Laplace noise of epsilon 1, with a claim of rho = 1/8 that holds for another mechanism.
+
+    rho = epsilon**2 / 8 is right for the exponential mechanism only.
+    """
     return data + laplace(dice, 1.0, runs)
 
 

@@ -15,23 +15,35 @@ Values = Sequence[float]
 
 
 def shared_noise(data: Values, runs: int, dice: Random) -> Floats:
-    """Return all leave-one-out means with one noise draw for all of them."""
+    """Return all leave-one-out means with one shared noise draw, so that differences are exact.
+
+    A leave-one-out mean is the mean without one person.
+    """
     return broken_releases(data, dice, runs=runs)
 
 
 def adds_the_deviation(data: Values, runs: int, dice: Random) -> Floats:
-    """Return the mean plus the standard deviation of the leave-one-out means: there is no noise."""
+    """Return the mean plus the standard deviation of the leave-one-out means, without any noise.
+
+    A leave-one-out mean is the mean without one person.
+    """
     del dice
     return np.full(runs, np.mean(data) + np.std(loo_means(data)))
 
 
 def noise_of_that_deviation(data: Values, runs: int, dice: Random) -> Floats:
-    """Return the mean with Gaussian noise as wide as the deviation of the leave-one-out means."""
+    """Return the mean with Gaussian noise as wide as the deviation of the leave-one-out means.
+
+    That deviation depends on the rows: an outlier sets the width of the noise.
+    """
     return on_grid(np.mean(data) + dice.normal(0, np.std(loo_means(data)), size=runs))
 
 
 def local_laplace(data: Values, runs: int, dice: Random) -> Floats:
-    """Return the mean with Laplace noise scaled by the farthest leave-one-out mean."""
+    """Return the mean with Laplace noise scaled by the farthest leave-one-out mean.
+
+    That is the local sensitivity, which an outlier in the rows changes.
+    """
     mean = float(np.mean(data))
     return on_grid(mean + laplace(dice, float(np.abs(loo_means(data) - mean).max()), runs))
 

@@ -26,7 +26,10 @@ def loo_means(values: Sequence[float]) -> FloatArray:
 
 
 def broken_release(values: Sequence[float], dice: np.random.Generator) -> FloatArray:
-    """Return the notebook's release: every leave-one-out mean plus the same noise value."""
+    """Return the notebook's release: every leave-one-out mean plus the same noise value.
+
+    The shared noise cancels in every difference, so the release protects nobody.
+    """
     release: FloatArray = broken_releases(values, dice, runs=1)[0]
     return release
 

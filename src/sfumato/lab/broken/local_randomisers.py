@@ -12,7 +12,7 @@ TRUTH: Final = 1 / (1 + np.exp(-1.0))  # chance of the truth: binary response at
 
 
 def binary_odds(data: int, runs: int, dice: Random) -> Floats:
-    """Return randomised response over 16 values, with the truth probability that suits only two."""
+    """Return randomised response over 16 values, with a probability of the truth for two values."""
     other = (data + dice.integers(1, 16, size=runs)) % 16
     return np.where(dice.random(runs) < TRUTH, data, other).astype(np.float64)
 

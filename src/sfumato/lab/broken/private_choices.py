@@ -17,19 +17,28 @@ def _scores(data: Scores, runs: int) -> Floats:
 
 
 def noisy_max_value(data: Scores, runs: int, dice: Random) -> Floats:
-    """Return the largest noisy score; epsilon pays only for which candidate has it."""
+    """Return the largest noisy score; epsilon pays only for which candidate has it.
+
+    The score itself is not paid for.
+    """
     scores = _scores(data, runs)
     return np.asarray((scores + laplace(dice, 2.0, *scores.shape)).max(axis=1))
 
 
 def one_sided_max_value(data: Scores, runs: int, dice: Random) -> Floats:
-    """Return the largest score with exponential noise; epsilon pays only for the candidate."""
+    """Return the largest score with exponential noise; epsilon pays only for the candidate.
+
+    The score itself is not paid for.
+    """
     scores = _scores(data, runs)
     return on_grid((scores + dice.exponential(2.0, size=scores.shape)).max(axis=1))
 
 
 def too_sharp(data: Scores, runs: int, dice: Random) -> Floats:
-    """Return an exponential-mechanism choice by exp(epsilon u), where exp(epsilon u / 2) is due."""
+    """Return an exponential-mechanism choice whose weights lack the factor 1/2.
+
+    The weights are exp(epsilon u) for a utility u, where exp(epsilon u / 2) is due.
+    """
     scores = _scores(data, runs)
     return np.asarray((scores + dice.gumbel(size=scores.shape)).argmax(axis=1).astype(np.float64))
 
@@ -40,7 +49,10 @@ def best_of_five(data: float, runs: int, dice: Random) -> Floats:
 
 
 def chooses_a_record(data: Scores, runs: int, dice: Random) -> Floats:
-    """Return a median that is chosen among the records, not from public candidates."""
+    """Return a median that is chosen among the records, so that it can be one person's value.
+
+    The candidates must be public.
+    """
     records = np.sort(np.asarray(data, dtype=np.float64))
     ranks = -np.abs(np.arange(len(records)) - (len(records) - 1) / 2) / 2
     places = (ranks + dice.gumbel(size=(runs, len(records)))).argmax(axis=1)

@@ -14,7 +14,10 @@ Values = Sequence[float]
 
 
 def unprotected_keys(data: Groups, runs: int, dice: Random) -> list[dict[str, float]]:
-    """Return a noisy count for every key in the rows, without partition selection."""
+    """Return a noisy count for every key in the rows, also for a key of one person.
+
+    Partition selection would hide such a key.
+    """
     noise = laplace(dice, 1.0, runs, len(data))
     return [dict(zip(data, (np.array([*data.values()]) + row).tolist())) for row in noise]  # noqa: B905
 
@@ -28,12 +31,15 @@ def true_order(data: Groups, runs: int, dice: Random) -> Floats:
 
 
 def suppressed(data: int, runs: int, dice: Random) -> Floats:
-    """Return a noisy count, or NaN if the true count is below five."""
+    """Return a noisy count, or NaN if the true count is below five.
+
+    The NaN reveals the true count.
+    """
     return np.full(runs, np.nan) if data < 5 else data + laplace(dice, 1.0, runs)
 
 
 def reused_noise(data: tuple[float, float], runs: int, dice: Random) -> Floats:
-    """Return two answers that share one noise draw."""
+    """Return two answers that share one noise draw, so that their difference is exact."""
     return np.asarray(data, dtype=np.float64) + laplace(dice, 1.0, runs, 1)
 
 
@@ -43,24 +49,36 @@ def raced(data: float, runs: int, dice: Random) -> Floats:
 
 
 def fixed_sample(data: float, runs: int, dice: Random) -> Floats:
-    """Return an answer over a fixed sample, at the price of a fresh secret sample."""
+    """Return a noisy answer over a sample that never changes, at too low a price.
+
+    The price is that of a fresh secret sample, which hides who is sampled.
+    """
     return data + laplace(dice, 1.0, runs)
 
 
 def nan_through(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a noisy sum that one person's NaN turns into NaN."""
+    """Return a noisy sum, which is NaN if one person's value is NaN.
+
+    The NaN reveals that person.
+    """
     return float(np.sum(data)) + laplace(dice, 1.0, runs)
 
 
 def error_when_few(data: Values, dice: Random) -> float:
-    """Return a noisy count, or raise an error if the true count is below five."""
+    """Return a noisy count, or raise an error if the true count is below five.
+
+    The error reveals the true count.
+    """
     if len(data) < 5:
         raise ValueError("too few rows")
     return len(data) + float(dice.laplace())
 
 
 def low_threshold(data: int, runs: int, dice: Random) -> Floats:
-    """Return a noisy count if it is above 1.5 (11.8 would be right), else NaN."""
+    """Return a noisy count of a key if it is above 1.5, else NaN.
+
+    A threshold of 11.8 would hide a key of one person well enough.
+    """
     noisy = data + laplace(dice, 1.0, runs)
     return np.where((data > 0) & (noisy > 1.5), noisy, np.nan)
 
@@ -78,7 +96,7 @@ def quiet_when_empty(data: Values, runs: int, dice: Random) -> Floats:
 
 
 def copies_a_row(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a synthetic value; one in fifty is a copy of the largest row."""
+    """Return a synthetic value that in one case of fifty is a copy of the largest row."""
     made = np.round(dice.uniform(0, 10, size=runs))
     return np.where(dice.random(runs) < 0.02, max(data), made)
 

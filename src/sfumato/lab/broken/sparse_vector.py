@@ -19,13 +19,16 @@ def _noisy(data: Answers, runs: int, dice: Random, *, scale: float) -> Floats:
 
 
 def _cut(is_above: Floats, positives: int) -> Floats:
-    """Return the answers up to the last allowed yes, and NaN after it."""
+    """Return the sparse-vector answers up to the last allowed yes, and NaN after it."""
     seen = np.cumsum(is_above, axis=1) - is_above
     return np.where(seen < positives, is_above, np.nan)
 
 
 def releases_the_value(data: Answers, runs: int, dice: Random) -> Floats:
-    """Return the first noisy answer above the threshold; epsilon pays only for a yes (Alg. 3)."""
+    """Return the first noisy answer above the threshold; epsilon pays only for a yes.
+
+    This is algorithm 3 of Lyu, Su, Li 2017.
+    """
     noisy = _noisy(data, runs, dice, scale=2.0)
     is_above = (noisy >= laplace(dice, 2.0, runs, 1)).astype(np.float64)
     said = _cut(is_above, 1)
@@ -33,25 +36,37 @@ def releases_the_value(data: Answers, runs: int, dice: Random) -> Floats:
 
 
 def ignores_the_cutoff(data: Answers, runs: int, dice: Random) -> Floats:
-    """Return yes or no per answer; the noise does not grow with the five positives (Alg. 4)."""
+    """Return yes or no per answer, with noise that does not grow with the five allowed positives.
+
+    This is algorithm 4 of Lyu, Su, Li 2017.
+    """
     noisy = _noisy(data, runs, dice, scale=4 / 3)
     return _cut((noisy >= laplace(dice, 4.0, runs, 1)).astype(np.float64), CUTOFF)
 
 
 def no_answer_noise(data: Answers, runs: int, dice: Random) -> Floats:
-    """Return yes or no per answer, from a noisy threshold and exact answers (Alg. 5)."""
+    """Return yes or no per answer, from a noisy threshold but exact answers.
+
+    This is algorithm 5 of Lyu, Su, Li 2017.
+    """
     exact = _noisy(data, runs, dice, scale=0.0)
     return (exact >= laplace(dice, 2.0, runs, 1)).astype(np.float64)
 
 
 def no_cutoff(data: Answers, runs: int, dice: Random) -> Floats:
-    """Return yes or no per answer, with any number of positives at the price of one (Alg. 6)."""
+    """Return yes or no per answer, with any number of positives at the price of one.
+
+    This is algorithm 6 of Lyu, Su, Li 2017.
+    """
     noisy = _noisy(data, runs, dice, scale=2.0)
     return (noisy >= laplace(dice, 2.0, runs, 1)).astype(np.float64)
 
 
 def no_threshold_noise(data: Answers, runs: int, dice: Random) -> Floats:
-    """Return yes or no from an exact threshold, where every noisy answer should be paid for."""
+    """Return yes or no per noisy answer, from an exact threshold, at the price of one answer.
+
+    Without noise on the threshold, every answer must be paid for.
+    """
     return (_noisy(data, runs, dice, scale=2.0) >= 0.5).astype(np.float64)
 
 

@@ -36,7 +36,7 @@ class Specimen:
 
 
 def laplace(dice: Random, scale: float, *shape: int) -> Floats:
-    """Return Laplace noise on a grid of 2**-20."""
+    """Draw Laplace noise, rounded to a grid of 2**-20 so that its lowest bits reveal nothing."""
     return on_grid(dice.laplace(0.0, scale, size=shape))
 
 

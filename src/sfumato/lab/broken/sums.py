@@ -14,55 +14,58 @@ BIG: Final = float(1 << 25)  # a number so large that adding 1 to it has no effe
 
 
 def noised(data: float, runs: int, dice: Random) -> Floats:
-    """Return x + Laplace(1), which is right only for sensitivity 1."""
+    """Add Laplace(1) noise, although one person can change the value by more than 1."""
     return data + laplace(dice, 1.0, runs)
 
 
 def noised_each(data: Values, runs: int, dice: Random) -> Floats:
-    """Return every number plus Laplace(1): right only if one person moves one number by one."""
+    """Add Laplace(1) noise to each number, although one person changes several of them."""
     return np.asarray(data, dtype=np.float64) + laplace(dice, 1.0, runs, len(data))
 
 
 def exact_spread(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a noisy mean and the exact variance."""
+    """Return a noisy mean and, without any noise, the exact variance."""
     mean = float(np.mean(data)) + laplace(dice, 1.0, runs)
     return np.column_stack([mean, np.full(runs, np.var(data))])
 
 
 def rounded_before(data: float, runs: int, dice: Random) -> Floats:
-    """Return x rounded to tens, with noise for a sensitivity of 1; rounding makes it 10."""
+    """Round the value to tens, then add noise for a sensitivity of 1; rounding makes it 10."""
     return round(data / 10) * 10 + laplace(dice, 1.0, runs)
 
 
 def wrapping(data: Sequence[int], runs: int, dice: Random) -> Floats:
-    """Return a noisy 32-bit sum that wraps around on overflow."""
+    """Return a noisy 32-bit sum that wraps around on overflow, so one person can flip its sign."""
     total = int(np.array(data, dtype=np.int64).sum()) + (1 << 31)
     return float(total % (1 << 32) - (1 << 31)) + laplace(dice, 1.0, runs)
 
 
 def running_float32(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a noisy running sum in float32, which depends on the order of the rows."""
+    """Return a noisy running sum in 32-bit floats, which depends on the order of the rows."""
     total = float(np.cumsum(np.asarray(data, dtype=np.float32), dtype=np.float32)[-1])
     return total + laplace(dice, 1.0, runs)
 
 
 def exact_count_beside(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a noisy sum and the exact number of rows."""
+    """Return a noisy sum and, without any noise, the exact number of rows."""
     return np.column_stack([sum(data) + laplace(dice, 1.0, runs), np.full(runs, len(data))])
 
 
 def spread_for_scale(data: float, runs: int, dice: Random) -> Floats:
-    """Return x with Laplace noise whose standard deviation, not its scale, is 1/epsilon."""
+    """Add Laplace noise whose standard deviation is 1/epsilon; its scale should be."""
     return data + laplace(dice, 1 / np.sqrt(2), runs)
 
 
 def classic_gaussian(data: float, runs: int, dice: Random) -> Floats:
-    """Return x with the textbook sigma for (20, 0.01), which is proved only up to epsilon 1."""
+    """Add Gaussian noise of the textbook sigma for epsilon = 20 and delta = 0.01.
+
+    The formula is proved only up to epsilon 1.
+    """
     return data + on_grid(dice.normal(0, np.sqrt(2 * np.log(125)) / 20, size=runs))
 
 
 def rho_for_epsilon(data: float, runs: int, dice: Random) -> Floats:
-    """Return x with Gaussian noise of rho = 1, claimed to be epsilon = 1."""
+    """Add Gaussian noise that costs rho = 1 (zCDP), with a claim of epsilon = 1."""
     return data + on_grid(dice.normal(0, np.sqrt(0.5), size=runs))
 
 
