@@ -168,7 +168,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _averaging(chosen: Chosen, dice: np.random.Generator) -> Plot:
-    """Plot the error of the mean of repeated answers, if each had its own noise."""
+    """Plot the error of the mean of repeated answers, if each answer had its own noise."""
     epsilon, most = chosen["epsilon"], int(chosen["times"])
     asked = sorted({max(1, round(most ** (step / 12))) for step in range(13)})
     tries = 200

@@ -24,7 +24,10 @@ EPSILONS: Final = (0.1, 1.0, 10.0)  # the epsilons of the releases that an attac
 
 @dataclass(frozen=True)
 class NumpyRandomSource:
-    """Adapt a numpy generator to the random source that the mechanisms take."""
+    """A numpy generator in the form of the random source that the mechanisms take.
+
+    With it, a seed repeats a run.
+    """
 
     generator: np.random.Generator
 

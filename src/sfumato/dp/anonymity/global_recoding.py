@@ -408,10 +408,10 @@ def _climb(state: _Search, node: Node) -> None:
 
 
 def _chain(state: _Search, node: Node) -> Iterator[Node]:
-    """Yield nodes to evaluate from this one upwards, each time by the cheapest step.
+    """Yield nodes to evaluate from `node` upwards, each time by the cheapest step.
 
     A node is a level for each column, and a step raises one level. The chain ends at a node whose
-    lower bound is at least the best loss found.
+    lower bound of the loss is at least the best loss found.
     """
     bound = np.inf if state.best is None else state.best.loss
     while state.least[node] < bound:
@@ -453,7 +453,8 @@ def _nearest(state: _Search) -> Judged | None:
     """Return the evaluated node that suppresses the fewest rows, to report it in a refusal.
 
     A node is a level for each column. For a hopeless node, the search knows only the rows that fail
-    k or l. More rows may fail the other criteria, so this function evaluates such nodes again.
+    k-anonymity or l-diversity. More rows may fail the other criteria, so this function evaluates
+    such nodes again.
     """
     task = state.task
     if task.goal.is_about_k_and_l:

@@ -83,7 +83,10 @@ def _lowest_levels(task: Task, tuples: Tuples, ids: Codes, count: int) -> Codes:
 
 
 def losses(task: Task, cells: Cells) -> Floats:
-    """Return the information loss of each distinct row: the mean certainty penalty of its cells."""
+    """Return the information loss of each distinct row: the mean certainty penalty of its cells.
+
+    The penalty of a cell is 0 if the value is unchanged, and 1 at the most general label.
+    """
     found = np.zeros(task.tuples.rows)
     for axis, hierarchy in enumerate(task.hierarchies):
         table = np.stack(hierarchy.losses)

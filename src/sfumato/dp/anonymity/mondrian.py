@@ -84,7 +84,7 @@ def divide(task: Task) -> Halves:
 def _halved(task: Task, ids: Codes, open_classes: Bits) -> tuple[Codes, Bits]:
     """Split every open class (one that may still be split) by a column into two halves.
 
-    It is the widest column for which both halves meet the criteria.
+    The column is the widest one for which both halves meet the criteria.
     """
     count = len(open_classes)
     low, high = _ends(task, ids)

@@ -159,9 +159,9 @@ def edge(is_plausible: Callable[[Floats], Mask], centre: Floats, width: Floats) 
 def is_within(
     distance: Floats, weights: Sequence[Floats], noises: Sequence[Noise], miss: Fraction
 ) -> Mask:
-    """Return whether the distance is inside the interval of noise with these weights.
+    """Return whether noise with these weights can explain the distance, in each group.
 
-    It is inside if the noise exceeds the distance with probability `miss` or more.
+    It can if the noise exceeds the distance with probability `miss` or more.
     """
     distance = np.maximum(distance - np.sum(weights, axis=0), 0.0)
     scales = [w * noise.width() for w, noise in zip(weights, noises, strict=True)]

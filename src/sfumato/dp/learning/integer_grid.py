@@ -51,7 +51,7 @@ def activate(activation: str, value: Numbers) -> None:
 
 
 def slope_of(activation: str, after: Numbers) -> Numbers | NDArray[np.bool_]:
-    """Return the derivative of the activation function, computed from its output."""
+    """Return the derivative of the activation function at a neuron, from the neuron's output."""
     if activation == "tanh":
         return np.asarray(1.0 - np.square(after * 2.0**-INPUT_BITS))
     return np.asarray(after > 0)

@@ -271,7 +271,10 @@ def _supports(oracle: PrefixOracle, reports: Reports, prefixes: Integers) -> Int
 def _standing_out(
     oracle: PrefixOracle, supports: Integers, people: int, most: int, confidence: float
 ) -> Integers:
-    """Return the indices of the prefixes whose counts are significantly above the noise."""
+    """Return the indices of the prefixes whose counts are significantly above the noise.
+
+    At most `most` of these prefixes are returned, the most frequent first.
+    """
     another, _ = _chances(oracle)
     z = NormalDist().inv_cdf(1 - (1 - confidence) / len(supports))
     least = people * another + z * (people * another * (1 - another)) ** 0.5

@@ -196,7 +196,10 @@ class Projective:
 
     @property
     def _shared(self) -> Fraction:
-        """Return the share of a plane's points that also lie on another plane."""
+        """Return the share of a plane's points that also lie on another plane.
+
+        It is the same for every two planes.
+        """
         shared = _points(self.prime, self.dimension - 2)
         return Fraction(shared, self.on_plane)
 

@@ -140,7 +140,7 @@ def _most_squares(cells: int, width: int) -> int:
 
 
 def _digits(number: int, base: int) -> list[int]:
-    """Return the digits of a number in the given base, the least significant first."""
+    """Return the digits of a number in the given base (branching), the least significant first."""
     digits = []
     while number:
         number, digit = divmod(number, base)

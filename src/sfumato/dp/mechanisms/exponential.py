@@ -50,7 +50,7 @@ def rate_for(epsilon: Fraction, sensitivity: int, monotone: bool) -> Fraction:
 def rho_of(epsilon: Fraction) -> Fraction:
     """Return the zCDP cost of one exponential mechanism of this epsilon: rho = epsilon**2 / 8.
 
-    This is less than epsilon**2 / 2 because the mechanism has a bounded range.
+    This is less than epsilon**2 / 2, because the privacy loss lies in an interval of width epsilon.
     """
     return Fraction(epsilon) ** 2 / 8
 
@@ -131,7 +131,10 @@ def _choose_block(utilities: Integers, scale: _Scale, dice: RandomSource) -> Int
 
 
 def _bracket(gaps: UintArray, scale: _Scale, heads: UintArray) -> tuple[Integers, Integers]:
-    """Return the first and last candidate that the first 64 random bits of each row still allow."""
+    """Return the first and last candidate that the first 64 random bits of each row still allow.
+
+    If the two are the same candidate, it is the choice.
+    """
     powers = lower_powers(scale.rate, gaps) >> np.uint64(UNIT_BITS - scale.bits)
     lows = np.cumsum(powers * scale.weights, axis=1, dtype=np.uint64)
     highs = lows + scale.slack

@@ -271,7 +271,10 @@ def above_law(variance: Fraction) -> Distribution:
 
 
 def _falls(variance: Fraction, bits: int) -> Iterator[Interval]:
-    """Yield bounds of 1 - exp(-(k + 1)**2 / (2 variance)) for k = 0, 1, ..., for ever."""
+    """Yield bounds of 1 - exp(-(k + 1)**2 / (2 variance)) for k = 0, 1, ..., for ever.
+
+    They are the thresholds of `above_law`.
+    """
     weights, _ = _weights(variance, bits)
     for weight in weights[1:]:
         yield one_minus(weight, bits)

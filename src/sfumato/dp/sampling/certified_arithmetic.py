@@ -55,9 +55,9 @@ def _exp_below(y: int, bits: int) -> int:
 
 
 def _exp_above(y: int, bits: int) -> int:
-    """Return an upper bound of exp(y) for y < 1/64: terms rounded up, plus a bound of the rest.
+    """Return an upper bound of exp(y) for y < 1/64: its Taylor terms, each rounded up.
 
-    The argument y and the result are in units of 2**-bits.
+    A bound of the omitted terms is added. The argument y and the result are in units of 2**-bits.
     """
     term = total = 1 << bits
     order = 0

@@ -56,7 +56,10 @@ def powers_of(rate: Fraction) -> Powers:
 
 
 def _places(last: int) -> int:
-    """Return the number of 8-bit digits of the largest gap `last`, at least one."""
+    """Return how many 8-bit digits the largest gap `last` has, at least one.
+
+    The lookup needs one table per digit.
+    """
     return max(1, -(-last.bit_length() // DIGIT_BITS))
 
 

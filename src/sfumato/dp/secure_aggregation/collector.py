@@ -282,8 +282,8 @@ class Collector:
 def _choices(places: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
     """Yield every subset of `count` shares once, in an order that soon leaves out each share.
 
-    In lexicographic order, a wrong share at an early place would be in every subset that the server
-    tries.
+    The server tries subsets to avoid wrong shares. In lexicographic order, an early wrong share
+    would be in every subset that the server tries.
     """
     for left_out in range(len(places) - count + 1):
         *earlier, last = places[: count + left_out]

@@ -50,7 +50,7 @@ class Village:
 
 
 def noise_chances(offsets: NDArray[np.int64], epsilon: float) -> Floats:
-    """Return the probability of each of these noise values, for a count at this epsilon."""
+    """Return the probability of each noise value in `offsets`, for a count at this epsilon."""
     a = np.exp(-epsilon)
     chances: Floats = (1 - a) / (1 + a) * np.exp(-epsilon * np.abs(offsets))
     return chances

@@ -68,7 +68,8 @@ def attack_counts(
 def hits(dice: np.random.Generator, *, each: float, pairs: int, runs: int) -> int:
     """Return how often a guess from the mean of `pairs` noisy differences is right.
 
-    Each question has noise at epsilon `each`.
+    The guess is whether one person has the counted property. Each question has noise at epsilon
+    `each`.
     """
     return sum(_hits(dice, each, pairs, part) for part in parts(runs, pairs))
 

@@ -43,7 +43,7 @@ SILENT: Final = 1e-9  # a neuron with a smaller bias gradient was inactive for t
 
 
 def invert_one(first: Floats, bias: Floats) -> Floats:
-    """Return the single input behind a first layer's gradient.
+    """Reconstruct the single input behind the gradient of a network's first layer.
 
     The result is exact, whatever the scale of the gradient.
     """
@@ -58,9 +58,10 @@ def label_of_one(last_bias: Floats) -> int:
 
 
 def separate(first: Floats, bias: Floats) -> Floats:
-    """Return the inputs of a batch that alone activated two or more neurons.
+    """Reconstruct the inputs of a batch that alone activated two or more neurons.
 
-    Such neurons agree on weights over bias; a mixture of inputs agrees with no other.
+    At such a neuron, the weight gradient divided by the bias gradient is the input. A mixture of
+    inputs gives a quotient that no other neuron has.
     """
     loud = np.abs(bias) > SILENT
     return _agreed(first[loud] / bias[loud, None])
@@ -81,9 +82,10 @@ def plant_rulers(model: Dense, brightness: Floats) -> Dense:
 
 
 def between_rulers(first: Floats, bias: Floats) -> Floats:
-    """Return the inputs whose brightness is alone between two thresholds of the planted layer.
+    """Reconstruct the inputs whose brightness is alone between two neighbouring thresholds.
 
-    They are differences of neighbouring neurons' gradients, divided by those of the biases.
+    `plant_rulers` gives each neuron a threshold. The difference of neighbouring neurons' weight
+    gradients, divided by that of their bias gradients, is the input.
     """
     firsts = np.diff(first, axis=0, append=0)
     biases = np.diff(bias, append=0)
@@ -106,7 +108,7 @@ def rebuilt(found: Floats, truths: Floats) -> int:
 
 
 def _agreed(ratios: Floats) -> Floats:
-    """Return the rows that occur at least twice, without duplicates."""
+    """Return the quotients that two or more neurons share, without duplicates: the inputs found."""
     if len(ratios) == 0:
         return ratios
     near = np.abs(ratios[:, None, :] - ratios[None, :, :]).max(axis=2) < EXACT

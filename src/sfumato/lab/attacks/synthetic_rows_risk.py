@@ -107,7 +107,10 @@ def linked(
     halves: tuple[Sequence[str], Sequence[str]],
     neighbours: int = 1,
 ) -> Bits:
-    """Return, for each person, whether both halves of the columns share a nearest synthetic row."""
+    """Return, for each person, whether the attacker links both halves of the person's columns.
+
+    The halves are linked if they share one of their `neighbours` nearest synthetic rows.
+    """
     one, other = (nearest(people, synthetic, half, neighbours) for half in halves)
     both: Bits = (one[:, :, None] == other[:, None, :]).any(axis=(1, 2))
     return both
@@ -116,7 +119,10 @@ def linked(
 def linkability(
     tables: Tables, halves: tuple[Sequence[str], Sequence[str]], dice: np.random.Generator
 ) -> Risk:
-    """Return the risk that an attacker links the two halves of a person's columns."""
+    """Return the risk that an attacker links the two halves of a person's columns.
+
+    The attacker links them if both halves have the same nearest synthetic row.
+    """
     rows, tries = rows_of(tables.synthetic), rows_of(tables.original)
     lucky = dice.integers(0, rows, tries) == dice.integers(0, rows, tries)
     return Risk(

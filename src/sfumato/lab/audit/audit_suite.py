@@ -109,7 +109,7 @@ def dice_of(seed: int, use: int = 0) -> Random:
 
 
 def audit_directly(one: Shipped, seed: int) -> MechanismAudit:
-    """Audit one mechanism by direct calls, outside the platform, and its twin."""
+    """Audit one mechanism and its twin (positive control) by direct calls, outside the platform."""
     claimed = _audited(one, one.make(one.price), dice_of(seed, RUNS))
     twin = _audited(one, one.positive_control(), dice_of(seed, CONTROLS))
     return MechanismAudit(one.name, "bare", claimed, one.factor, twin)
@@ -127,7 +127,7 @@ def _audited(one: Shipped, mechanism: Mechanism, dice: Random) -> Audited:
 def audit_end_to_end(
     canaries: Canaries, question: AuditedQuestion, where: str, seed: int, *, alpha: float = ALPHA
 ) -> MechanismAudit:
-    """Audit one question through the release of an engine, and its twin.
+    """Audit one question, and its twin (positive control), through the whole release of an engine.
 
     `alpha` is the chance that a correct release is accused.
     """

@@ -69,7 +69,10 @@ class CanaryReleases:
 
 
 class AuditedQuestion(Protocol):
-    """The interface of a question that an audit asks about all canaries, in one release or more."""
+    """The interface of a question that an audit asks about all canaries (artificial people).
+
+    An audit may need one release or more.
+    """
 
     @property
     def name(self) -> str:
@@ -123,7 +126,7 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class CanaryFlips:
-    """The coin flips that decide which canaries are present in one data set.
+    """The coin flips that decide which canaries (artificial people) are present in one data set.
 
     The canaries and their keys are numbered from `first`.
     """

@@ -45,7 +45,7 @@ def share_of(alpha: float, epoch: int) -> float:
 
 
 def accuracy(epsilon: float) -> float:
-    """Return the highest probability of a right guess that epsilon allows."""
+    """Return the highest probability of a right guess that epsilon allows: e^eps / (1 + e^eps)."""
     return 1 / (1 + math.exp(-epsilon)) if epsilon < 700 else 1.0
 
 

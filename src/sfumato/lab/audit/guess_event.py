@@ -56,7 +56,10 @@ def views(seen: Outputs, is_second: Bools) -> tuple[View, ...]:
 
 
 def _most_separating(columns: Columns, is_second: Bools, most: int) -> list[str]:
-    """Return the columns that differ most between the two data sets, and the first and last."""
+    """Return the columns that differ most between the two data sets, and the outermost columns.
+
+    The outermost columns are the first and the last.
+    """
     names = list(columns)
     if len(names) <= most:
         return names

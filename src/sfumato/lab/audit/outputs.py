@@ -310,7 +310,7 @@ def _unmasked(found: object) -> object:
 
 
 def read_sides(parts: Sequence[tuple[Places, object]]) -> Outputs:
-    """Read the outputs of both sides together, and put each run at its index.
+    """Read the outputs on both data sets (the two sides) together, and put each run at its index.
 
     Both sides need the same columns. Otherwise one rare text among a side's numbers would change
     the columns of that whole side. Sides that differ only by luck would look different.

@@ -43,7 +43,10 @@ class Claim(Protocol):
         ...
 
     def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
-        """Return a lower bound of the true value; it is wrong with a chance of at most alpha."""
+        """Return a lower bound of the claimed parameter's true value, from fresh runs.
+
+        The bound is wrong with a chance of at most alpha.
+        """
         ...
 
 
@@ -88,7 +91,10 @@ class RhoClaim:
         return max(found, key=lambda event: self.proved(event, past, SEARCH_ALPHA))
 
     def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
-        """Return a lower bound of the relative entropy of the event "the second is guessed"."""
+        """Return a lower bound of rho: the relative entropy of the event "the second is guessed".
+
+        "The second" is the second data set.
+        """
         return _apart(relative_entropy, event, fresh, alpha)
 
 
@@ -102,7 +108,10 @@ class OrderTwoClaim(RhoClaim):
     words: str = "divergence of order 2"
 
     def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
-        """Return a lower bound of the order-2 divergence of the event "the second is guessed"."""
+        """Return a lower bound of the order-2 divergence of the event "the second is guessed".
+
+        "The second" is the second data set.
+        """
         return _apart(divergence_of_order_2, event, fresh, alpha)
 
 

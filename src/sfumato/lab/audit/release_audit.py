@@ -88,7 +88,10 @@ def audit_question(
 
 
 def put_canaries(vault: Vault, folder: Path, dice: Random, *, keys: int = KEYS) -> Canaries:
-    """Add three data sets with canaries to a fresh vault; a coin decides on each key's canary."""
+    """Add three data sets with canaries to a fresh vault; a coin decides on each key's canary.
+
+    A canary is an artificial person, whose presence the audit guesses from the release.
+    """
     placed = CanaryFlips(0, coins(keys, dice))
     for name, table in ((NAME, _alone), (COMPANY, _in_company), (CROWDS, _in_crowds)):
         table(placed.here, keys).put(vault, folder, name)

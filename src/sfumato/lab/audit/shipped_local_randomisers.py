@@ -85,7 +85,7 @@ def sampled(epsilon: Fraction) -> Mechanism:
 
 
 def ranked(epsilon: Fraction) -> Mechanism:
-    """Return a randomiser of a ranking of three, which reports one pair of it."""
+    """Return a randomiser of a ranking of three items; it reports the order of one random pair."""
     return _said(by_pairs(3, epsilon))
 
 

@@ -18,7 +18,10 @@ from sfumato.lab.broken.leave_one_out_shared_noise import FloatArray, loo_means
 def loo_std_releases(
     values: Sequence[float], dice: np.random.Generator, *, runs: int
 ) -> FloatArray:
-    """Return `runs` independent releases of the means, one per row; each mean has its own noise."""
+    """Return `runs` independent releases of the leave-one-out means, one release per row.
+
+    Each mean has its own noise draw.
+    """
     means = loo_means(values)
     releases: FloatArray = means + dice.normal(0.0, means.std(), size=(runs, len(means)))
     return releases
