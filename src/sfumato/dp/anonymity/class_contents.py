@@ -44,7 +44,7 @@ class Contents:
         return np.searchsorted(self.of_class, np.arange(len(self.sizes)))
 
     def only(self, kept: Bits) -> Contents:
-        """Return the counts of the classes in the mask, as if no other class were in the table."""
+        """Return the counts of the classes in the mask, as if the table had no other class."""
         number = np.cumsum(kept) - 1
         pairs = kept[self.of_class]
         return Contents(

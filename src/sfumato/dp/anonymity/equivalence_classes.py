@@ -22,7 +22,7 @@ class Classes:
 
     @property
     def count(self) -> int:
-        """Return the number of equivalence classes."""
+        """Return the number of equivalence classes (groups of equal rows)."""
         return len(self.sizes)
 
 

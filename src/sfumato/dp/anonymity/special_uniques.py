@@ -23,9 +23,9 @@ MAX_SUBSETS = 20_000
 
 @dataclass(frozen=True)
 class SpecialUniques:
-    """The SUDA scores of all rows, and the size of each row's smallest minimal set of columns.
+    """The SUDA scores of all rows, and the fewest columns in which each row is unique.
 
-    The size is 0 if a row is not unique.
+    The number of columns is 0 if a row is not unique.
     """
 
     scores: Floats  # from 0 to 1; 1 if the row is unique in every single column

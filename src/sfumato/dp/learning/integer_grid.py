@@ -58,9 +58,9 @@ def slope_of(activation: str, after: Numbers) -> Numbers | NDArray[np.bool_]:
 
 
 def on_back_grid(back: Numbers) -> None:
-    """Clamp backpropagated values to the largest grid value and truncate them, in place.
+    """Clamp backpropagated values to -4..4 and truncate them towards zero, in place.
 
-    The largest value is MAX_BACK units. Truncation is towards zero.
+    They are integers of up to `MAX_BACK` afterwards, in units of 2**-18.
     """
     np.clip(back, -MAX_BACK, MAX_BACK, out=back)
     np.trunc(back, out=back)

@@ -180,7 +180,7 @@ def _pairs(steps: int, window: int) -> frozenset[tuple[int, int]]:
     """Return, for each place, how many random words lead to it in two ways, without duplicates.
 
     The first number is the most words of a draw in any window, and the second the words of a draw
-    among all places. `ratio` needs the largest quotient.
+    among all places. The likelihood ratio (`ratio`) needs the largest quotient of the two.
     """
     inside, anywhere = words_each(window), words_each(steps + 2 * window)
     most = int(inside.max())

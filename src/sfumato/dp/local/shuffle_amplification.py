@@ -88,7 +88,10 @@ def _hockey_stick(clones: int, epsilon: float, local: float) -> float:
 
 @lru_cache(maxsize=320)
 def _tails(coins: int) -> Callable[[int], float]:
-    """Return the function n -> P(at least n heads) for this many fair coins."""
+    """Return a function of n: the probability of at least n heads among this many fair coins.
+
+    Each clone of the target's report is such a coin.
+    """
     first, chances = _binomial(coins, 0.5)
     sums = np.cumsum(chances[::-1])[::-1]
 

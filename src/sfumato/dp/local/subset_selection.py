@@ -212,7 +212,7 @@ def _pairs(field: int, chosen: int) -> frozenset[tuple[int, int]]:
     """Return, for each place, how many random words lead to it in two ways, without duplicates.
 
     The first number is for a draw among the places in the set, and the second for a draw in the
-    field.
+    field. The likelihood ratio (`ratio`) needs the most and the least likely place.
     """
     whole, inside = words_each(field), words_each(chosen)
     within = zip(inside.tolist(), whole[:chosen].tolist(), strict=True)

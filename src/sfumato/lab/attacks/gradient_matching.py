@@ -66,9 +66,10 @@ def _searched(
 def miss_and_slope(
     model: Dense, seen: Gradient, labels: Labels, inputs: Floats
 ) -> tuple[float, Floats]:
-    """Return half the squared distance of the gradients, and its derivative in each input.
+    """Return half the squared distance of the inputs' gradient from the observed gradient.
 
-    It applies the chain rule through `Dense.gradients`, with the set of active neurons fixed.
+    Return also the derivative of this distance in each input. It applies the chain rule through
+    `Dense.gradients`, with the set of active neurons fixed.
     """
     awake = inputs @ model.first.T + model.first_bias > 0
     every = model.gradients(inputs, labels)

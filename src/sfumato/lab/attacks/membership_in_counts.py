@@ -25,7 +25,7 @@ STRANGERS: Final = 99
 
 
 def likeness(people: NDArray[Any], means: Floats, usual: Floats) -> Floats:
-    """Return for each person how much the study's means resemble them (Homer's statistic)."""
+    """Return how much the study's means resemble each person's traits (Homer's statistic)."""
     score: Floats = (people - usual) @ (means - usual)
     return score
 

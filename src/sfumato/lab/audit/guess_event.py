@@ -40,7 +40,8 @@ class View:
 def views(seen: Outputs, is_second: Bools) -> tuple[View, ...]:
     """Return the views of these outputs: single columns, pairs of columns, and all numbers.
 
-    Past runs choose the views, so the views prove nothing themselves.
+    A view reduces the outputs of a run to one number. Past runs choose the views, so the views
+    prove nothing themselves.
     """
     names = _most_separating(seen.numbers, is_second, MAX_NUMBER_VIEWS)
     marks = list(seen.codes)

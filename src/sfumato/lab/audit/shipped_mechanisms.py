@@ -129,7 +129,7 @@ def _drawn(divergence: Fraction) -> Mechanism:
 def _topped_up(epsilon: Fraction) -> Mechanism:
     """Return a mechanism: a release, and its weighted mean with a second release (a top-up).
 
-    The two releases have a third and two thirds of the price.
+    The first release has a third of the price, and the second two thirds.
     """
     draws = [Noise("laplace", 1 / (epsilon * share)) for share in (Fraction(1, 3), Fraction(2, 3))]
 
