@@ -252,9 +252,9 @@ def _wrapped(lines: Sequence[str]) -> list[str]:
 
 
 def _shown(view: View) -> tuple[View, list[str]]:
-    """Return the view with only the numbers that the plot has room for, and notes.
+    """Return the view with only the numbers that the plot has room for, and notes on it.
 
-    The notes say what is left out or sorted.
+    The notes say which numbers are left out, and that the others are sorted by noisy values.
     """
     if view.order:
         missing = [cell for cell in view.cells if cell.key is None]

@@ -81,7 +81,7 @@ class View:
 
     @cached_property
     def types(self) -> dict[str, ExpressionType]:
-        """Return the cache of the view's column types, by column name."""
+        """Return the view's cache of column types by column name, filled as columns are used."""
         return {}
 
     def name(self, spelling: str) -> str:
@@ -203,7 +203,7 @@ def _place(card: Card, tables: Mapping[str, int], name: str) -> int:
 
 @dataclass
 class _Seen:
-    """The tables joined so far, each with its index on the data card."""
+    """A join under construction: the tables joined so far, each with its index on the data card."""
 
     card: Card
     tables: list[tuple[int, Table]]

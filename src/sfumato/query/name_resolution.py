@@ -308,7 +308,7 @@ def _spelled_constant(side: ExpressionType, constant: Constant) -> Constant:
 
 
 def as_boolean(constant: Constant) -> bool | Fraction:
-    """Read 1 as true and 0 as false, as databases write booleans; keep other numbers."""
+    """Read the number 1 as true and 0 as false, as databases write booleans; keep other numbers."""
     return bool(constant.number) if constant.number in (0, 1) else constant.number
 
 
@@ -348,7 +348,7 @@ def in_stored_spelling(expr: Expr, scope: Scope, names: Mapping[str, str]) -> Ex
 def spelled_predicate(predicate: Predicate, scope: Scope, names: Mapping[str, str]) -> Predicate:
     """Return a WHERE or WHEN condition in canonical form, with the card's names and constants.
 
-    In both places, false and NULL have the same effect.
+    WHERE and WHEN treat false like NULL, so the canonical form may replace one by the other.
     """
     made = selection_condition(canonical_condition(_spelled(predicate, scope, names)))
     _check_met(made, scope)

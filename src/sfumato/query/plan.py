@@ -178,7 +178,8 @@ class PartSensitivity:
     def l1(self) -> int:
         """Return the L1 sensitivity over all groups of the answer.
 
-        A running count has that of all blocks of its tree (soundness rule 21).
+        A running count is released as sums of blocks of periods. So its sensitivity is that of all
+        blocks of the tree mechanism (soundness rule 21).
         """
         if self.axis is not None:
             return self.tree("laplace").l1(self.cells, self.per_cell)
@@ -188,7 +189,8 @@ class PartSensitivity:
     def l2_squared(self) -> int:
         """Return the squared L2 sensitivity over all groups of the answer.
 
-        A running count has that of all blocks of its tree.
+        A running count is released as sums of blocks of periods. So its sensitivity is that of all
+        blocks of the tree mechanism.
         """
         if self.axis is not None:
             return self.tree("gaussian").l2_squared(self.cells, self.per_cell)
@@ -228,11 +230,11 @@ class Plan:
         return self.question.aggregates
 
     def asked_of(self, aggregate: Aggregate) -> AskedAggregate:
-        """Return the query's aggregate together with the types of its operands."""
+        """Return one of the query's aggregates together with the types of its operands."""
         return self.asked[self.aggregates.index(aggregate)]
 
     def parts_of(self, aggregate: Aggregate) -> tuple[int, ...]:
-        """Return the indexes of the aggregate's partial aggregates among those of the plan."""
+        """Return where the aggregate's partial aggregates are among the plan's, as indexes."""
         parts = [bounded.part for bounded in self.parts]
         return tuple(
             parts.index(p) for p in aggregate_of(aggregate.verb).parts(self.asked_of(aggregate))

@@ -68,7 +68,11 @@ def least_price(
 def _named(
     priced: Priced, margins: Mapping[str, Fraction]
 ) -> dict[str, tuple[Aggregate, Fraction]] | None:
-    """Return each aggregate and its wanted error by output name; None if no split is tried."""
+    """Return each aggregate and its wanted error by output name, to look for a better split.
+
+    Return None if no split is tried: an aggregate has no wanted error, or the search would take
+    long.
+    """
     asked = {name.casefold(): margin for name, margin in margins.items()}
     made: dict[str, tuple[Aggregate, Fraction]] = {}
     for output in priced.plan.question.outputs:
@@ -125,9 +129,9 @@ class Request:
     rho: Fraction | None = None  # rho of the Gaussian noise, without an epsilon: for synthetic data
 
     def as_json(self) -> Json:
-        """Return the request as JSON, as it was asked.
+        """Return the request as JSON, as it was asked, so that a retry can be recognised.
 
-        An operation id always has exactly this request.
+        An operation id always has exactly one request.
         """
         margins = sorted((self.margins or {}).items())
         return {

@@ -41,7 +41,10 @@ def own_listing(catalogue: Catalogue, caller: Caller, data_set: str) -> Listing:
 
 
 def groups_that_ask(listing: Listing, user: str, groups: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the user's groups that the card permits to query; None if the user may not query."""
+    """Return the user's groups that the card permits to query; None if the user may not query.
+
+    The owner of the data set may always query.
+    """
     shared = tuple(group for group in groups if group in listing.card.who)
     return shared if user == listing.owner or listing.card.lets_ask(shared) else None
 

@@ -154,7 +154,10 @@ def _start(model: Model) -> float:
 
 
 def _turn(model: Model) -> Floats:
-    """Return the matrix that converts coefficients of scaled columns to the columns' own units."""
+    """Return the matrix that converts coefficients of scaled columns to the columns' own units.
+
+    It also moves the intercept, because scaled columns are zero in the middle of their bounds.
+    """
     unit = 1.0 if model.is_odds else float(model.y.half)
     slopes = [unit / float(x.half) for x in model.xs]
     turn = np.diag([unit, *slopes])

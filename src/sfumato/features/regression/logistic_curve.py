@@ -81,7 +81,10 @@ class NormalApproximation:
     covariance: Floats
 
     def _along(self, weights: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return quadrature points of the score, their weights, and the columns' mean at each."""
+        """Return quadrature points of the score, their weights, and the columns' mean at each.
+
+        The score is a row's weighted sum of columns. The points replace an integral over all rows.
+        """
         middle = weights[0] + weights[1:] @ self.mean
         leaning = self.covariance @ weights[1:]
         spread = float(max(float(weights[1:] @ leaning), 1e-12) ** 0.5)
@@ -90,9 +93,10 @@ class NormalApproximation:
         return middle + spread * points, odds / odds.sum(), np.vstack([np.ones(POINTS), moved])
 
     def gradient(self, height: Callable[[Floats], Floats], weights: Floats) -> Floats:
-        """Return the expected sum over all rows of height(score) times (1, columns).
+        """Return the expected sum over all rows of height(score) times the row's (1, columns).
 
-        `height` is any function of a row's score, for example the logistic curve.
+        The score is a row's weighted sum of columns. `height` is any function of the score, for
+        example the logistic curve.
         """
         scores, odds, columns = self._along(weights)
         return self.rows * np.asarray(columns @ (odds * height(scores)), np.float64)

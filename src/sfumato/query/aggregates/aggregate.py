@@ -68,8 +68,8 @@ class Part:
 class NoisyPart:
     """A released partial aggregate: its public numbers, and the noise in them.
 
-    The numbers are whole, except for the mean of several draws (see
-    `dp/mechanisms/averaged_noise.py`).
+    The numbers are whole. After a top-up they are the mean of several draws of noise, which may not
+    be whole (see `dp/mechanisms/averaged_noise.py`).
     """
 
     values: Integers | Floats
@@ -184,7 +184,7 @@ _INSTEAD: Final = {
 
 
 def check_number(asked: AskedAggregate, side: ExpressionType) -> None:
-    """Refuse an operand that is not a number with a lower and an upper bound."""
+    """Refuse an operand (`side`) that is not a number with a lower and an upper bound."""
     name = asked.in_words()
     if not side.is_number:
         raise Refused(

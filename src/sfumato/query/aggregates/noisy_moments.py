@@ -63,12 +63,15 @@ class Grid:
 
     @property
     def unit(self) -> float:
-        """Return the size of one unit of y = 2w - top in the number's own unit: half a stride."""
+        """Return the size of half a stride in the number's own unit.
+
+        It is the unit of y, which is twice the distance from the public middle.
+        """
         return float(self.side.step * self.stride / 2)
 
     @property
     def middle(self) -> float:
-        """Return the number at which y is zero: the public middle."""
+        """Return the middle of the grid, from which the distances in all moments are measured."""
         return float(self.side.step * (self.side.lower + Fraction(self.stride * self.top, 2)))
 
     @property
@@ -88,7 +91,7 @@ class Grid:
 
     @property
     def whole(self) -> Expr:
-        """Return the expression that computes w from a row."""
+        """Return the expression that computes a row's place on the grid, from 0 to `top`."""
         side = self.side
         above = side.physical
         if side.lower != 0:
@@ -133,7 +136,11 @@ def _rounded(value: Expr, divisor: int) -> Expr:
 
 @dataclass(frozen=True)
 class Moment:
-    """A partial aggregate that estimates a moment, with its factor and rounding error per row."""
+    """A moment (a sum of values or of their products) as a released partial aggregate.
+
+    `factor` converts the partial aggregate to the moment's unit. `rounding` is the largest rounding
+    error per row.
+    """
 
     part: Part
     factor: int = 1
@@ -272,7 +279,10 @@ def estimated(
 
 
 def smooth_of(statistic: Statistic, moments: Sequence[Moment]) -> Smooth:
-    """Return the statistic as a smooth function of its partial aggregates, for use in formulas."""
+    """Return the statistic as a smooth function of its partial aggregates.
+
+    A formula over several aggregates uses it to propagate their noise.
+    """
     rounding = tuple(moment.rounding for moment in moments)
     return Smooth(lambda parts: statistic.of(parts, _no_ridge), rounding)
 

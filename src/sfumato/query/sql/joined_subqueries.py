@@ -70,7 +70,7 @@ def standing(
 
 
 def used_by(tables: Collection[Standing]) -> frozenset[str]:
-    """Return the columns of USING in lower case; each is one common column of both tables."""
+    """Return the columns of USING by which public tables are joined, in lower case."""
     return frozenset(one.column.casefold() for one in tables if not one.alias)
 
 

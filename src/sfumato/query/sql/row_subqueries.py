@@ -365,7 +365,7 @@ def _replace(column: exp.Column, made: exp.Expr, source: Source) -> None:
 
 
 def _narrow(select: exp.Select, source: Source) -> None:
-    """Add the WHERE of the inner SELECT to the WHERE of the outer one."""
+    """Add the WHERE of the inner SELECT to the outer WHERE; refuse it after LEFT JOIN."""
     own = None if source.inner is None else source.inner.args.get("where")
     outer = select.args.get("where")
     if own is None:

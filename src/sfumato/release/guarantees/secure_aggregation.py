@@ -57,7 +57,7 @@ class Task(Protocol):
 
 
 class Lesson(Protocol):
-    """Settings of one round of federated training: model size, noise, and the training task."""
+    """Settings of one round (lesson) of federated training: model size, noise and training task."""
 
     @property
     def size(self) -> int: ...
