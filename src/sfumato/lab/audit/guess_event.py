@@ -232,7 +232,7 @@ class Event:
         return replace(self, guesses=guesses)
 
     def score(self, fresh: Trials) -> Score:
-        """Count these runs, the guesses about them, and the right guesses."""
+        """Apply the guessing rule to fresh runs; count the runs, the guesses and the right ones."""
         guessed = self.guessed(fresh)
         made = guessed != ABSTAIN
         right = made & (guessed == fresh.is_second)
