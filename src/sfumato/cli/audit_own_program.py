@@ -1,4 +1,4 @@
-"""`sfumato audit --command` and `--url`: test your own program or service against its claim."""
+"""`sfumato audit --command` and `--url`: test your own program or service against its epsilon."""
 
 from __future__ import annotations
 

@@ -99,9 +99,9 @@ def _has_zoo(asked: Asked) -> bool:
 
 
 def _questions(asked: Asked) -> list[AtTheDoor]:
-    """Return the questions to audit end to end.
+    """Return the questions to audit end to end: those that the user named.
 
-    They are the named ones; else all of them if a page is written; else only the short ones.
+    If the user named none, return all questions if a page is written, else only the short ones.
     """
     wanted = {name.casefold() for name in asked.names}
     if wanted:

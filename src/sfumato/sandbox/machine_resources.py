@@ -37,15 +37,20 @@ def _limits(groups: Path, own: Path) -> list[int]:
 
 
 def is_too_old(release: str) -> bool:
-    """Return True if the kernel numbers the tmpfs files of all blocks in one sequence.
+    """Return True if the kernel is too old to keep the file numbers of blocks apart.
 
-    Then a block could see from its first inode number how many files another block has created.
+    It then numbers the tmpfs files of all blocks in one sequence. A block could see from its first
+    inode number how many files another block has created.
     """
     return _version(release) < _NUMBERS_APART
 
 
 def one_by_one(release: str, overcommit: Path = _OVERCOMMIT) -> bool:
-    """Return True if blocks must run one at a time, because they share limits of the kernel."""
+    """Return True if blocks must run one at a time, because the kernel would share its limits.
+
+    The limits are of memory mappings, threads and signals. Blocks that run at once could then
+    affect each other.
+    """
     if _read(overcommit).strip() == _STRICT:
         return True
     return os.geteuid() != 0 and _version(release) < _COUNTS_APART

@@ -346,7 +346,7 @@ def _files(output: bytes) -> dict[str, bytes]:
 
 
 def _unread(_text: str) -> None:
-    """Return None for any JSON number, because no number of the message matters."""
+    """Parse any JSON number to None, because no number of the message matters."""
 
 
 def _parsed(found: bytes | None, path: str) -> object:

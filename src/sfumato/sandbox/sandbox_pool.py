@@ -64,7 +64,7 @@ def turn_s(limits: SandboxLimits) -> float:
 
 
 def slot_s(blocks: int, sandboxes: int, limits: SandboxLimits, files: int = 1) -> float:
-    """Return the fixed duration of a job of blocks in seconds, from public numbers only."""
+    """Return the fixed time slot of a job of blocks, in seconds, from public numbers only."""
     return -(-blocks // sandboxes) * turn_s(limits) + blocks * files * _READ_S
 
 
@@ -244,7 +244,7 @@ class SandboxPool:
         return said
 
     def _wait_out(self, began: float, slot: float) -> None:
-        """Wait until `slot` seconds have passed since `began`.
+        """Wait until `slot` seconds have passed since `began`, so the duration reveals nothing.
 
         If the host was late, wait until a multiple of `slot`.
         """
@@ -261,7 +261,10 @@ class SandboxPool:
         return tuple(bubble.pid for bubble in self._sandboxes)
 
     def _is_warm(self, own: str) -> bool:
-        """Return True if all sandboxes run with this own environment; restart them if needed."""
+        """Return True if all sandboxes have loaded this program environment.
+
+        Restart them first if they run with another one, or if one has ended.
+        """
         cpus = sorted(os.sched_getaffinity(0))
         is_there = len(self._sandboxes) == len(cpus) and all(b.is_alive() for b in self._sandboxes)
         if is_there and self._warm_with == own:
@@ -282,9 +285,10 @@ class SandboxPool:
         return True
 
     def _is_still_warm(self, own: str) -> bool:
-        """Do as `_is_warm` for a job that is already paid: changed files count as a host failure.
+        """Check the sandboxes by `_is_warm`, for a job that is already paid.
 
-        Changed files then count as a host failure.
+        If the files of the program's environment have changed, `_is_warm` refuses. The refusal then
+        counts as a failure of the host (False).
         """
         try:
             return self._is_warm(own)

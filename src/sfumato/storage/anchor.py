@@ -1,9 +1,9 @@
 """The anchor: a small file outside the vault that shows whether the ledger was rolled back.
 
-The anchor holds a mark: the newest ledger head that was made durable. Two slots, each in its own
-sector and with a checksum, are written in turn, so that a torn write leaves the previous mark.
-Writers take a file lock, so an older head never overwrites a newer one. Concurrent marks share one
-sync (group commit): only the newest is written.
+The anchor holds a mark: the newest ledger head (last entry) that was made durable. Two slots, each
+in its own sector and with a checksum, are written in turn, so that a torn write leaves the previous
+mark. Writers take a file lock, so an older head never overwrites a newer one. Concurrent marks
+share one sync (group commit): only the newest is written.
 
 After the slots come records of what accounts have spent (`anchor_sums.py`). After a restore, the
 records show exactly which debits are missing. A slot states which bytes hold its records; slots of
@@ -162,8 +162,8 @@ class FileAnchor:
     ) -> None:
         """Write a new ledger head to the anchor file, durably; never go back to an older head.
 
-        The same write records the accounts at that head, and the heads `before` it that receipts
-        name.
+        The same write records what accounts have spent at that head. It also records the earlier
+        heads in `before`, because receipts name them.
         """
         place = ChainPosition(head.epoch, head.seq, head.hash)
         known = tuple(AnchoredAccount(place, account) for account in accounts)

@@ -82,7 +82,7 @@ def read(region: bytes) -> AnchorSums | None:
 
 
 def _later(one: AnchoredAccount, other: AnchoredAccount) -> AnchoredAccount:
-    """Return the later of two states of a budget account, with the larger of each sum spent."""
+    """Return the later of two records of one account, with the larger of each sum spent."""
     last = max(one, other, key=lambda known: known.position)
     pairs = zip(debt_list(one.account.spent), debt_list(other.account.spent), strict=True)
     spent = PrivacyCost(*(max(pair) for pair in pairs))
@@ -90,7 +90,7 @@ def _later(one: AnchoredAccount, other: AnchoredAccount) -> AnchoredAccount:
 
 
 def _thinned(marks: Sequence[ChainPosition]) -> list[ChainPosition]:
-    """Reduce the past ledger positions to at most MARKS: keep fewer of the older ones.
+    """Reduce the past ledger positions to at most 1024 (MARKS): keep fewer of the older ones.
 
     While there are too many, every second one of the older half is dropped.
     """

@@ -25,12 +25,12 @@ def make_secret(path: Path, dice: RandomSource, rest: AtRest | None = None) -> N
 
 
 def encrypted_at_rest(rest: AtRest | None, name: str, content: bytes) -> bytes:
-    """Return the content encrypted if the vault is encrypted at rest; else unchanged."""
+    """Encrypt a key file's content if the vault is encrypted at rest; else return it unchanged."""
     return content if rest is None else rest.encrypt(name, content)
 
 
 def decrypted_at_rest(rest: AtRest | None, name: str, content: bytes) -> bytes | None:
-    """Return the content decrypted if the vault is encrypted at rest; None if that fails.
+    """Decrypt the content of a key file if the vault is encrypted at rest; None if that fails.
 
     If the vault isn't encrypted, return the content unchanged.
     """

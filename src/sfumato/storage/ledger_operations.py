@@ -156,9 +156,10 @@ def _repeat(work: LedgerTransaction, asked: Charge, answer: str) -> OperationSta
 
 
 def _owner_of(account: str) -> str:
-    """Return the account to which a window account belongs, or the account itself.
+    """Return the account that owns a budget window's account; return any other account itself.
 
-    What the owning account paid for counts as paid in every budget window.
+    A renewing budget has one account per window. What the owning account paid for counts as paid in
+    every window.
     """
     parts = parts_of(account)
     return account if parts is None else parts[2]
@@ -335,7 +336,8 @@ def note(work: LedgerTransaction, kind: str, body: dict[str, object]) -> LedgerH
 def acknowledge(work: LedgerTransaction, debits: dict[str, Amounts], why: str) -> LedgerHead:
     """Reopen the ledger after a loss: debit the given amounts, at most up to each cap.
 
-    A new epoch of the ledger starts, and the ledger is no longer frozen.
+    A new epoch of the ledger (a counter of such reopenings) starts, and the ledger is no longer
+    frozen.
     """
     clipped = {name: _clipped(_account(work, name), amounts) for name, amounts in debits.items()}
     return _go_on(work, clipped, {"why": why})

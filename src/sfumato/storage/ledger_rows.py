@@ -20,7 +20,7 @@ ACCOUNT: Final = ", ".join(["name", *(f"cap_{n}" for n in SUMS), *(f"spent_{n}" 
 
 @dataclass(frozen=True)
 class Standing:
-    """State of the ledger: its head, why it is frozen, and the id of its database."""
+    """State of a ledger: its head (last entry), why it is frozen, and the id of its database."""
 
     head: LedgerHead
     frozen: str | None
@@ -41,9 +41,9 @@ class Operation:
 
 
 def standing(link: DatabaseLink, lock: str = "") -> Standing:
-    """Read the ledger's head, why it is frozen, and the id of its database.
+    """Read the state of the ledger: its head, why it is frozen, and the id of its database.
 
-    If `lock` is the dialect's lock, other writers have to wait.
+    If `lock` is the SQL suffix of a row lock (`Dialect`), other writers have to wait.
     """
     sql = "SELECT ledger, epoch, seq, hash, frozen, origin FROM ledger_head"
     found = link.rows(sql + lock)
@@ -292,5 +292,5 @@ def add_payers(link: DatabaseLink, answer_key: str, seq: int, names: Sequence[st
 
 
 def marks(count: int) -> str:
-    """Return `count` SQL placeholders (`?`), separated by commas."""
+    """Return `count` SQL parameter marks (`?`), separated by commas."""
     return ", ".join("?" * count)

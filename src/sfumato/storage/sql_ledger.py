@@ -46,7 +46,10 @@ from sfumato.vault.ports import Clock, MarkAll
 
 @dataclass(frozen=True)
 class OwnEntries:
-    """Consecutive ledger entries that only this process wrote, from a start head to an end head."""
+    """Consecutive ledger entries that only this process wrote, from a start head to an end head.
+
+    `SqlLedger.notes` needs no query for them.
+    """
 
     start: LedgerHead | None = None
     end: LedgerHead | None = None
@@ -54,8 +57,9 @@ class OwnEntries:
     def extended(self, begun: LedgerHead, end: LedgerHead, *, has_notes: bool) -> OwnEntries:
         """Return these entries, extended by one transaction between two ledger heads.
 
-        Start anew if another process wrote in between, or if the epoch is new. A note starts an
-        empty run, because `notes` must read entries that may be notes.
+        Start again with that transaction if another process wrote in between, or if the ledger was
+        reopened after a loss (a new epoch). A transaction with a note leaves no entries, because
+        `SqlLedger.notes` must then query the database.
         """
         if has_notes:
             return OwnEntries(end, end)
@@ -202,7 +206,8 @@ class SqlLedger:
     def acknowledge(self, debits: dict[str, ledger_operations.Amounts], why: str) -> LedgerHead:
         """Reopen the ledger after a loss: debit the given amounts, at most up to each cap.
 
-        A new epoch of the ledger starts, and the ledger is no longer frozen.
+        A new epoch of the ledger (a counter of such reopenings) starts, and the ledger is no longer
+        frozen.
         """
         head: LedgerHead = self._acts.run(
             lambda work: ledger_operations.acknowledge(work, debits, why)
@@ -226,7 +231,8 @@ class SqlLedger:
     def acknowledge_loss(self, loss: Loss, why: str) -> LedgerHead:
         """Reopen the ledger after a measured loss: debit exactly what was lost.
 
-        A new epoch of the ledger starts, and the ledger is no longer frozen.
+        A new epoch of the ledger (a counter of such reopenings) starts, and the ledger is no longer
+        frozen.
         """
         head: LedgerHead = self._acts.run(
             lambda work: ledger_operations.acknowledge_loss(work, loss, why)
@@ -330,8 +336,9 @@ class SqlLedger:
     def notes(self, kind: str, after: int = 0, until: int | None = None) -> tuple[Entry, ...]:
         """Return the ledger entries of one kind above sequence number `after`, in order.
 
-        If this process wrote all entries up to `until`, and none of them is a note, it returns no
-        entry without a query. Otherwise the result may also contain entries above `until`.
+        If this process wrote all entries from `after` to `until`, and none of them is a note,
+        return no entry, without a query. Otherwise the result may also contain entries above
+        `until`.
         """
         if until is not None and self._own.covers(after, until):
             return ()
@@ -401,11 +408,11 @@ class SqlLedger:
         return Ended(error=error)
 
     def _mark_all(self) -> None:
-        """Advance the anchor file to the last batch of acts; ignore its refusal.
+        """Advance the anchor file to the last batch of acts; ignore a refusal of the anchor.
 
-        The callers meet the refusal later. Only a batch that found the anchor's position may
-        advance the anchor. Other acts would make the anchor agree with a ledger that was rolled
-        back.
+        A later charge meets the refusal. Only a batch that found the anchor's position in the
+        ledger may advance the anchor. Other acts would make the anchor agree with a ledger that was
+        rolled back.
         """
         last = self._last_with_mark
         if self._mark is not None and last is not None:
@@ -481,7 +488,7 @@ class SqlLedger:
     def _vouches(self, now: datetime) -> bool:
         """Say whether the clock was not set ahead since its day was last trusted.
 
-        The clock may have advanced `SLACK_S` seconds more than monotonic time.
+        The clock may be at most an hour (SLACK_S) ahead of the monotonic time since then.
         """
         if self._trusted is None:
             return False

@@ -14,10 +14,10 @@ NO_VALUE: Final = "\ue000 no text is null here \ue000"
 
 
 def of_values(refused: Refused) -> Refused:
-    """Reword a refusal of unreadable cells for a data frame or a database table.
+    """Reword a refusal of unreadable cells for rows that came as values, not as a text file.
 
-    A data card's formats apply to text files only. A frame or a database table must have values of
-    the column's type. Other refusals are returned unchanged.
+    Such rows are a data frame or a database table. A data card's formats apply to text files only,
+    so these values must have the column's type. Other refusals are returned unchanged.
     """
     if refused.code != "cells-unreadable":
         return refused

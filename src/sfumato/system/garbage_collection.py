@@ -3,7 +3,7 @@
 The collector only finds reference cycles. A full collection walks all live objects while every
 thread waits: 0.1 to 0.2 s with two thousand cached plans. So every few seconds a query took that
 much longer (decision 0014). With this tuning, the collector never walks the objects from the start.
-It collects the oldest generation only after `SELDOM` collections of the middle generation.
+It collects the oldest generation only after 100 collections of the middle generation (SELDOM).
 """
 
 from __future__ import annotations

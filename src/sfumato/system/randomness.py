@@ -22,8 +22,8 @@ class SystemRandomSource:
 class BulkRandomSource:
     """Fast source of many random bytes: AES-256-CTR, with a fresh system key per draw.
 
-    Each draw has its own key, so this class has no state either. Draws of up to `_FEW` bytes come
-    directly from the operating system.
+    Each draw has its own key, so this class has no state. Draws of up to 4096 bytes come directly
+    from the operating system.
     """
 
     __slots__ = ()
@@ -38,7 +38,7 @@ StretchedDice = BulkRandomSource  # the name of version 0.1
 
 @lru_cache(maxsize=1)
 def _stretching() -> Callable[[bytes, int], bytes]:
-    """Return the AES-CTR function that expands a key to `count` random bytes.
+    """Return the function that stretches a key to `count` random bytes, by AES in CTR mode.
 
     The cipher is imported on first use, so that the command line starts faster. The function is
     cached, because its three imports cost more than a small draw.

@@ -75,7 +75,7 @@ def split_people(room: Room, salt: str, request: Header) -> None:
 def split_study(room: Room, salt: str, request: Header) -> None:
     """Write one BIDS folder per block of persons, also for empty blocks.
 
-    First store the new results of the per-person runs.
+    First store the new results of the per-person runs, because each block's folder contains them.
     """
     body: Body = request
     people = _people(room, salt, body)
@@ -182,9 +182,10 @@ def _folder(
 
 
 def _kept(person: _Person, salt: str, body: Body) -> Path:
-    """Return the path of the stored result of a program's run on one person's data.
+    """Return the path of the stored (kept) result of a program's run on one person's data.
 
-    The path holds a hash of the person's folder. There is one result per program.
+    The path holds a hash of the person's folder, so changed data get a new run. There is one result
+    per program.
     """
     digest = _hashed(salt, b"kept", b"")
     for piece in _alone(person, body):
@@ -194,7 +195,7 @@ def _kept(person: _Person, salt: str, body: Body) -> Path:
 
 
 def _said(people: list[_Person], salt: str, body: Body) -> dict[str, bytes]:
-    """Return the results of the per-person runs, new or stored earlier; store the new ones.
+    """Collect what the per-person runs returned: new results, which are stored, and stored ones.
 
     A run that was stopped has no result: the person is missing this time, and runs again next time.
     """
@@ -219,7 +220,7 @@ def _take_room(body: Body, about_to_come: int = 0) -> None:
     """Reserve the most disk space that a program's per-person results can take.
 
     So the results always fit on the disk, and the free space reveals nothing about them. Only the
-    KEPT_PROGRAMS programs of a data set that ran last keep their reservation and results.
+    four programs of a data set that ran last (KEPT_PROGRAMS) keep their reservation and results.
     """
     if not body["study"][1]:
         return

@@ -207,8 +207,8 @@ class Limits:
     def deadline_of(self, rows: int, row_s: float = _ROW_S) -> float:
         """Return the deadline, in seconds, of a query on a table with at most `rows` rows.
 
-        It depends only on the card. A training round has its own, larger `row_s`, which extends the
-        deadline up to one day.
+        It depends only on the card. A training round passes a larger `row_s` (seconds per row),
+        which extends the deadline up to one day.
         """
         if self.deadline_s is not None:
             return self.deadline_s
@@ -256,7 +256,7 @@ class IdleTimeout:
             self._wait(self._after_s)
 
     def is_over(self) -> bool:
-        """Return whether the idle period has passed; if not, set the timer for the rest of it."""
+        """Return whether the idle period has passed; if not, set the timer for the time left."""
         left_s = self._used + self._after_s - time.monotonic()
         if left_s > 0:
             self._wait(left_s)
@@ -324,9 +324,9 @@ class DuckDBEngine:
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         """Compute the exact counts and sums of a query on a prepared table; return them sealed.
 
-        Groups of public keys that have no rows are zero. Any failure raises `EngineStopped`, or
-        `EngineLost` if the host ended the worker. The exception has no details and no chained
-        exception.
+        A sealed value can't be printed or compared. Groups of public keys that have no rows are
+        zero. Any failure raises `EngineStopped`, or `EngineLost` if the host ended the worker. The
+        exception has no details and no chained exception.
         """
         count = _count_request(table, measure)
         if count is not None:
@@ -352,10 +352,10 @@ class DuckDBEngine:
         return [_gives(one) for one in counted]
 
     def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
-        """Count a stream's rows over the block of periods that ends now; return the sealed count.
+        """Count a stream's rows in the periods `order.first` to `order.end`; return it sealed.
 
         Each person's rows count up to a limit for the whole stream. How many rows each person has
-        used is written to the order's target file.
+        used is written to the order's target file. A sealed value can't be printed or compared.
         """
 
         def ask(asked: Header) -> Sealed[Cells] | None:
@@ -409,7 +409,8 @@ class DuckDBEngine:
     def learn(self, order: LearnOrder) -> Sealed[IntegerArray]:
         """Run one round of DP-SGD or DP-FedAvg training, without noise; return the result sealed.
 
-        The result is the clipped gradient sum or the update, in units of 2**-30.
+        The result is the clipped gradient sum or the update, in units of 2**-30. A sealed value
+        can't be printed or compared.
         """
         request = learn_header(order, str(Path(order.table).absolute()))
         rows = order.most_rows
@@ -469,8 +470,8 @@ class DuckDBEngine:
     def read(self, order: ReadOrder) -> Sealed[Table]:
         """Return the columns of an owner's source as dictionary codes, sealed.
 
-        A separate worker reads the source. DuckDB spills to a private temporary folder, which is
-        deleted afterwards.
+        A sealed value can't be printed or compared. A separate worker reads the source. DuckDB
+        spills to a private temporary folder, which is deleted afterwards.
         """
         request: Header = {
             "do": "count",
@@ -527,7 +528,7 @@ class DuckDBEngine:
             self._end_worker()
 
     def _rest(self) -> None:
-        """Stop the worker if its idle period has passed."""
+        """Stop the worker if its idle period has passed, to free its memory."""
         with self._lock.lock:
             if self._idle.is_over():
                 self._end_worker()
@@ -544,7 +545,7 @@ class DuckDBEngine:
     def _once(
         self, request: Header, deadline_s: float, spill: str = ""
     ) -> tuple[Header, bytes] | None:
-        """Start a worker for one request; return its answer, and end it."""
+        """Start a worker for one request only; return its answer, and end the worker."""
         child = self._start(self._limits.memory_of(0), spill=spill)
         try:
             return child.ask(request, deadline_s)
@@ -641,10 +642,10 @@ def _measure_header(table: str, layout: Layout, way: Header) -> Header:
 
 
 def _quick_way(measure: Measure, tables: tuple[PreparedTable, ...]) -> Header | None:
-    """Choose a fast query path: precomputed sums and ranks, else the kernel, else None.
+    """Choose a fast query path by the measure and the card: stored ranks, else the numpy kernel.
 
-    The kernel bounds contributions in numpy. The choice depends only on the measure and the card,
-    never on rows.
+    Return the request to the worker, or None if only plain SQL can answer the measure. Rows never
+    decide the path.
     """
     if not tables:
         return None

@@ -34,10 +34,10 @@ def rest_of(start: Header) -> AtRest | None:
 
 
 def _drawn_from(seed: bytes) -> Callable[[int], bytes]:
-    """Return a function that returns a new unique 32-byte value at each call.
+    """Return a generator of unique 32-byte values, which the encryption of files needs.
 
-    The values are derived from the seed and a counter. They must be unique, not secret. They are,
-    because each worker has its own random seed.
+    The values are derived from the seed and a counter. They must be unique, not secret. They are
+    unique, because each worker has its own random seed.
     """
     given = 0
 
@@ -148,9 +148,9 @@ def _reachable(rest: AtRest, source: str, work: Path, place: int) -> str:
 
 
 def _known(rest: AtRest, path: str, target: Path) -> str:
-    """Decrypt a sketch of known people; return the path of the decrypted sketch.
+    """Decrypt a stored sketch of people to `target`; return that path.
 
-    A damaged sketch leaves no file, so that it counts as matching every data set.
+    If the sketch is damaged, no file is at that path. It then counts as matching every data set.
     """
     try:
         open_in_memory(rest, path, target)

@@ -66,7 +66,8 @@ _Count = Callable[[duckdb.DuckDBPyConnection], None]  # creates the table `here`
 def count_period(room: Room, request: Header) -> Cells:
     """Count one period of a stream on a local table, and write the stream's new state.
 
-    Return the exact row count of the block of periods that ends with this period.
+    Return the exact number of rows that count in the block: the request's first period up to this
+    one.
     """
     body: dict[str, Any] = request  # Any: a message of the parent process
 
@@ -109,10 +110,10 @@ def _add(connection: duckdb.DuckDBPyConnection, some: Columns) -> None:
 
 
 def _written(room: Room, body: dict[str, Any], paths: tuple[str, ...], count: _Count) -> Cells:
-    """Count the rows per person by `count`, and write the stream's new state.
+    """Write a stream's new state: how many rows each person has used; return the block's count.
 
-    The state is how many rows each person has used. Return the exact row count of the block of
-    periods.
+    `count` counts each person's rows. The result is the exact number of rows that count in the
+    block: the request's first period up to this one.
     """
     before = body["before"]
     kept = () if before is None else paths_of(before)

@@ -183,7 +183,7 @@ def _of_people(
 
 
 def _alike(people: People, network: Network) -> Iterator[People]:
-    """Yield batches of persons with the same number of rows, limited by a fixed size.
+    """Yield batches of persons who have the same number of rows; a batch has a limited size.
 
     So a person with many rows does not lengthen other persons' arrays.
     """
@@ -275,9 +275,10 @@ def _of_those(is_in: NDArray[np.bool_], columns: Columns) -> Columns:
 def _fetched(
     connection: duckdb.DuckDBPyConnection, order: LearnOrder, key: str, at_once: int
 ) -> Iterator[Columns]:
-    """Yield columns of training rows, of `at_once` keys at a time, without nulls.
+    """Yield columns of training rows without nulls, in slices of `at_once` values of `key`.
 
-    Each person has at most `max_rows` rows.
+    `key` is a column that numbers persons or rows. Each person has at most `max_rows` rows, if the
+    order sets that bound.
     """
     fields = (*order.features, order.target)
     names = sorted({field.column for field in fields})

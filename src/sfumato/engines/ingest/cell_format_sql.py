@@ -17,7 +17,10 @@ _DIGITS: Final = {"%Y": "[0-9]{4}", "%f": "[0-9]{1,6}"}
 
 
 def plain_spelling(column: Column, text: str, kind: str = TEXT) -> str:
-    """Return SQL of a cell's text in the default format; NULL if it violates its format."""
+    """Return SQL that rewrites a cell's text from its column's declared format to the default one.
+
+    It is NULL if the text violates the declared format.
+    """
     if kind != TEXT:
         return text
     if column.date_format:

@@ -30,7 +30,7 @@ _LOOKED_AT: Final = 1000  # how many cells of a column are read to find a hint
 
 @dataclass(frozen=True)
 class Cell:
-    """A column of the data card, with its index and its SQL type in the source."""
+    """One column to parse: its entry on the data card, and its index and SQL type in the source."""
 
     column: Column
     place: int
@@ -39,7 +39,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class _Counts:
-    """Cell counts of one column: non-empty, parsed, outside the bounds, and not a declared key."""
+    """Cell counts of one column: non-empty, parsed, beyond the bounds, without a declared key."""
 
     given: int
     read: int
@@ -124,7 +124,10 @@ def _column(column: Column, found: _Counts, rows: int) -> ColumnReport:
 
 
 def _like_thousands(connection: duckdb.DuckDBPyConnection, cell: Cell) -> str | None:
-    """Return the highest band if all decimal marks may be thousands separators; else None."""
+    """Report as a band that a column's decimal marks may all be thousands separators (1.234).
+
+    Return the highest band if so, else None. Only 1000 cells with a decimal mark are read.
+    """
     spelled = cell.column.number_format
     if not cell.column.is_numeric or spelled.thousands:
         return None
@@ -183,7 +186,7 @@ def _hint(connection: duckdb.DuckDBPyConnection, order: TableOrder, cell: Cell) 
 def with_cuts(
     connection: duckdb.DuckDBPyConnection, order: TableOrder, found: tuple[TableReport, int]
 ) -> TableReport:
-    """Return the report with the numbers of persons and rows that contribution bounds cut."""
+    """Return a table's report with bands of how many persons and rows contribution bounds cut."""
     (report, staged_rows), (groups, most) = found, order.bounds
     table = table_name("duckdb", order.place)
     rows, people, over, cut = _numbers(
@@ -208,7 +211,10 @@ def with_cuts(
 def _with_cut(
     connection: duckdb.DuckDBPyConnection, column: ColumnReport, of: tuple[str, int, int, int]
 ) -> ColumnReport:
-    """Return a column's report with the persons and rows that bounds cut in a GROUP BY of it."""
+    """Add to a column's report how many persons and rows the bounds cut in a GROUP BY of it.
+
+    The numbers are bands, not exact counts.
+    """
     table, place, groups, most = of
     is_cut = f"gr{place} > {groups} OR rr{place} > {most}"
     rows, cut, people, over = _numbers(

@@ -76,10 +76,9 @@ def _guarded(pattern: str, text: str, value: str) -> str:
 def steps(column: Column, floor: str) -> str:
     """Return SQL that converts a number to whole steps of its column: clamp, then round half up.
 
-    Let d be the number of decimals that half a step needs. Then x becomes the integer a = floor(x *
-    10**d). It is on the same side of every rounding edge as x, because edges are integer multiples
-    of half a step. `floor` is the SQL of a, at most a HUGEINT. It may already clamp values outside
-    the bounds.
+    `floor` is the SQL of the number times 10**decimals, rounded down. The decimals are those that
+    half a step needs. Rounding down moves no number over a rounding edge, because edges are
+    multiples of half a step. The SQL of `floor` may already clamp values outside the bounds.
     """
     if column.is_bounded:  # LEAST and GREATEST ignore NULL, so CASE keeps NULL as NULL
         value = f"CASE WHEN {floor} IS NOT NULL THEN {_clamped(column, floor)} END"
@@ -108,7 +107,10 @@ def _clamped(column: Column, floor: str) -> str:
 
 
 def _counted(column: Column, value: str) -> str:
-    """Return SQL that rounds a clamped value, in units of 10**-d, to whole steps of its column."""
+    """Return SQL that expresses a clamped value as a count of its column's steps, rounded half up.
+
+    The value is a whole number of the smallest decimal unit of half a step (`half_step`).
+    """
     _, half = half_step(column.step)
     low, _ = _bounds(column)
     # The dividend is never negative, so that // is the floor.
@@ -116,7 +118,10 @@ def _counted(column: Column, value: str) -> str:
 
 
 def _edges(column: Column) -> tuple[int, int]:
-    """Return a column's bounds in units of 10**-d; refuse bounds that do not fit in a HUGEINT."""
+    """Return a column's bounds as whole numbers of the smallest decimal unit of half a step.
+
+    Refuse bounds that do not fit in a HUGEINT.
+    """
     _, half = half_step(column.step)
     low, high = (2 * half * bound for bound in _bounds(column))
     if max(abs(low), abs(high)) >= _MOST:
@@ -133,7 +138,10 @@ def _bounds(column: Column) -> tuple[int, int]:
 
 
 def half_step(step: Fraction) -> tuple[int, int]:
-    """Return (d, h) for a column's step: half a step is h units of 10**-d."""
+    """Return how many decimals half a step has, and half a step in units of its last decimal.
+
+    For the step 0.5 it returns (2, 25), because half a step is 0.25.
+    """
     decimals, half = 0, step / 2
     while half.denominator != 1:
         decimals, half = decimals + 1, half * 10
@@ -141,7 +149,7 @@ def half_step(step: Fraction) -> tuple[int, int]:
 
 
 def _number(text: str, plain: str, scientific: str) -> str:
-    """Return SQL that uses `plain` or `scientific`, by the notation of a number; else NULL."""
+    """Return SQL that picks `plain` or `scientific` by a number's notation; NULL if it is none."""
     return (
         f"CASE WHEN regexp_full_match({text}, {quoted(_PLAIN)}) THEN {plain}"
         f" WHEN regexp_full_match({text}, {quoted(NUMBER)}) THEN {scientific} END"
@@ -149,7 +157,7 @@ def _number(text: str, plain: str, scientific: str) -> str:
 
 
 def _plain(text: str, decimals: int) -> str:
-    """Return SQL of floor(x * 10**decimals) as a HUGEINT, for a number in plain notation."""
+    """Return SQL of floor(number * 10**decimals) as a HUGEINT, for a number in plain notation."""
     whole = f"TRY_CAST(split_part(ltrim({text}, '+-'), '.', 1) AS HUGEINT)"
     fraction = f"split_part({text}, '.', 2)"
     size = whole
@@ -160,7 +168,7 @@ def _plain(text: str, decimals: int) -> str:
 
 
 def _scientific(text: str, decimals: int) -> str:
-    """Return SQL of floor(x * 10**decimals) for a number in any notation.
+    """Return SQL of floor(number * 10**decimals) as a HUGEINT, for a number in any notation.
 
     It shifts the decimal point. Larger results than 10**37 become 10**37.
     """
@@ -181,7 +189,11 @@ def _scientific(text: str, decimals: int) -> str:
 
 
 def _signed(text: str, size: str, rest: str) -> str:
-    """Return SQL of a signed number's floor; `rest` is the condition that digits were cut off."""
+    """Return SQL that gives a size the sign of the number in `text`, and rounds it down.
+
+    `size` is the number without sign and cut-off digits. `rest` is the condition that digits were
+    cut off.
+    """
     sign = f"CASE WHEN starts_with({text}, '-') THEN -1 ELSE 1 END"
     below = f"CASE WHEN starts_with({text}, '-') THEN CASE WHEN {rest} THEN 1 ELSE 0 END ELSE 0 END"
     return f"({sign} * {size} - {below})"
@@ -191,13 +203,14 @@ def _signed(text: str, size: str, rest: str) -> str:
 
 
 def secret_number(tag: str, *texts: str) -> str:
-    """Return SQL of a keyed 64-bit PRF of the texts; the one bound parameter is the salt.
+    """Return SQL of a keyed 64-bit hash (PRF) of the texts; the one bound parameter is the salt.
 
     It equals DuckDB's md5_number_lower but is three times as fast, because md5_number_lower goes
     through a bit string.
 
-    The input is unambiguous: the salt has a fixed length, and the tag contains no colon. Only the
-    last text may contain a colon, unless it is itself an injective encoding (`canonical_json`).
+    `tag` names the purpose, so that hashes for two purposes differ. The input is unambiguous: the
+    salt has a fixed length, and the tag contains no colon. Only the last text may contain a colon,
+    unless it is itself an injective encoding (`canonical_json`).
     """
     whole = f"? || ':{tag}:' || " + " || ':' || ".join(texts)
     return f"CAST(md5_number({whole}) >> 64 AS UBIGINT)"

@@ -4,12 +4,12 @@ A sketch keeps the 512 smallest keyed hashes of a set ("bottom-k"). Below the sm
 sketches both samples are complete, and there they can be compared as sets.
 
 For common values (an age and a town), it says little that a value is in both tables. It says much
-that a value occurs equally often in both. Let a value have t rows in the two tables together. If
-both are independent samples of one population, the first table has a Binomial(t, p) number of them.
-The expected squared distance from p t is then t p (1 - p), and more if the populations differ. If m
-of all N rows are common to both tables, the expectation is multiplied by 1 - 2m/N. So the distance
-estimates the number of shared rows, however common the values are. For unique values the count is
-exact.
+that a value occurs equally often in both. Let a value have t rows in the two tables together, and
+let p be the first table's share of all rows. If both tables are independent samples of one
+population, the first table has a Binomial(t, p) number of the t rows. Its expected squared distance
+from p t is then t p (1 - p), and more if the populations differ. If m of all N rows are common to
+both tables, the expectation is multiplied by 1 - 2m/N. So the distance estimates the number of
+shared rows, however common the values are. For unique values the count is exact.
 """
 
 from __future__ import annotations
@@ -129,10 +129,11 @@ def _are_shared(both: Sequence[tuple[int, int]]) -> bool:
 
 
 def _deviations_below(ratio: float, freedom: float) -> float:
-    """Return by how many standard deviations a mean square is below 1 (Wilson-Hilferty, 1931).
+    """Return by how many standard deviations a mean square of normal values is below 1.
 
-    The cube root of the mean square is nearly normal. For a dozen common values this is more
-    accurate than a normal approximation of the mean square itself, which ignores the bound at zero.
+    `ratio` is the mean square, and `freedom` its degrees of freedom. Its cube root is nearly normal
+    (Wilson-Hilferty, 1931). For a dozen common values this is more accurate than a normal
+    approximation of the mean square itself, which ignores the bound at zero.
     """
     spread = 2 / (9 * freedom)
     return (1 - spread - math.cbrt(ratio)) / math.sqrt(spread)
@@ -223,8 +224,9 @@ def take_sketch(
 ) -> Sketch:
     """Compute the sketch of the people in a source, from the columns of the view `texts`.
 
-    `source` is the number of columns, and the cells that the card declares. Cells with a declared
-    format are normalised first, so that another file of the same people gives the same marks.
+    `source` holds the source's number of columns, and the columns that the card declares. Cells
+    with a declared format are normalised first, so that another file of the same people gives the
+    same hashes.
     """
     width, declared = source
     formats = {cell.place: cell for cell in declared if cell.kind == TEXT}

@@ -56,7 +56,10 @@ def paths_of(source: str) -> tuple[str, ...]:
 
 
 def decoded(order: TableOrder, work: Path) -> TableOrder:
-    """Return the order for a UTF-8 copy of its text source; unchanged if no copy is needed."""
+    """Convert an order's text source to UTF-8; return the order with the path of that copy.
+
+    The order is unchanged if its source needs no copy.
+    """
     if not is_text_file(order.source) or not Path(order.source).is_file():
         return order
     copy = work / f"utf8-{order.place}{_suffix(order.source)}"

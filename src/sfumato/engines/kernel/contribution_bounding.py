@@ -1,8 +1,8 @@
 """Enforce contribution bounds and sum integers, one range of persons at a time (ranks.proof.md).
 
-DuckDB returns the rows grouped by person. Each row gets a 64-bit sort key `person | cell order |
-row index`. After the sort, one pass drops each person's rows beyond the bound per cell, keeps the
-person's first cells, and sums.
+A cell is one group of the answer. DuckDB returns the rows grouped by person. Each row gets a 64-bit
+sort key `person | cell order | row index`. After the sort, one pass drops each person's rows beyond
+the bound per cell, keeps the person's first cells, and sums.
 
 The order of a person's cells is a keyed PRF of the person and of the cell's key *values*, cut to a
 fixed width. Ties are resolved by value. So the order depends on no other person.
@@ -50,8 +50,8 @@ def by_bits(columns: Columns, cold: KernelPlan, cells: int) -> tuple[Part, Colum
     """Sum the rows of most persons by bit sets; return the sums, and all other persons' rows.
 
     The bits of one word are a person's groups, by their stored ranks. The lowest `max_groups` set
-    bits are kept. This serves persons with few groups and no row to drop; the rows of the others
-    must be sorted. Both ways count the same rows.
+    bits are kept. This serves persons with few groups and no row to drop; the rows of all others
+    must be sorted. Sorting would count the same rows.
     """
     person, place = columns["person"], columns["place"]
     begins, sizes = _persons_of(person)
@@ -74,7 +74,10 @@ def by_bits(columns: Columns, cold: KernelPlan, cells: int) -> tuple[Part, Colum
 
 
 def _word(cells: int) -> type[np.unsignedinteger[Any]]:
-    """Return the smallest unsigned type with one bit for every group rank; ranks start at one."""
+    """Return the smallest unsigned integer type whose bits can hold a person's set of group ranks.
+
+    Ranks start at one.
+    """
     return next((w for w in (np.uint8, np.uint16, np.uint32) if cells < 8 * w().itemsize), _U)
 
 
@@ -128,7 +131,10 @@ def _first_dropped(masks: SortKeys, max_groups: int) -> NDArray[np.uint8]:
 
 
 def by_stored_slot(columns: Columns, cold: KernelPlan, ends: tuple[int, int], cells: int) -> Part:
-    """Sum the rows of a range of persons, which the SQL has already bounded by stored ranks."""
+    """Sum the rows of the persons `ends[0]` to `ends[1]`, whose contributions the SQL has bounded.
+
+    The SQL uses stored ranks, so this function drops no row.
+    """
     low, high = ends
     values = [columns[f"w{i}"] for i in range(cold.values)]
     slot = columns["person"].astype(np.int64)
@@ -233,10 +239,10 @@ def add_up(
 
 
 def _codes(connection: duckdb.DuckDBPyConnection, cold: KernelPlan) -> int | None:
-    """Return how many codes a single private text key has, if its codes can number the groups.
+    """Return how many codes a query's single private text key has, if they can number the groups.
 
-    They can only if people are counted, because that count later removes empty groups. Return None
-    otherwise.
+    They can only if people are counted, because that count later removes empty groups. There must
+    be one such key, with at most 2**20 codes (MAX_CODES). Otherwise return None.
     """
     if (
         len(cold.keys) != 1
@@ -252,10 +258,10 @@ def _codes(connection: duckdb.DuckDBPyConnection, cold: KernelPlan) -> int | Non
 
 
 def person_ranges(connection: duckdb.DuckDBPyConnection, crowds: str) -> list[tuple[int, int]]:
-    """Split the persons into ranges [low, high) with about RANGE_ROWS rows each.
+    """Split the persons into ranges [low, high) with about 2**19 rows each (RANGE_ROWS).
 
-    No range has more persons than PERSON_BITS can number. This matters if only few of the card's
-    persons have rows in the table.
+    No range has more persons than a row's sort key can number (PERSON_BITS bits). This matters if
+    only few of the card's persons have rows in the table.
     """
     found = connection.execute(f"SELECT few, n FROM {crowds} ORDER BY few").fetchnumpy()
     few = np.asarray(found["few"], np.int64)
@@ -346,7 +352,10 @@ def _in_order(columns: Columns) -> Columns:
 
 
 def _slices(rows: Rows) -> list[Rows]:
-    """Split rows between persons into slices whose row indexes fit in INDEX_BITS."""
+    """Split rows between persons into slices whose row indexes fit in 20 bits (INDEX_BITS).
+
+    A row's 64-bit sort key has only these bits for the index.
+    """
     begins, begin = [0], 0
     if len(rows) and int(rows.person[-1]) >> PERSON_BITS:
         raise Bug("a range has more persons than a word can number")

@@ -1,4 +1,4 @@
-"""Order each person's cells by a keyed PRF, to choose the cells that count.
+"""Order each person's cells (groups of the answer) by a keyed PRF, to choose the cells that count.
 
 The order depends only on the salt, the person's key and the cell's key values.
 """
@@ -44,7 +44,10 @@ class Hashing:
     def order(
         self, person_keys: SortKeys, columns: Columns, cold: KernelPlan, low: int
     ) -> SortKeys:
-        """Return the first ORDER_BITS bits of the PRF of each row's person and group."""
+        """Return the order of each person's groups: per row, 24 bits (ORDER_BITS) of a keyed hash.
+
+        The hash is a PRF of the row's person and group.
+        """
         first = mixed(person_keys ^ self._secrets[0])
         second = mixed(person_keys ^ self._secrets[1]) | _U(1)
         person = columns["person"].astype(np.intp) - low

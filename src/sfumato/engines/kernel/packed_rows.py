@@ -58,8 +58,8 @@ class Extent:
     def ranges(self, rows: int) -> list[tuple[int, int]]:
         """Split the persons into ranges [low, high) with about `rows` rows each.
 
-        No range has more persons than PERSON_BITS can number. This matters where only few of the
-        persons have rows in the table.
+        No range has more persons than a row's sort key can number (PERSON_BITS bits). This matters
+        where only few of the persons have rows in the table.
         """
         many = min(max(1, self.persons * rows // max(1, self.rows)), 1 << PERSON_BITS)
         return [(low, low + many) for low in range(0, self.persons, many)]
@@ -101,8 +101,8 @@ def needs_keys(cold: KernelPlan) -> bool:
 def keys_sql(cold: KernelPlan, is_first: str) -> str:
     """Return the SQL query for the numbers and keyed hashes of a range of persons.
 
-    `is_first` is the SQL condition for the first row of a person. A key is an unsigned 64-bit
-    number. 2**63 is subtracted, so that it fits in a signed BIGINT.
+    `is_first` is the SQL condition for the first row of a person. A keyed hash (`person_key`) is an
+    unsigned 64-bit number. 2**63 is subtracted, so that it fits in a signed BIGINT.
     """
     signed = f"CAST(CAST(person_key AS DECIMAL(20, 0)) - {1 << 63} AS BIGINT)"
     where = f"{is_first} AND person >= ? AND person < ?"

@@ -103,8 +103,8 @@ class PostgresEngine:
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         """Compute the exact counts and sums of a query on a prepared table; return them sealed.
 
-        Groups of public keys that have no rows are zero. Any failure raises `EngineStopped`,
-        without a chained exception.
+        A sealed value can't be printed or compared. Groups of public keys that have no rows are
+        zero. Any failure raises `EngineStopped`, without a chained exception.
         """
         layout = Layout.of(measure)
         known = read_marker(table, "postgres")
@@ -120,10 +120,10 @@ class PostgresEngine:
         return sealed
 
     def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
-        """Count a stream's rows over the block of periods that ends now; return the sealed count.
+        """Count a stream's rows in the periods `order.first` to `order.end`; return it sealed.
 
         The server counts each person's rows of the period. How many rows each person has used stays
-        on this machine, in the order's target file.
+        on this machine, in the order's target file. A sealed value can't be printed or compared.
         """
         known = read_marker(order.table, "postgres")
         if known is None:

@@ -85,7 +85,7 @@ def add_up(links: Sequence[Link], cold: KernelPlan, extent: Extent, salt: str) -
 
 
 def counted(link: Link, sql: str, bound: list[object]) -> Columns:
-    """Return the columns `person` and `n` of a statement that counts rows per person."""
+    """Run a statement that counts rows per person; return the arrays `person` and `n`."""
     arrays = "array_agg(person) AS person, array_agg(n) AS n"
     return _fetched(link, f"SELECT {arrays} FROM ({sql}) AS c", bound)
 

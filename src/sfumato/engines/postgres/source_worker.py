@@ -140,9 +140,9 @@ def _answer(**facts: object) -> bytes:
 
 
 def _told(deed: RequestHandler) -> RequestHandler:
-    """Return a request handler that answers with the word of a `ReportedFailure`.
+    """Wrap a request handler: a `ReportedFailure` becomes an answer with its word.
 
-    The failure isn't raised.
+    So the parent process learns the reason of the failure.
     """
 
     def done(request: Header) -> bytes:

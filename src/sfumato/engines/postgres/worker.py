@@ -95,9 +95,10 @@ class WorkerState:
         return assembly.as_bytes()
 
     def count_period(self, request: Header) -> bytes:
-        """Return the row count of the stream's newest block of periods, as bytes.
+        """Count one period of a stream; return the row count of its block of periods, as bytes.
 
-        No connection stays in use while the counts are merged with the local state of the stream.
+        The block is the order's first period up to this one. No connection stays in use while the
+        counts are merged with the local state of the stream.
         """
         timeout, memory_mb = str(request["timeout_ms"]), int(str(self.start["memory_mb"]))
 
@@ -207,9 +208,10 @@ class WorkerState:
         return b""
 
     def load(self, request: Header) -> bytes:
-        """Copy prepared tables to the server; return the tables' entries for the marker file.
+        """Copy prepared tables to the server; return what a marker file has to say of each table.
 
-        Return no entries if the server can't be reached.
+        A marker file is a local file that stands for tables on the server. Return no entries if the
+        server can't be reached.
         """
         copies = copy_out(copying_of(request, self.start, "csv"))
         named = list(zip(cast(list[str], request["names"]), copies, strict=True))

@@ -28,9 +28,9 @@ class DriverChild(Child):
     """Child process of a database driver; killing it also kills the processes that it started."""
 
     def is_ready(self) -> bool:
-        """Say whether the driver's process is ours and alive, without reaping a dead one.
+        """Say whether the driver's process is ours and alive; leave a dead one unreaped for `kill`.
 
-        See `kill`.
+        As long as it is unreaped, no other process can get its id.
         """
         if self.owner != os.getpid() or self._process.returncode is not None:
             return False
@@ -40,7 +40,7 @@ class DriverChild(Child):
     def kill(self) -> None:
         """Kill the driver's process and its own children (a JVM), and close the pipes.
 
-        The process is not reaped before that, so no other process or process group can have its id.
+        A dead driver was not reaped before, so no other process or process group can have its id.
         """
         if self.owner == os.getpid() and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -65,8 +65,8 @@ class DriverHandle:
     def measure(self, request: Header, layout: Layout, deadline_s: float) -> Sealed[Cells] | None:
         """Return the exact counts and sums that the driver computed, sealed; None if it failed.
 
-        A driver without an answer has been killed. Raise `EngineLost` if the host ended the driver,
-        or if it could not start.
+        A sealed value can't be printed or compared. A driver without an answer has been killed.
+        Raise `EngineLost` if the host ended the driver, or if it could not start.
         """
         answer, lost = self._ask(request, deadline_s)
         if lost is not None:

@@ -1,9 +1,9 @@
 """The rank path on PostgreSQL and Spark: bound contributions by stored ranks instead of sorting.
 
-It serves the most common query: one grouping key and no filter. Rows are grouped by `k3` alone, or
-by the private texts `v3`. Then `g3` is the rank of a row's cell among the person's cells. `n3` is
-the rank of the row among the person's rows in that cell. Both ranks use the secret order of
-query/printing/statements.py.
+It serves the most common query: one grouping key and no filter. Let the key be column 3. Rows are
+grouped by its codes `k3`, or by its private texts `v3`. Then `g3` is the rank of a row's cell among
+the person's cells. `n3` is the rank of the row among the person's rows in that cell. Both ranks use
+the secret order of query/printing/statements.py.
 
 The ranks of a key serve only the grouping by exactly that key (soundness rule 10). Queries with a
 filter or clamped sums use driver_cold_path.py.
@@ -24,7 +24,7 @@ _SERVED: Final = ("rows", "people", "values", "sum")
 
 @dataclass(frozen=True)
 class Stored:
-    """Columns of a copied table that have stored ranks, and whether its rows can be packed."""
+    """What a copied table stores for the rank path: ranked columns, and if rows are packed."""
 
     ranked: tuple[int, ...]  # indexes of columns with declared keys
     texts: tuple[int, ...]  # indexes of columns of private texts
@@ -34,8 +34,8 @@ class Stored:
     def read(shape: Any, is_ours: bool) -> Stored:  # from our own marker file
         """Return a table's ranked columns from its entry in the marker file.
 
-        Ranks that were made with another salt are not used; `is_ours` says whether they were made
-        with ours.
+        `is_ours` says whether the ranks were made with our salt. Ranks of another salt are not
+        used.
         """
         packed = bool(shape.get("packed", False))
         if not is_ours:

@@ -42,11 +42,11 @@ def signal_of(process: int) -> int | None:
 
 
 def cause_of(number: int | None, before: int | None, after: int | None) -> str | None:
-    """Return the cause of the host for a signal, SIGNAL or MEMORY; None if the query is the cause.
+    """Say why the host ended a worker with a signal: SIGNAL, or MEMORY for an out-of-memory kill.
 
-    `before` and `after` are the kernel's counts of out-of-memory kills. An out-of-memory kill can
-    depend on how much the child has read, so MEMORY is a separate cause. SIGKILL also counts as
-    MEMORY if the count is unknown or has changed.
+    Return None if the host did not end it: the query is the cause. `before` and `after` are the
+    kernel's counts of out-of-memory kills. Such a kill can depend on how much the worker has read,
+    so MEMORY is a separate cause. SIGKILL also counts as MEMORY if the kernel's count is unknown.
     """
     if number not in _FROM_OUTSIDE:
         return None
@@ -81,7 +81,10 @@ def _places_of_group() -> tuple[Path, ...]:
 
 
 def _counted(place: Path) -> int | None:
-    """Return the number after `oom_kill` in a kernel file, or None if it is missing."""
+    """Read how many processes the kernel has killed for lack of memory, from the line `oom_kill`.
+
+    Return None if the file or the line is missing.
+    """
     try:
         text = place.read_text("ascii")
     except (OSError, ValueError):

@@ -28,9 +28,9 @@ class MemoryScratch:
     drafts: Drafts
 
     def said(self) -> Header:
-        """Return the key of the encrypted vault, for the start message of a worker.
+        """Return what the start message tells a worker of the encrypted vault: key and random seed.
 
-        Each worker gets a random seed of its own.
+        Each worker gets a seed of its own.
         """
         return {"key": self.key.hex(), "seed": self.draw(_SEED).hex()}
 

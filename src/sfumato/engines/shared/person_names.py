@@ -34,10 +34,11 @@ def copy_names(connection: duckdb.DuckDBPyConnection, work: str) -> None:
 
 
 def publish_names(work: Path, target: Path, stem: str) -> dict[str, str]:
-    """Move the persons' pseudonym file next to a copied table; return its marker file entry.
+    """Move the persons' pseudonym file next to a copied table.
 
-    Each copy has its own file name. Every preparation numbers persons anew, so a number belongs to
-    different persons in different copies.
+    Return its entry for the marker file, which names the copied table. Each copy has its own file
+    name. Every preparation numbers persons anew, so a number belongs to different persons in
+    different copies.
     """
     made = names_in(str(work))
     if not made.is_file():

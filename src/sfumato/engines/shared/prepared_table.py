@@ -91,7 +91,7 @@ def read_prepared_table(table: Path) -> tuple[PreparedTable, ...]:
 def _known_at(path: Path, _file: tuple[int, ...]) -> tuple[PreparedTable, ...]:
     """Read a metadata file of prepared tables, through a cache.
 
-    The cache key includes the file's identity, so a new file is read again.
+    The cache key includes the file's identity, so a replaced file is read again.
     """
     try:
         shape: Any = json.loads(path.read_text("ascii"))  # our own file, so it is trusted

@@ -2,9 +2,9 @@
 
 Proof: engines/kernel/ranks.proof.md.
 
-`gr3` is the rank of a row's group among the person's groups of column 3. `rr3` is the rank of the
-row in that group, and `rr` its rank among all rows of the person. The ranks serve only a grouping
-by exactly that column, or no grouping, without a filter (soundness rule 10).
+For a column, say column 3, `gr3` is the rank of a row's group among the person's groups. `rr3` is
+the rank of the row in that group, and `rr` its rank among all rows of the person. The ranks serve
+only a grouping by exactly that column, or no grouping, without a filter (soundness rule 10).
 
 A query within the card's own bounds uses precomputed sums if they exist, which is faster
 (stored_parts.py). A query that neither ranks nor sums can answer uses the cold path (cold_path.py)
@@ -101,7 +101,10 @@ def _served(measure: Measure, known: PreparedTable) -> Group | None:
 
 
 def stored_group(measure: Measure, known: PreparedTable) -> Group | None:
-    """Return the stored ranks of the column by which the measure groups, or None."""
+    """Return the stored ranks that fit the measure's GROUP BY: of one column, or of no grouping.
+
+    Return None if no stored ranks fit.
+    """
     if not measure.keys:
         return Group(None, None, "rr", None)
     if len(measure.keys) > 1:

@@ -90,7 +90,10 @@ def prepare_remote_table(
 
 
 def read_marker(table: str, engine: str) -> dict[str, Any] | None:
-    """Read the marker file of a copied table; None if there is none for this engine."""
+    """Read the marker file that names a copied table on the server or cluster.
+
+    Return None if there is no marker file for this engine.
+    """
     try:
         known = json.loads(Path(table).read_text("ascii"))
     except (OSError, ValueError):

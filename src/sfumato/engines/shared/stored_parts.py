@@ -2,10 +2,11 @@
 
 Proof: engines/kernel/ranks.proof.md.
 
-`parts3` has one row for each person and group of column 3 that the card's bounds let count. Its
-columns are `code`, `place` (the rank of the group among the person's groups) and `n` (the number of
-rows that count). For each bounded number column, say 1, it also has `n1`, the number of non-null
-values, and `s1`, their sum in steps. `parts_all` is the same without a grouping.
+For a grouping column, say column 3, `parts3` has one row for each person and group that the card's
+bounds let count. Its columns are `code`, `place` (the rank of the group among the person's groups)
+and `n` (the number of rows that count). For each bounded number column, say column 1, it also has
+`n1`, the number of non-null values, and `s1`, their sum in steps. `parts_all` is the same without a
+grouping.
 
 `firsts3` has the prefix sums of each part: the same numbers for the first 1, 2, ... rows, up to all
 rows but the last. A query with a smaller `max_rows` uses the part itself if the part has no more

@@ -27,9 +27,10 @@ ONE_NUMBER: Final = Layout(1, 0, (0,))
 def carried_out(
     order: CountPeriodOrder, request: Header, ask: Callable[[Header], Sealed[Cells] | None]
 ) -> Sealed[Cells]:
-    """Ask a worker to count one period of a stream; return the exact block count, sealed.
+    """Ask a worker to count one period of a stream; return the exact count of the block, sealed.
 
-    It is returned once the file with the stream's new state is complete and durable.
+    The block is `order.first` to `order.end`. Its count is returned once the file with the stream's
+    new state is complete and durable.
     """
     target = Path(order.target).absolute()
     spill = target.with_name("spill")

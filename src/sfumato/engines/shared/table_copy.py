@@ -50,7 +50,7 @@ class Copied:
         return self.ranked + self.texts
 
     def as_json(self) -> Header:
-        """Return the table's entry for the marker file, which queries read later."""
+        """Return the exported table's entry for the marker file, which later queries read."""
         return {"ranked": list(self.ranked), "texts": list(self.texts), "packed": True}
 
 

@@ -86,8 +86,8 @@ class SparkEngine:
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         """Compute the exact counts and sums of a query on a prepared table; return them sealed.
 
-        Groups of public keys that have no rows are zero. Any failure raises `EngineStopped`,
-        without a chained exception.
+        A sealed value can't be printed or compared. Groups of public keys that have no rows are
+        zero. Any failure raises `EngineStopped`, without a chained exception.
         """
         known = read_marker(table, "spark")
         sealed = None
@@ -122,10 +122,11 @@ class SparkEngine:
         return self._embedded.free_disk_bytes(table)
 
     def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
-        """Count a stream's rows over the block of periods that ends now; return the sealed count.
+        """Count a stream's rows in the periods `order.first` to `order.end`; return it sealed.
 
         Spark counts each person's rows of the period. How many rows each person has used stays in
-        the driver process, which writes it to the order's target file.
+        the driver process, which writes it to the order's target file. A sealed value can't be
+        printed or compared.
         """
         known = read_marker(order.table, "spark")
         if known is None:

@@ -54,7 +54,7 @@ class WorkerState:
     extents: dict[str, Extent] = field(default_factory=dict)
 
     def measure(self, request: Header) -> bytes:
-        """Compute a measure's cells, as bytes."""
+        """Compute the exact counts and sums of a query; return them as bytes."""
         assembly = Assembly(Layout.read(request["layout"]))
         tables: Any = request["tables"]  # Any: a message of the parent process
         self._open(tables)
@@ -68,7 +68,10 @@ class WorkerState:
         return assembly.as_bytes()
 
     def count_period(self, request: Header) -> bytes:
-        """Count one period of a stream, as bytes; Spark counts rows per person."""
+        """Count one period of a stream; return the count as bytes.
+
+        Spark counts the rows of each person, and this process limits them.
+        """
         tables: Any = request["tables"]  # Any: a message of the parent process
         given: Any = request["parameters"]
         self._open(tables)
@@ -80,12 +83,15 @@ class WorkerState:
         return cells_bytes(count_remote_period(room, request, ask))
 
     def load(self, request: Header) -> bytes:
-        """Write each prepared table as Parquet; return the tables' marker entries."""
+        """Write each prepared table as Parquet; return what a marker file has to say of each table.
+
+        A marker file is a small file that names the tables' Parquet files.
+        """
         copies = copy_out(copying_of(request, self.start, "parquet"))
         return json.dumps({"tables": [copied.as_json() for copied in copies]}).encode()
 
     def probe(self, _request: Header) -> bytes:
-        """Return the settings whose actual value differs.
+        """Return the Spark settings whose actual value differs from the wanted one.
 
         Settings that only tune Spark are ignored.
         """

@@ -80,9 +80,9 @@ def _check_window(card: Card, signed: Card) -> None:
 
 
 def check_raise(card: Card, current: Card) -> None:
-    """Refuse a new card version that raises a cap if that needs a second person.
+    """Refuse a new card version that raises a cap, if the current card asks for two people.
 
-    The current card says whether it does.
+    Also refuse if the new version drops that condition, or allows more sums without noise.
     """
     if not current.raised_by_two:
         return

@@ -115,8 +115,8 @@ class Spending:
 
     A repetition of the same run does not count again.
 
-    Until the run has an answer, this is a reservation of one asker. Another asker of the same run
-    needs a reservation of their own.
+    Until the run has an answer, the epsilon is reserved for one asker. Another asker of the same
+    run needs a reservation of their own.
     """
 
     rule: str

@@ -157,10 +157,11 @@ class Run:
 
     @property
     def rho(self) -> Fraction:
-        """Return the rho of Gaussian noise on all n numbers as one vector; 0 for Laplace noise.
+        """Return the rho (zCDP) of Gaussian noise on all numbers together; 0 for Laplace noise.
 
-        In units of each range, one block changes each number by 1, and the vector by sqrt(n) in the
-        L2 norm. So Gaussian noise is smaller than Laplace noise if there are many numbers.
+        In units of each range, one block changes each number by 1. So it changes a vector of n
+        numbers by sqrt(n) in the L2 norm. So Gaussian noise is smaller than Laplace noise if there
+        are many numbers.
         """
         if self.take == MEDIAN or self.delta == 0:
             return Fraction(0)
@@ -220,7 +221,10 @@ class Run:
 
     @property
     def counted(self) -> int:
-        """Return how many blocks are averaged after trimming, whether or not they gave a number."""
+        """Return how many blocks count in the average: all but those that trimming leaves out.
+
+        A block counts whether or not it gave a number.
+        """
         return self.blocks - 2 * self.trim
 
     def margins(self) -> dict[str, float]:

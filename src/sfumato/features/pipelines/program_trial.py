@@ -83,7 +83,7 @@ class TrialReport:
 
     @property
     def count(self) -> int:
-        """Return the number of blocks that were tried for this number of blocks."""
+        """Return how many blocks the trial ran: all of the run's blocks, but at most 8 (SAMPLE)."""
         return min(SAMPLE, self.run.blocks)
 
     @property
@@ -97,7 +97,7 @@ class TrialReport:
 
     @property
     def together(self) -> float:
-        """Return the largest noise plus absolute bias of an output, relative to its range."""
+        """Return noise plus absolute bias of the worst output, relative to the output's range."""
         noise = self.run.margins()
         return max(
             (noise[one.name] + abs(self.bias.get(one.name, 0.0))) / float(one.upper - one.lower)

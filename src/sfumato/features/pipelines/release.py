@@ -294,7 +294,10 @@ def _each_person(door: PipelinePorts, order: RunOrder, split: SplitOrder) -> Non
 
 
 def _laid(order: RunOrder) -> InputTiming:
-    """Return when the engine starts to write, and the most data that it may write by the card."""
+    """Return the time when the engine starts to write the programs' inputs, and their largest size.
+
+    The largest size follows from the card. Both decide when the blocks start.
+    """
     run, folders = order.run, order.card.folders
     if folders is None or not run.program.is_study:
         return InputTiming(time.monotonic())

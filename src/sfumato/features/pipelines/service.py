@@ -293,7 +293,7 @@ class Pipelines:
         return found
 
     def _check_seen(self, caller: Caller, listing: Listing, found: Submitted) -> None:
-        """Hide an unapproved program from everybody but its author and the data set's owner."""
+        """Refuse an unapproved program as unknown; its author and the data set's owner may see it."""
         if caller.user not in (listing.owner, found.by) and found.state != APPROVED:
             raise _unknown()
 
@@ -316,10 +316,7 @@ class Pipelines:
             )
 
     def _thawed(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
-        """Return a data set and its asker, as `_listing` does.
-
-        Refuse while the data set is frozen.
-        """
+        """Return a data set and its caller, as `_listing` does; refuse while queries are blocked."""
         listing, asker = self._listing(caller, data_set)
         check_not_frozen(self.catalogue, listing, caller.user)
         return listing, asker
@@ -327,7 +324,7 @@ class Pipelines:
     def _listing(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
         """Return a data set that the caller owns or may query, or refuse.
 
-        The caller is returned too, as the asker of a release.
+        Also return the caller as an asker, which a release needs.
         """
         found, groups = listing_to_query(self.catalogue, caller, data_set)
         return found, Asker(caller.user, groups)

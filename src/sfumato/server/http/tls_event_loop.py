@@ -99,7 +99,8 @@ class EncryptingServer:
     async def _encrypted(self, link: socket.socket, place: Place) -> None:
         """Do the TLS handshake of an accepted connection.
 
-        If it succeeds, the protocol counts the connection as closed later; else it is done here.
+        After a handshake, the protocol later counts the connection as closed. If it fails, this
+        method counts it as closed.
         """
         made = self._make()
         made.place = place

@@ -36,8 +36,8 @@ from sfumato.wire.verb_table import BY_NAME
 class WriteBatch:
     """Sends the messages that are queued at once on a connection in one system call.
 
-    The questions of one batch end together. With one system call for each, the HTTP process would
-    wake up as often, and switch threads each time. Use it on the event loop only.
+    The questions of one batch end together. One system call for each answer would wake the HTTP
+    process and switch threads each time. Use this class on the event loop only.
     """
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
@@ -409,7 +409,7 @@ class DoorEnd:
         return _texts(ended(self._desk, read))
 
     def _still(self, call: Call, body: bytes) -> str:
-        """Run a verb that had to wait in a queue.
+        """Run a verb that had to wait in a queue, if its caller is still allowed to.
 
         The token is authenticated again, because it may be revoked by now.
         """
