@@ -46,7 +46,7 @@ def serve_vault(folder: str, *, ledger: str | None, say: Callable[[str], None], 
 
 
 def _of(module: str, name: str) -> Callable[..., Any]:  # Any: any function
-    """Return a wrapper of a function; it imports the function's module at its first call."""
+    """Return a function that imports its module only when it is called for the first time."""
 
     def act(*what: Any, **how: Any) -> Any:
         return getattr(import_module(f"sfumato.{module}"), name)(*what, **how)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Finding(NamedTuple):
-    """The result of one doctor check: whether it passed, what was found, and how to install it."""
+    """The result of one doctor check: if it passed, what was found, what to install."""
 
     name: str
     is_well: bool
@@ -89,7 +89,10 @@ def checkup(folder: str | None) -> list[tuple[str, bool, str, str | None]]:
 
 
 def _all_at_once(found: Sequence[Finding]) -> list[Finding]:
-    """Return a finding with the command that installs all missing parts but Flower, if any."""
+    """Return one finding with the command that installs all that is missing, except Flower.
+
+    Return nothing if nothing is missing.
+    """
     wanted = [one.name for one in found if one.get is not None and one.name != FLEET]
     if not wanted:
         return []

@@ -53,7 +53,7 @@ class Scratch:
 
 @dataclass(frozen=True)
 class VaultEncryption:
-    """What it takes to open an encrypted vault: its key, and temporary folders in memory."""
+    """What an encrypted vault needs to be read: its key, and temporary folders in memory."""
 
     rest: AtRest = field(repr=False)
     drafts: Scratch
@@ -67,7 +67,7 @@ class VaultEncryption:
 def check_sealable(engine: str | None, source: str, root: Path, dice: RandomSource) -> None:
     """Refuse a vault that cannot be encrypted, before anything of it is created.
 
-    If the owner's key is absent, it is created.
+    If the owner's key file does not exist yet, create it.
     """
     if engine is not None:
         raise Refused(

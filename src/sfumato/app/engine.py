@@ -131,7 +131,7 @@ def _checked(engine: VaultEngine) -> VaultEngine:
 
 
 def _check(engine: Engine, *, must_answer: bool) -> None:
-    """Refuse a reader role that may do more than read.
+    """Refuse a reader role that may do more than read the prepared tables.
 
     Without `must_answer`, a server that does not answer is accepted: the driver checks again before
     it reads any row.

@@ -57,7 +57,10 @@ def site_of(  # noqa: PLR0913, PLR0917  # the parts of a vault
     rooms: RoomLimits | None = None,
     rest: AtRest | None = None,
 ) -> SiteService:
-    """Return a vault's federation service (a site); with `rooms`, it also serves remote tensors."""
+    """Return the service by which a vault is a site of federations.
+
+    With `rooms`, it also serves remote tensors.
+    """
     dice = SystemRandomSource()
 
     @cache
@@ -363,7 +366,7 @@ class Quantiles:
 
 
 class _Transport:
-    """The transport of a federation: it offers the verbs of one vault, and asks several sites."""
+    """Sends a federation's calls to several sites, as if they were one vault."""
 
     def __init__(self, convener: Convener) -> None:
         self._convener = convener

@@ -48,7 +48,7 @@ _BEGIN: Final = (
 
 @dataclass(frozen=True)
 class Serving:
-    """The settings of `sfumato serve`, as plain values that can be sent to the children."""
+    """The settings of `sfumato serve`, as plain values that can be sent to child processes."""
 
     vault: str
     host: str = "127.0.0.1"
@@ -271,10 +271,9 @@ def _open_the_gate(edge: subprocess.Popen[bytes]) -> None:
 def _heard(
     process: subprocess.Popen[bytes], stop: threading.Event, patience_s: float | None = None
 ) -> str:
-    """Wait until a child process reports that it is ready, and return its message.
+    """Wait until a child process reports that it is ready; return the text that it reports.
 
-    The message is empty if the service must stop. Refuse if the child ends, or is not ready in
-    time.
+    The text is empty if the service must stop. Refuse if the child ends, or is not ready in time.
     """
     line = _line_of(process, stop, patience_s)
     if stop.is_set():
@@ -293,7 +292,7 @@ def _heard(
 def _line_of(
     process: subprocess.Popen[bytes], stop: threading.Event, patience_s: float | None
 ) -> bytes:
-    """Return the first line of the child's output.
+    """Wait for the first line of a child process's output, and return it.
 
     It is empty if the child ends or is late, or if the service must stop.
     """

@@ -24,7 +24,7 @@ from sfumato.lab.audit.external_targets import DATA, TIMEOUT_S, Read, Said, came
 
 
 class Terms(TypedDict):
-    """Arguments that the audits of a command and of a service have in common."""
+    """Arguments that the audit of a command and the audit of a service have in common."""
 
     epsilon: float
     delta: float
@@ -49,7 +49,10 @@ class Own:
 
     @property
     def read(self) -> Read:
-        """Return the function that reads from a reply what the audit compares."""
+        """Return the function that picks from a reply what the audit compares.
+
+        A reply comes from the program or the service under audit.
+        """
         return rows_or_code if self.rows_only else everything
 
     @property
@@ -78,7 +81,7 @@ def run(shell: Shell, own: Own) -> bool:
 
 
 def _checked(own: Own) -> tuple[tuple[str, str], Terms]:
-    """Return the two inputs and the audit's terms; refuse an audit that cannot show a violation."""
+    """Return the audit's two inputs and terms; refuse an audit that can't find a violation."""
     if (own.command is None) == (own.url is None):
         raise _wrong("The audit takes a command or a URL, not both.", "Give one of the two.")
     if own.pair is None or own.epsilon is None:

@@ -31,7 +31,7 @@ from sfumato.system.temporary_folders import temporary_folder
 
 @dataclass(frozen=True)
 class Asked:
-    """The command-line options of an audit of shipped mechanisms."""
+    """The command-line options of one `sfumato audit` of the mechanisms in this package."""
 
     names: tuple[str, ...]
     zoo: bool

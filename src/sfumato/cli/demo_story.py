@@ -48,7 +48,7 @@ def tell(app: App) -> None:
 
 
 def _command() -> str:
-    """Return the command to show: `sfumato` if the shell finds it, else its path."""
+    """Return how the printed story calls `sfumato`: by name if the shell finds it, else by path."""
     called = Path(sys.argv[0])
     return str(called) if called.name == "sfumato" and not shutil.which("sfumato") else "sfumato"
 

@@ -152,7 +152,10 @@ def _check_source(source: str) -> None:
 
 
 def _where(shell: Shell, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the `add` options about the rows; refuse the ones that a service doesn't take."""
+    """Return the options of `add` that say how to read the rows.
+
+    Refuse the options that a service doesn't take.
+    """
     said = {
         "tables": _tables(options["tables"]),
         "different_people": options["different_people"],

@@ -125,7 +125,7 @@ class Shell:
         return f" --vault {shlex.quote(self.vault)}"
 
     def address(self, path: str) -> str:
-        """Return the URL of a page of the service; for a folder, the path and a hint."""
+        """Return the URL of a page of the service; for a folder vault, the path and a hint."""
         at = (self.vault or "").rstrip("/")
         return f"{at}{path}" if self.is_remote else f"{path} at the service's address"
 

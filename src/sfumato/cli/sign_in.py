@@ -57,7 +57,7 @@ def sign_out(shell: Shell, all_devices: bool) -> None:
 
 
 def _invited(one: Mapping[str, object]) -> str:
-    """Return a line about an invitation of the signed-in user.
+    """Describe one invitation of the signed-in user in a line of text.
 
     With an unexpected invitation, somebody else could sign in as this user.
     """

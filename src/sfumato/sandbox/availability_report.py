@@ -15,7 +15,7 @@ _APPARMOR: Final = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 
 
 def held_in_words(runtime: Runtime) -> str:
-    """Return a text on the limits that the sandbox enforces for programs under this runtime."""
+    """Describe in words which limits hold for programs in this runtime's sandbox."""
     uid = "a uid of its own" if os.geteuid() == 0 else "your own uid"
     return (
         f"{runtime.name} starts, under {uid}. A block is one process with limits on memory, "
@@ -25,7 +25,7 @@ def held_in_words(runtime: Runtime) -> str:
 
 
 def why_not(runtime: Runtime) -> str:
-    """Return a text on why the sandbox does not start with this runtime."""
+    """Explain in words why the sandbox does not start with this runtime."""
     if is_too_old(os.uname().release):
         return (
             "pipelines are refused: this kernel numbers the files of all programs together, so "

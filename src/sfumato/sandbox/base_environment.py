@@ -114,7 +114,10 @@ def environment_digest() -> str:
 
 
 def _code() -> tuple[bytes, bytes]:
-    """Return the seccomp filters (allowed system calls) of programs and of images, or no bytes."""
+    """Return the seccomp filters (allowed system calls) of programs and of images.
+
+    They are empty on a processor without a filter.
+    """
     try:
         return filter_for(platform.machine()), image_filter_for(platform.machine())
     except UnknownMachine:

@@ -144,7 +144,7 @@ def apptainer(wall: ContainerSettings, _detail: str) -> list[str]:
 
 
 def _alike(wall: ContainerSettings) -> list[str]:
-    """Return the options that the podman and docker commands have in common."""
+    """Return the options that the podman and docker commands share."""
     shown = [(wall.files, "/from"), *(((wall.own, "/own"),) if wall.own else ())]
     binds = [f"type=bind,src={source},dst={place},readonly" for source, place in shown]
     binds.append(f"type=bind,src={wall.control},dst={CONTROL}")
@@ -159,7 +159,7 @@ def _alike(wall: ContainerSettings) -> list[str]:
 
 
 def calls() -> str:
-    """Return the container's seccomp profile (allowed system calls) as JSON for the runtimes."""
+    """Return the container's seccomp profile (allowed system calls), as JSON for the runtime."""
     allowed = {"names": sorted({*ALLOWED, *_OF_THE_HOUSE}), "action": "SCMP_ACT_ALLOW"}
     profile = {
         "defaultAction": "SCMP_ACT_ERRNO",

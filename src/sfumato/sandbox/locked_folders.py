@@ -26,7 +26,7 @@ _KINDS: Final = (DRAFT, GONE, CONTROL)
 
 @dataclass(frozen=True)
 class LockedFolder:
-    """A draft folder, and the file descriptor that holds its lock."""
+    """A draft folder (unfinished, to be renamed), and the file descriptor that holds its lock."""
 
     place: Path
     lock: int

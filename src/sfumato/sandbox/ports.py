@@ -114,7 +114,7 @@ class SplitEngine(Protocol):
 
 
 class Drafts(Protocol):
-    """A source of private folders that exist for one run."""
+    """A source of private temporary folders; each exists for one run of a program."""
 
     def draft(self) -> AbstractContextManager[str]:
         """Yield a private folder for one run, and delete it afterwards.
@@ -192,7 +192,7 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class InputTiming:
-    """When the engine began to write the programs' inputs, and how large these can be by the card.
+    """When the engine began to write the programs' inputs, and how large the card lets them be.
 
     The time that the engine needs depends on people's rows and files, and programs can read the
     clock. So blocks start at a time that only public numbers determine.

@@ -67,9 +67,9 @@ def read_own(text: object) -> str:
 
 
 def bound(house: str, own: str) -> str:
-    """Join the base environment's digest and the name of a program's own environment.
+    """Join the base environment's digest (`house`) and the name of a program's own environment.
 
-    The digest of a program includes both.
+    The text is hashed with a program, so that a changed environment gives another program digest.
     """
     return f"{house}{_BESIDE}{own}" if own else house
 

@@ -196,7 +196,7 @@ def bound_of(value: object, name: str, end: str) -> Fraction:
 
 
 def _ratio(text: str) -> Fraction | None:
-    """Parse a text such as "0.5", or a ratio such as "1/2" as the ledger stores it."""
+    """Parse a decimal such as "0.5", or a ratio such as "1/2" from the ledger, to a fraction."""
     return Fraction(text) if _RATIO.fullmatch(text) else _text_number(text)
 
 
@@ -410,7 +410,7 @@ def _lines(found: bytes, between: str) -> tuple[list[list[str]], dict[str, int]]
 
 
 def _find_cell(table: Any, at: tuple[str | int, ...]) -> object:
-    """Return a table's cell by row and column number, or by row and column name."""
+    """Return the number in a table's cell, found by row and column number or by their names."""
     lines, heads = table
     column = at[1] if len(at) > 1 else 0
     if isinstance(column, str):

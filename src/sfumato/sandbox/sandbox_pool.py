@@ -224,7 +224,10 @@ class SandboxPool:
             return tuple(said[block] for block in range(len(job.texts)))
 
     def _run_trial(self, job: TrialJob, lane: int, lanes: int) -> dict[int, TrialResult] | None:
-        """Run the trial blocks of one processor's sandbox; return None if the host failed."""
+        """Run the trial blocks of one processor's sandbox; return None if the host failed.
+
+        A block that the host stalled runs again, because its rows are synthetic.
+        """
         said: dict[int, TrialResult] = {}
         left = list(reversed(range(lane, len(job.texts), lanes)))
         again = _STALLED_RETRIES
@@ -303,7 +306,7 @@ class SandboxPool:
         return found
 
     def _stop_outdated(self, own: str) -> None:
-        """Before a new job, stop sandboxes whose own environment was removed or replaced."""
+        """Stop the sandboxes before a new job if their environment was removed or replaced."""
         found = self._stored_environment(own)
         if own == self._warm_with and found != self._own_environment:
             self._end()
@@ -311,7 +314,7 @@ class SandboxPool:
             self._checked[own] = found.contents
 
     def _found(self, own: str) -> OwnEnvironment | None:
-        """Return a program's own environment: of the running sandboxes, or else the one on disk."""
+        """Return a program's own environment: as sandboxes have loaded it, or as it is on disk."""
         held = self._own_environment
         return held if held is not None and held.name == own else self._own.find(own)
 

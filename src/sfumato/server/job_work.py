@@ -16,7 +16,10 @@ EMBEDDED: Final = "this process"  # the runner's name in an embedded vault
 
 
 def run_job(services: Dispatcher, caller: Caller, job: Job) -> Json | None:
-    """Run the stored request of a job, under its own operation id. Return its refusal, or None."""
+    """Run the stored request of a job, under the operation id that the job stores.
+
+    Return its refusal, or None.
+    """
     try:
         _WORK[job.kind](services, caller, job)
     except Refused as refused:

@@ -49,7 +49,7 @@ _DOMAIN: Final = b"sfumato-anchor/1\n"
 
 @dataclass(frozen=True)
 class _Slot:
-    """One of the two slots of the anchor file: a ledger position, and where its records are."""
+    """One of the anchor file's two slots: a ledger position, and where the spending records are."""
 
     mark: AnchorMark
     # start, end, and the end beyond which they are folded into one
@@ -58,7 +58,7 @@ class _Slot:
 
     @property
     def sort_key(self) -> tuple[int, int, int]:
-        """Return the sort key that orders slots by age: the largest is the newest."""
+        """Return the sort key that orders slots by age: the newest slot has the largest key."""
         return self.mark.epoch, self.mark.seq, self.turn
 
 
@@ -66,8 +66,8 @@ class _Slot:
 class _Step:
     """One write to the anchor: ledger heads, in order, and what accounts had spent.
 
-    Each account has its own ledger position, because its sums hold no debit that came after that
-    position.
+    Each account has a ledger position of its own: its sums contain every debit up to there, and no
+    later one.
     """
 
     heads: tuple[LedgerHead, ...]
@@ -97,7 +97,7 @@ class FileAnchor:
         self._steps: GroupCommit[_Step, None] = GroupCommit(self._advanced, self._all_at_once)
 
     def check_with(self, has: Callable[[AnchorMark], bool]) -> None:
-        """Set the check that the ledger contains a position which another process wrote here.
+        """Set `has`, which checks that the ledger contains the anchor file's present position.
 
         Two copies of a ledger may share one anchor, and both may read the same position. The first
         copy to advance succeeds. `advance` refuses the other copy, because its ledger lacks the new
@@ -258,10 +258,10 @@ def _added(file: int, sums: tuple[int, int, int], step: _Step) -> tuple[int, int
 
 
 def _keep(file: int, sums: AnchorSums, at: int) -> tuple[int, int, int]:
-    """Write what all accounts have spent as one record; return where it is.
+    """Write what all accounts have spent as one record; return where the record is.
 
-    The result is the record's start and end, and the end of all records beyond which they are
-    folded into one again.
+    The result is the record's start and end, and a limit: when later records pass it, all records
+    are folded into one again.
     """
     line = snapshot(sums)
     _put(file, line, at)

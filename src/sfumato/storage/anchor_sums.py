@@ -31,9 +31,9 @@ _CHECK: Final = 16  # hex digits of a record's checksum; it detects torn writes,
 
 
 def record(heads: Sequence[LedgerHead], accounts: Iterable[AnchoredAccount]) -> bytes:
-    """Return one record of the anchor file: ledger heads, and what each account had spent.
+    """Return one record of the anchor file: ledger heads, and what accounts had spent.
 
-    Each account has its sums at its own ledger position.
+    Each account has a ledger position of its own, at which its sums are valid.
     """
     return _line([ChainPosition(head.epoch, head.seq, head.hash) for head in heads], accounts)
 

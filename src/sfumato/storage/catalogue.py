@@ -221,7 +221,7 @@ class SqlCatalogue:
         return listing
 
     def _now(self, stored: str) -> str:
-        """Return the current path of a stored file; the vault may have been moved or copied."""
+        """Return where a stored file is now; the vault may have been moved or copied."""
         path = Path(stored)
         if self._root is None or path.parent.name not in FOLDERS:
             return stored

@@ -28,7 +28,7 @@ class Fault(Exception):
 
 
 def exception_of(code: FaultCode) -> Refused | Bug:
-    """Return the refusal or bug that callers raise for a database error of this code."""
+    """Return the exception to raise for a database error of this code: a refusal or a bug."""
     if code == "busy":
         return Refused("ledger-busy", "Another process holds the ledger.", "Try again later.")
     if code in ("full", "lost"):

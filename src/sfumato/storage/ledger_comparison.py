@@ -31,7 +31,10 @@ _PAYERS: Final = """SELECT p.answer_key, p.account, e.kind, e.body
 
 
 class _Joined(NamedTuple):
-    """Database row of an operation, joined with its charge, its end entry and its stored answer."""
+    """Row of an operation in the database, joined with its charge, end entry and stored answer.
+
+    `compare` checks it against the hash chain.
+    """
 
     user: str
     op: str

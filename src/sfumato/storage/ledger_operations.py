@@ -89,8 +89,8 @@ def with_mark_check(
 def _open_charge(work: LedgerTransaction, asked: Charge) -> Pending | None:
     """Return the operation that is computing the same answer now, or None.
 
-    A killed process never ends its operation, so an operation that is older than `wait_limit_s` is
-    ignored.
+    A killed process never ends its operation. So an operation that started more than `wait_limit_s`
+    seconds ago is ignored.
     """
     if asked.wait_limit_s == 0:
         return None
@@ -312,9 +312,10 @@ def open_account(work: LedgerTransaction, name: str, cap: Cap) -> Account:
 
 
 def set_cap(work: LedgerTransaction, name: str, cap: Cap, before: Cap | None = None) -> Account:
-    """Change an account's cap, unless its cap differs from `before`; return the account.
+    """Change an account's cap; if `before` is given, only if that is the cap now.
 
-    A cap below what is spent is allowed. The account then can't pay.
+    Return the account, with its cap after the call. A cap below what is spent is allowed. The
+    account then can't pay.
     """
     found = _account(work, name)
     if before is not None and found.cap != before:
@@ -346,9 +347,9 @@ def acknowledge(work: LedgerTransaction, debits: dict[str, Amounts], why: str) -
 def acknowledge_loss(work: LedgerTransaction, loss: Loss, why: str) -> LedgerHead:
     """Reopen the ledger after a measured loss: debit exactly what was lost, even beyond a cap.
 
-    A new epoch of the ledger starts, and the ledger is no longer frozen. An account that only the
-    lost entries contained is opened with the cap that the anchor knows. A cap that the lost entries
-    may have lowered is lowered again.
+    A new epoch of the ledger (a counter of such reopenings) starts, and the ledger is no longer
+    frozen. An account that only the lost entries contained is opened with the cap that the anchor
+    knows. A cap that the lost entries may have lowered is lowered again.
     """
     for account in loss.accounts:
         found = ledger_rows.account(work.link, account.name)

@@ -54,7 +54,10 @@ def standing(link: DatabaseLink, lock: str = "") -> Standing:
 
 
 def standing_with(link: DatabaseLink, seq: int) -> tuple[LedgerHead, str | None, Entry | None]:
-    """Return the ledger's head, why it is frozen, and one entry or None, by one SQL statement."""
+    """Return the ledger's head, why it is frozen, and the entry of a sequence number, if any.
+
+    One SQL statement reads all three.
+    """
     named = ", ".join(f"e.{column}" for column in ENTRY.split(", "))
     found = link.rows(
         f"SELECT h.ledger, h.epoch, h.seq, h.hash, h.frozen, {named}"
@@ -133,7 +136,7 @@ def account_in(row: tuple[Any, ...]) -> Account:  # Any: one row of ledger_accou
 
 
 def last_account(link: DatabaseLink, prefix: str, bytewise: str) -> str | None:
-    """Return the last name, in byte order, of the accounts with this name prefix; or None."""
+    """Return the name that is last in byte order among accounts with this prefix, or None."""
     name = f"name{bytewise}"
     sql = f"SELECT max({name}) FROM ledger_accounts WHERE {name} >= ? AND {name} < ?"
     found: str | None = link.rows(sql, (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)))[0][0]
@@ -154,7 +157,7 @@ def operation(link: DatabaseLink, user: str, op: str) -> Operation | None:
 
 
 def open_charges(link: DatabaseLink, answer_key: str) -> list[tuple[int, str, str, str]]:
-    """Return the operations that are computing the answer of a key, newest first.
+    """Return the operations that are computing the answer of an answer key, newest first.
 
     Each is the sequence number of its charge, its time, its user and its id.
     """
@@ -178,7 +181,7 @@ def answer_of(link: DatabaseLink, user: str, op: str) -> str | None:
 def standing_accounts(
     link: DatabaseLink, answer_key: str, names: Sequence[str]
 ) -> dict[str, tuple[Account, bool]]:
-    """Return the named accounts that exist, each with whether it has paid for an answer."""
+    """Return the named accounts that exist; each with whether it has paid for a key's answer."""
     sql = (
         f"SELECT {ACCOUNT}, (SELECT 1 FROM ledger_payers p"
         " WHERE p.answer_key = ? AND p.account = a.name)"
@@ -245,7 +248,7 @@ def add_answer(link: DatabaseLink, answer_key: str, seq: int, answer: str) -> No
 
 @dataclass(frozen=True)
 class StateBeforeCharge:
-    """What a charge has to know: operation, question shape, stored answer and accounts."""
+    """What a charge reads first: its operation, question shape, stored answer and accounts."""
 
     known: Operation | None
     is_frozen: bool
@@ -257,7 +260,7 @@ class StateBeforeCharge:
 def state_before_charge(
     link: DatabaseLink, asked: Charge, names: Sequence[str]
 ) -> StateBeforeCharge:
-    """Read what a charge has to know of the ledger's state, by one SQL statement."""
+    """Read the ledger's state that decides a charge, by one SQL statement."""
     sql = (
         "SELECT (SELECT 1 FROM ledger_frozen_shapes WHERE shape = ?),"
         " (SELECT answer FROM ledger_answers WHERE answer_key = ?),"

@@ -134,9 +134,9 @@ class LedgerTransaction:
             self.origin = self.database_id
 
     def window_day(self) -> date:
-        """Return the day that decides the current budget windows.
+        """Return the day that decides which budget windows are open.
 
-        If the clock's day is trusted now, store that day.
+        If the clock's day is trusted now, record that day.
         """
         now = datetime.fromisoformat(self.now())
         seen = seen_day(self.link, self.dialect)

@@ -29,7 +29,7 @@ class Records:
 
     @property
     def made(self) -> int:
-        """Return how many connections were made so far, to detect a reconnect.
+        """Return how many connections this object has made so far, to detect a reconnect.
 
         After a reconnect, the database may be a restored one, so cached rows may be stale.
         """

@@ -38,7 +38,7 @@ class SharedConnection:
         return self.link
 
     def seen(self, look: Callable[[DatabaseLink], T]) -> T:
-        """Run a read on the shared connection; reconnect once if the connection is lost."""
+        """Read from the shared connection by `look`; reconnect once if the connection is lost."""
         with self.lock:
             code: FaultCode
             for is_last in (False, True):

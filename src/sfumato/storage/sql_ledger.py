@@ -128,8 +128,8 @@ class SqlLedger:
     def charge_all(self, charges: Sequence[Charge], mark: AnchorMark) -> list[Paid]:
         """Debit the accounts of several charges in one transaction; return the outcome of each.
 
-        None means that nothing was changed. The caller then uses `charge`, which returns the
-        reason. A charge with an error may have been paid.
+        An outcome of None means that this charge changed nothing. The caller then uses `charge`,
+        which returns the reason. A charge with an error may have been paid.
         """
         ended = self._run_all(
             [partial(ledger_operations.charge, asked=one, mark=mark) for one in charges]
@@ -181,7 +181,10 @@ class SqlLedger:
         return opened
 
     def set_cap(self, name: str, cap: Cap, before: Cap | None = None, mark: Mark = None) -> Account:
-        """Change an account's cap, unless its cap differs from `before`; return the account."""
+        """Change an account's cap; if `before` is given, only if that is the cap now.
+
+        Return the account, with its cap after the call.
+        """
         act = partial(ledger_operations.set_cap, name=name, cap=cap, before=before)
         made: Account = self._run_act(ledger_operations.with_mark_check(mark, act))
         return made
@@ -240,7 +243,7 @@ class SqlLedger:
         return head
 
     def window_day(self) -> date:
-        """Return the day that decides the current budget windows (`vault/budget_windows.py`)."""
+        """Return the day that decides which budget windows are open (`vault/budget_windows.py`)."""
         now = datetime.fromisoformat(self._clock.now())
         seen = self._looking.seen(lambda link: seen_day(link, self._database.dialect))
         return trusted_day(seen, now.date(), is_vouched=self._vouches(now))
@@ -394,7 +397,7 @@ class SqlLedger:
         return [Ended(error=error)] * len(acts)
 
     def _run_all(self, acts: Sequence[Act]) -> list[Ended[Any]]:  # Any: each act has its own type
-        """Run several acts in one transaction, or each alone if that failed; advance the anchor."""
+        """Run acts in one transaction, or each alone if it fails; then advance the anchor file."""
         ended = self._run_in_one_transaction(acts) or [self._run_caught(act) for act in acts]
         self._mark_all()
         return ended
@@ -496,7 +499,10 @@ class SqlLedger:
         return (now - then).total_seconds() <= time.monotonic() - counted + SLACK_S
 
     def _lost_history(self, work: LedgerTransaction) -> str | None:
-        """Return a reason if the ledger lacks the last head that this process saw, else None."""
+        """Return a reason if the ledger no longer contains the last head that this process saw.
+
+        Return None if it does: the ledger was not rolled back.
+        """
         seen = self._seen
         if seen is None or seen == work.head:
             return None

@@ -121,7 +121,7 @@ class GroupCommit(Generic[Act, Gives]):
         return self._result_of(mine)
 
     def _led(self, work: Callable[[], T]) -> T:
-        """Run this thread's batch; then let the next waiting thread run one, even on an error."""
+        """Run this thread's batch as the leader; then wake the next leader, even after an error."""
         try:
             return work()
         finally:

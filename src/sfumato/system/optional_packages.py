@@ -75,7 +75,7 @@ def make_of(*extras: str) -> str:
 
 
 def make() -> str:
-    """Return the text `make`, with -C and the clone's path unless that is the current folder."""
+    """Return the command `make`; outside the clone's folder, with -C and the clone's path."""
     with contextlib.suppress(OSError):  # the current folder may be gone
         if Path.cwd().samefile(CHECKOUT):
             return "make"

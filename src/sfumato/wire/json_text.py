@@ -24,7 +24,7 @@ _NUMBER: Final = re.compile(rb"[0-9.eE+-]{%d,}" % (LONGEST_NUMBER + 1))
 def read_json(text: bytes) -> dict[str, object]:
     """Parse a JSON object with exact decimals.
 
-    Refuse text that is malformed, too deep or ambiguous.
+    Refuse text that is malformed or too deep, or that names a key twice.
     """
     bare = _STRING.sub(b'""', text.rstrip(b" "))  # spaces at the end pad a ballot to a fixed length
     if _depth(bare) > DEEPEST or _NUMBER.search(bare):
@@ -63,7 +63,7 @@ def json_text(value: object) -> str:
 
 
 class _ByHand(Exception):
-    """Raised for a number that the fast JSON encoder cannot write exactly."""
+    """Raised for a number that the fast JSON encoder can't write exactly; slower code then does."""
 
 
 def _as_text(value: object) -> object:

@@ -100,7 +100,7 @@ class Request(Struct, frozen=True, kw_only=True):
     """
 
     def __post_init__(self) -> None:
-        """Convert the request's exact numbers, such as "1/3", to fractions."""
+        """Convert those fields that are exact numbers, such as "1/3", to fractions."""
         for name in exact_fields(type(self)):
             value = getattr(self, name)
             if isinstance(value, dict):
@@ -123,7 +123,10 @@ class Request(Struct, frozen=True, kw_only=True):
 
 @cache
 def fields_with_default(request: type[Request]) -> frozenset[str]:
-    """Return the names of the fields with a default other than null; null means that default."""
+    """Return the names of the fields for which null in a request means their default.
+
+    These are the fields with a default other than null.
+    """
     return frozenset(
         one.encode_name
         for one in structs.fields(request)
@@ -142,7 +145,7 @@ def _given(request: Request) -> Iterator[tuple[str, object]]:
 
 @cache
 def exact_fields(request: type[Request]) -> tuple[str, ...]:
-    """Return the names of a request's fields that are read as exact numbers."""
+    """Return the names of a request's fields that are read as exact numbers, such as "1/3"."""
     return tuple(one.name for one in structs.fields(request) if _extra(one.type).get("exact"))
 
 

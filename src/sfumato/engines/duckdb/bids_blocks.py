@@ -87,7 +87,10 @@ def split_study(room: Room, salt: str, request: Header) -> None:
 
 
 def _tables(body: Body) -> list[Body]:
-    """Return all tables of a study: path, index on the card, person column and columns."""
+    """Return all tables of a study: path, index on the card, person column and columns.
+
+    A study is a program that runs over people's BIDS folders.
+    """
     own = {"path": ROWS, "place": 0, "person": body["person"], "columns": body["columns"]}
     return [own] + [
         {
@@ -147,7 +150,7 @@ def _hashed(salt: str, what: bytes, text: bytes) -> hashlib.blake2b:
 def _with_turns(people: list[_Person], body: Body) -> list[tuple[_Person, int]]:
     """Assign each person a turn (the slot of the person's own run) at random.
 
-    The uniformly random permutation is keyed by the run.
+    The permutation is uniform, and a key of the run decides it.
     """
     turns, key = range(body["study"][0]), body["key"]
     dealt = sorted(turns, key=lambda turn: _hashed(key, b"turn", b"%d" % turn).digest())

@@ -110,7 +110,7 @@ class CountBatcher:
         return self._queue.run(wanted)
 
     def count_all(self, wanted: Sequence[CountRequest]) -> list[Outcome[Sealed[Cells]]]:
-        """Run several COUNT queries in as few scans as possible; return each result or error."""
+        """Run several COUNT queries in as few scans as possible; return a result or error each."""
         ended: list[Outcome[Sealed[Cells]]] = []
         for some in _batches(wanted):
             ended += self._count_batch(some)
@@ -344,7 +344,7 @@ class DuckDBEngine:
     def count_batch(
         self, wanted: Sequence[tuple[str, Measure]]
     ) -> list[Sealed[Cells] | EngineStopped]:
-        """Run several COUNT queries in as few scans as possible; return each result or error."""
+        """Run several COUNT queries in as few scans as possible; return a result or error each."""
         looks = [_count_request(*one) for one in wanted]
         counted = self._batcher.count_all([one for one in looks if one is not None])
         if len(counted) < len(looks):

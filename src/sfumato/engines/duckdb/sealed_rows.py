@@ -26,7 +26,10 @@ USED: Final = "used.duckdb"
 
 
 def rest_of(start: Header) -> AtRest | None:
-    """Return the encryption at rest of the start message; None if the vault isn't encrypted."""
+    """Return the key and random seed with which a worker reads an encrypted vault.
+
+    They are in the start message. Return None if the vault isn't encrypted at rest.
+    """
     said = start.get("at_rest")
     if not isinstance(said, dict):
         return None
@@ -139,7 +142,7 @@ def taken_sealed(rest: AtRest, room: Room, request: Header) -> Cells:
 
 
 def _reachable(rest: AtRest, source: str, work: Path, place: int) -> str:
-    """Return a path from which a source can be read, after decrypting the source if needed."""
+    """Decrypt an encrypted source to memory; return the path from which the source can be read."""
     if not source.endswith(SEALED):
         return source
     target = work / f"source-{place}{Path(source.removesuffix(SEALED)).suffix}"

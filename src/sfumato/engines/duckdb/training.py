@@ -140,7 +140,7 @@ def _chosen(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Chosen:
 
 
 def _rows_of(chosen: Chosen, inputs: Inputs, target: Numbers, whose: Whose) -> Slice:
-    """Return the rows of the sampled persons of a slice: all rows of a person, or none."""
+    """Return the rows of a slice that belong to sampled persons: all rows of a person, or none."""
     if chosen is None:
         return inputs, target
     places = np.flatnonzero(chosen[whose])

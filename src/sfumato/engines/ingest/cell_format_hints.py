@@ -31,7 +31,7 @@ _SHORT_YEAR: Final = re.compile(r"\d{1,2}[-./]\d{1,2}[-./]\d{2}")
 
 
 def hint_of(column: Column, texts: Sequence[str]) -> str:
-    """Return a hint about the card setting that parses a column's texts; "" if there is none."""
+    """Advise the owner which card setting would parse a column's texts; "" if none would."""
     filled = [text for text in texts if text.casefold() not in MISSING_MARKERS]
     words = []
     if column.is_numeric:

@@ -58,7 +58,7 @@ def staged(order: TableOrder) -> str:
 
 
 def beyond(place: int) -> str:
-    """Return the name of the staging column that flags values outside the card's bounds."""
+    """Return the name of the staging column that flags a column's values outside its bounds."""
     return f"beyond{place}"
 
 
@@ -68,9 +68,9 @@ def cells_report(
     cells: Sequence[Cell],
     unit: int | None,
 ) -> tuple[TableReport, int]:
-    """Return a report of how a table's cells were parsed; refuse mostly unreadable columns.
+    """Report how a table's cells were parsed; refuse columns whose cells are mostly unreadable.
 
-    Also return the number of rows that belong to a person.
+    Return the report, and the number of rows that belong to a person.
     """
     where = "true" if unit is None else f"{_given(order, unit)}"
     rows, kept = _numbers(connection, f"SELECT count(*), count(*) FILTER ({where}) FROM texts")
@@ -88,7 +88,7 @@ def cells_report(
 
 
 def _given(order: TableOrder, place: int) -> str:
-    """Return the SQL condition that a source cell is neither empty nor a missing-value marker."""
+    """Return SQL that tests if a source cell is given: neither empty nor a missing-value marker."""
     return f"coalesce({without_nulls(f'c{place}', order.nulls)}, '') <> ''"
 
 

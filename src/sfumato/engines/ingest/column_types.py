@@ -107,7 +107,7 @@ def _said(names: Sequence[str], texts: Sequence[Sequence[str]], encoding: str) -
 
 
 def _type(texts: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Return the column type that all texts match, with the format settings that it needs."""
+    """Return the column type that all texts match, with the card's format settings for them."""
     for kind, pattern in _PATTERNS:
         if texts and all(pattern.fullmatch(text.lower()) for text in texts):
             return kind, _POINT if are_like_thousands(texts, ".") else {}

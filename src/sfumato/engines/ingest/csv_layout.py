@@ -228,9 +228,9 @@ def _check_beginning(text: str, found: Mapping[str, Sequence[int]]) -> None:
 
 
 def _records(text: str, separator: str) -> Iterator[list[str]]:
-    """Yield the records of a CSV text; omit the last one if it may be cut off.
+    """Yield the first 1000 records of a CSV text; omit a last one that may be cut off.
 
-    The only record of a text is not omitted.
+    A text that has only one record yields it in any case.
     """
     is_all = len(text) < _PIECE // 4  # a character has at most four bytes
     before: list[str] | None = None
@@ -258,10 +258,10 @@ def _records(text: str, separator: str) -> Iterator[list[str]]:
 def check_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Refuse a header line that looks like a row of data, because column names are public.
 
-    It looks so if a name occurs as a value in its text column, or if the names of all typed columns
-    have these columns' types. It also does if a name is an email address, or is a number or date in
-    a file without further rows. The check does not detect a data row of text columns whose values
-    never occur again (sharp-edges.md).
+    It looks so if a name occurs as a value in its text column. It also does if the names of all
+    number and date columns are numbers and dates themselves. So does a name that is an email
+    address, or that is a number or date in a file without further rows. The check does not detect a
+    data row of text columns whose values never occur again (sharp-edges.md).
     """
     cells = [name.strip() for name in names]
     columns = [
@@ -345,7 +345,10 @@ def _check_no_names(record: Sequence[str], rows: Sequence[Sequence[str]], file: 
 
 
 def _kind(column: set[str]) -> re.Pattern[str] | None:
-    """Return the pattern of numbers or of dates that all values of a column match; else None."""
+    """Return the pattern of numbers or of dates that all values of a column match; else None.
+
+    Missing-value markers don't count as values.
+    """
     values = [value for value in column if value.casefold() not in MISSING_MARKERS]
     if not values:
         return None

@@ -52,7 +52,7 @@ class Fingerprint:
 
     @property
     def end(self) -> int:
-        """Return the hash below which the sample has every element of the set (exclusive)."""
+        """Return the end of the complete part: below this hash, the sample has the whole set."""
         return self.marks[-1][0] + 1 if len(self.marks) >= KEPT else 2**64
 
 
@@ -140,9 +140,9 @@ def _deviations_below(ratio: float, freedom: float) -> float:
 
 
 def domains_alike(sketch: Sketch, others: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the people domains whose sketch appears to describe the same people.
+    """Return the people domains (names of groups of people) that appear to be the same people.
 
-    An unreadable sketch counts as the same people.
+    A domain whose sketch is unreadable counts as the same people.
     """
     return tuple(sorted({domain for domain, path in others if _may_be(sketch, Path(path))}))
 
@@ -153,7 +153,7 @@ def _may_be(sketch: Sketch, path: Path) -> bool:
 
 
 def united(sketches: Sequence[Sketch]) -> Sketch:
-    """Return one sketch of several tables."""
+    """Unite the sketches of a data set's tables into one sketch."""
     return Sketch(
         tuple(rows for sketch in sketches for rows in sketch.rows),
         tuple(column for sketch in sketches for column in sketch.columns),
@@ -281,7 +281,7 @@ class _Numbers:
 
 
 def _guesses(connection: duckdb.DuckDBPyConnection, width: int) -> list[tuple[int, ...]]:
-    """Return each column's approximate number of distinct values, and its number of values."""
+    """Estimate each column's number of distinct values, and count its values."""
     counts = ", ".join(f"approx_count_distinct(n{i}), count(n{i})" for i in range(width))
     found = _one(connection, f"SELECT {counts} FROM plain")
     return [found[2 * i : 2 * i + 2] for i in range(width)]
@@ -328,7 +328,10 @@ def _parts(
 
 
 def _is_even(part: Fingerprint) -> bool:
-    """Say whether values occur more evenly than by chance, as the days of a calendar do."""
+    """Say whether values occur more evenly than by chance, as the days of a calendar do.
+
+    Such a column may be a numbering, which does not tell who the people are.
+    """
     counts = [count for _, count in part.marks]
     return not counts or pvariance(counts) < mean(counts) / 2
 
@@ -354,7 +357,7 @@ def _part(connection: duckdb.DuckDBPyConnection, mark: str) -> Fingerprint:
 
 
 def _mark(connection: duckdb.DuckDBPyConnection, places: Sequence[int], salt: str) -> None:
-    """Create the table `marked` with a keyed hash of each cell; an empty cell has none."""
+    """Create the table `marked` with a keyed hash of each cell; NULL for an empty cell."""
     marks = [
         f"CASE WHEN n{i} <> '' THEN {secret_number('sketch-cell', f'n{i}')} END AS m{i}"
         for i in places

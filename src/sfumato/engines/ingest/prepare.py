@@ -94,7 +94,7 @@ def typed_cell(column: Column, cell: str, kind: str, nulls: Sequence[str]) -> st
 
 
 def _may_be_a_cell(word: str) -> bool:
-    """Say whether a missing-value marker could be the text of a number, date or boolean."""
+    """Say whether a missing-value marker could also be a number, date or boolean, such as -999."""
     return any(c.isdigit() for c in word) or word.strip().casefold() in _WORDS
 
 
@@ -322,7 +322,7 @@ def _stage(
 
 
 def _cell(cell: Cell, order: TableOrder) -> str:
-    """Return SQL of a source cell: with its own type if that can be stored, else as text."""
+    """Return SQL of a source cell: as its own SQL type if that can be stored, else as text."""
     if typed_cell(cell.column, "x", cell.kind, order.nulls) is not None:
         return f"r{cell.place}"
     text = without_nulls(f"c{cell.place}", order.nulls)
@@ -336,7 +336,7 @@ def _value(cell: Cell, order: TableOrder, text: str) -> str:
 
 
 def _widened(column: Column) -> Column:
-    """Return a column with its numeric bounds one step wider on both sides."""
+    """Return a column with numeric bounds that are one step wider, to find values outside them."""
     if not column.is_numeric or not column.is_bounded:
         return column
     low, high = column.bounds()
@@ -344,7 +344,7 @@ def _widened(column: Column) -> Column:
 
 
 def _inside(column: Column, place: int) -> str:
-    """Return SQL that clamps a staged value to the card's bounds."""
+    """Return SQL that clamps a staged number to the card's bounds; any other value stays."""
     value = f"v.v{place}"
     if not column.is_numeric or not column.is_bounded:
         return value

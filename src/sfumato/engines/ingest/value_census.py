@@ -70,7 +70,7 @@ def _counted(
 
 
 def _places(source: Source, columns: object) -> list[int]:
-    """Return the indexes of the named columns of a source; of all columns if none are named."""
+    """Return the indexes of the named columns of a source; if none are named, of all columns."""
     if not isinstance(columns, list):
         return list(range(len(source.names)))
     return [_place(source, str(name)) for name in columns]

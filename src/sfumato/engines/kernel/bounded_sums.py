@@ -51,7 +51,8 @@ def part_of(rows: Rows, cold: KernelPlan, cells: int | None) -> Part:
 def _sorted(rows: Rows) -> tuple[RowIndexes, SortKeys]:
     """Sort rows by person, then by the keyed order of the person's groups, then by index.
 
-    Return the sorted row indexes, and for each row a word that encodes its person and the order.
+    Return the sorted row indexes. Also return a word for each row, which encodes its person and the
+    order of its group.
     """
     words = rows.person << _U(ORDER_BITS)
     if rows.order is not None:
@@ -69,14 +70,20 @@ def _sorted(rows: Rows) -> tuple[RowIndexes, SortKeys]:
 
 
 def _unchosen(person: SortKeys, cell: Int64Array) -> SortKeys:
-    """Return sort words for a query whose bounds keep all groups: they only separate groups."""
+    """Return the sort words of rows if every group of a person counts, so no order is needed.
+
+    The words only separate persons and groups.
+    """
     if int(cell.max()) < 1 << ORDER_BITS:
         return (person << _U(ORDER_BITS)) | cell.astype(_U)
     raise Bug("more public cells than a question may have")
 
 
 def _parted(place: RowIndexes, head: SortKeys, cell: Int64Array) -> None:
-    """Sort tied groups of one person by their value, in place; ties come from the keyed order."""
+    """Sort groups of one person that tie in the keyed order by their value, in place.
+
+    Two groups tie if their hashes agree in the first ORDER_BITS (24) bits.
+    """
     cells = cell[place]
     mixed_up = (head[1:] == head[:-1]) & (cells[1:] != cells[:-1])
     if not mixed_up.any():
@@ -128,7 +135,10 @@ def _first_rows(
 def _amounts(
     rows: Rows, cold: KernelPlan, place: RowIndexes, begins: RowIndexes, sizes: RowIndexes
 ) -> tuple[list[Int64Array], list[int]]:
-    """Return each person's contributions per group and tally, and an upper bound of their sums."""
+    """Return what each person adds to each group, for every tally, and an upper bound of each sum.
+
+    A tally is one sum or count of the query.
+    """
     values = [_summed(column[place], begins) for column in rows.values]
     amounts, most = [], []
     for tally in cold.tallies:
@@ -159,9 +169,10 @@ def _summed(column: NDArray[Any], begins: RowIndexes) -> Summed:
 def amount_of(
     tally: KernelTally, values: Sequence[Summed], sizes: RowIndexes
 ) -> tuple[Int64Array, int]:
-    """Return each person's contribution to a tally per group, and a bound for one row's effect.
+    """Return what each person adds to a tally in each group, and the most that one row can add.
 
-    Intermediate int64 results may wrap around. That is harmless if the final result fits.
+    A tally is one sum or count of the query. Intermediate int64 results may wrap around. That is
+    harmless if the final result fits.
     """
     match tally.kind:
         case "rows":

@@ -98,7 +98,7 @@ def _odd_ones(
     sizes: RowIndexes,
     limit: NDArray[np.uint8],
 ) -> Columns:
-    """Return all rows of persons with a flagged row, which must be sorted instead.
+    """Return all rows of persons with a row that `_odd` flags: they must be sorted instead.
 
     Set the `limit` of these persons to 0, so that none of their rows is summed by bit sets.
     """
@@ -171,7 +171,7 @@ def _in_slots(
 ) -> Summed:
     """Return the sum and count of a column's values for each non-empty slot.
 
-    A slot is one group of one person; `there` lists the non-empty slots.
+    A slot is one group of one person. `there` lists the slots that are not empty.
     """
     slots, counts = len(sizes), sizes
     if column.dtype == np.bool_:
@@ -219,7 +219,8 @@ def add_up(
 ) -> Columns:
     """Bound contributions and sum over all persons, by a kernel plan; return the result columns.
 
-    The columns are `cell` for public keys, or g0, g1, ... for private keys; then t0, t1, ...
+    The columns are `cell` (group number) for public keys, or g0, g1, ... for private keys. The
+    tallies t0, t1, ... follow.
     """
     hashing = Hashing(salt, text_keys(connection, cold))
     ranges = person_ranges(connection, cold.row_counts_table)
@@ -377,7 +378,7 @@ def _cell_column(columns: Columns, cold: KernelPlan) -> Int64Array | None:
 
 
 def combined_keys(keys: Sequence[Int64Array]) -> Int64Array:
-    """Return one integer per tuple of grouping keys, in the order of the tuples."""
+    """Combine several grouping keys into one integer per row, in the order of the key tuples."""
     cell = keys[0]
     for more in keys[1:]:
         codes = [_narrow(cell), _narrow(more)]
@@ -390,7 +391,7 @@ def combined_keys(keys: Sequence[Int64Array]) -> Int64Array:
 
 
 def _narrow(code: Int64Array) -> Int64Array:
-    """Return codes that start at zero and have the same order."""
+    """Renumber codes so that the smallest is zero, in the same order."""
     least = int(code.min())
     if int(code.max()) - least >= MAX_INT64:
         return np.unique(code, return_inverse=True)[1].astype(np.int64)

@@ -91,7 +91,7 @@ def texts_sql(cold: KernelPlan) -> str:
 
 
 def needs_keys(cold: KernelPlan) -> bool:
-    """Say whether the kernel needs the persons' keys, to order their groups itself.
+    """Say whether the kernel needs the persons' keyed hashes, to order their groups itself.
 
     It does if a person may have too many groups, and no order of them is stored.
     """
@@ -110,7 +110,10 @@ def keys_sql(cold: KernelPlan, is_first: str) -> str:
 
 
 def ordered_by(salt: str, cold: KernelPlan, keys: Columns, ends: tuple[int, int]) -> Ordered:
-    """Return the function that computes the keyed order of groups for a range of persons."""
+    """Return a function that computes the keyed order of a person's groups, for a range of persons.
+
+    The kernel calls it if no order is stored with the rows.
+    """
     low, high = ends
     person_keys = np.zeros(high - low, np.uint64)
     person_keys[keys["person"] - low] = keys["person_key"].view(np.uint64) ^ _SIGN
@@ -118,7 +121,7 @@ def ordered_by(salt: str, cold: KernelPlan, keys: Columns, ends: tuple[int, int]
 
 
 def unordered(_columns: Columns) -> SortKeys:
-    """Raise `Bug`: this plan needs no keyed order of groups, so nothing may call this."""
+    """Raise `Bug`: stand-in for `ordered_by` in a plan that needs no keyed order of groups."""
     raise Bug("cells are chosen by a stored order only")
 
 
@@ -144,9 +147,9 @@ def whole_of(parts: Iterable[Part], cold: KernelPlan, extent: Extent) -> Part:
 
 
 def named(whole: Part, cold: KernelPlan, texts: dict[int, str]) -> Answer:
-    """Return the result columns of a kernel plan, with texts in place of the codes of private keys.
+    """Return the result columns of a kernel plan, with the texts of private keys instead of codes.
 
-    The first is `cell` or g0; t0, t1, ... are the tallies.
+    The first is `cell` (group number) or g0 (private key); t0, t1, ... are the tallies.
     """
     (codes,) = whole.keys
     totals = {f"t{i}": tally for i, tally in enumerate(whole.tallies)}

@@ -141,7 +141,7 @@ class WorkerState:
     def _first_connection(self) -> Link:
         """Return the first connection to the server; raise `HostEnded` if it can't be reached.
 
-        No row was read then, so no row can be the cause.
+        No row was read yet, so the failure reveals nothing about rows.
         """
         with suppress(psycopg.OperationalError):
             return self._connection(0)

@@ -140,7 +140,10 @@ def lower_to_kernel(measure: Measure, known: PreparedTable) -> KernelPlan | None
 
 
 def _has_slot(measure: Measure, group: Group | None) -> bool:
-    """Say whether stored ranks alone decide which rows count, with few groups per person."""
+    """Say whether stored ranks alone decide which rows count, so that each has a slot.
+
+    A slot is one group of one person. A filter excludes this, and so do too many groups per person.
+    """
     if group is None or group.code is None or measure.where is not None:
         return False
     return measure.is_public and measure.max_groups <= MAX_SLOTS
@@ -219,7 +222,7 @@ def _statement(
 
 
 def _keys(measure: Measure, known: PreparedTable, group: Group | None) -> list[tuple[str, Text]]:
-    """Return SQL of the group number for public keys, or of one column per private key."""
+    """Return SQL of a row's group: one group number for public keys, one column per private key."""
     if not measure.keys:
         return []
     if group is not None and group.code is not None:
@@ -261,7 +264,7 @@ def _code(key: Key) -> str:
 
 
 def _value(index: int, value: Expr, is_summed: bool) -> Text:
-    """Return SQL of the values that a tally needs: numbers to sum, or flags of non-null values."""
+    """Return SQL of the values that a tally (sum or count) needs: numbers, or non-null flags."""
     text = print_expr(value, "duckdb")
     form = "CAST({} AS BIGINT)" if is_summed else "({} IS NOT NULL)"
     return filled(f"{form} AS w{index}", text)

@@ -44,7 +44,10 @@ class Stored:
 
 
 def stored_place(measure: Measure, stored: Stored) -> int | None:
-    """Return the index of the column whose stored ranks fit the measure's GROUP BY, or None."""
+    """Return the index of the column whose stored ranks fit a measure's GROUP BY, or None.
+
+    There is none if the measure has joins or several keys, or if the copy has no such ranks.
+    """
     if measure.source is not None or not measure.by_person or measure.joins:
         return None
     if len(measure.keys) != 1:
@@ -59,7 +62,7 @@ def stored_place(measure: Measure, stored: Stored) -> int | None:
 
 
 def ranked_place(measure: Measure, stored: Stored) -> int | None:
-    """Return the index of the column whose ranks alone answer a measure, or None.
+    """Return the index of the column whose ranks alone answer a measure; None if there is none.
 
     A filter or a clamped sum needs more than ranks.
     """

@@ -27,7 +27,7 @@ from sfumato.query.printing.statements import ADDED, Statement, linear
 
 @dataclass(frozen=True)
 class Group:
-    """Columns with the code and the stored ranks of one GROUP BY column.
+    """The columns by which the rank path groups: a column's codes and stored ranks.
 
     Without a code, all rows are in one group.
     """
@@ -91,9 +91,9 @@ def lower_histogram(measure: Measure, known: PreparedTable, place: int) -> State
 
 
 def _served(measure: Measure, known: PreparedTable) -> Group | None:
-    """Return the stored ranks that can answer a measure, or None.
+    """Return the stored ranks that can answer a measure; None if no ranks can.
 
-    A measure with a filter, a join or a per-person table has none.
+    No ranks answer a measure with a filter, a join or a per-person table.
     """
     if not measure.by_person or measure.source is not None or measure.where is not None:
         return None
@@ -118,9 +118,9 @@ def stored_group(measure: Measure, known: PreparedTable) -> Group | None:
 
 
 def stored_place(key: Key, known: PreparedTable) -> int | None:
-    """Return the index of the ranked column that a GROUP BY key is, or None.
+    """Return the index of the column that a GROUP BY key is, if that column has stored ranks.
 
-    The key is the column's declared codes or its private texts.
+    The key must be the column's declared codes or its private texts. Otherwise return None.
     """
     if not isinstance(key.value, Ref):
         return None

@@ -173,7 +173,10 @@ def lower_parts(measure: Measure, parts: StoredPartsSpec, column: int | None) ->
 
 
 def _source(measure: Measure, parts: StoredPartsSpec, column: int | None) -> str:
-    """Return the SQL source with one row per person and group: full sums or prefix sums."""
+    """Return the SQL table or subquery of a person's sums per group: full sums or prefix sums.
+
+    It has one row per person and group.
+    """
     whole, max_rows = parts_name(column, measure.table), measure.max_rows
     if max_rows == parts.max_rows:
         return whole
@@ -184,7 +187,7 @@ def _source(measure: Measure, parts: StoredPartsSpec, column: int | None) -> str
 
 
 def _tally(tally: Tally, parts: StoredPartsSpec) -> str | None:
-    """Return SQL of a tally over precomputed sums; None if its column has no such sums."""
+    """Return SQL of a tally (sum or count) over precomputed sums; None if its column has none."""
     if tally.kind not in ADDED:
         return None
     if tally.kind == "people":
@@ -211,7 +214,7 @@ def _column(tally: Tally) -> int | None:
 
 
 def _sum(tally: Tally, column: int) -> str:
-    """Return SQL of a sum over precomputed sums, each clamped if the tally says so.
+    """Return SQL of a sum over precomputed sums; clamp each person's sum if the tally says so.
 
     The sum of a person without values stays NULL.
     """

@@ -55,7 +55,7 @@ class Copied:
 
 
 def order_mark(salt: str) -> str:
-    """Return a hash that identifies the salt of stored ranks without revealing the salt."""
+    """Return a hash that shows with which salt ranks were made, without revealing the salt."""
     return hashlib.sha256(f"sfumato ranks 1:{salt}".encode()).hexdigest()
 
 
@@ -150,7 +150,7 @@ def _select(types: dict[str, str], copied: Copied, table: int) -> str:
 
 
 def _one_code(place: int, table: int) -> str:
-    """Return SQL that gives texts that are equal in the exported table the same code.
+    """Return SQL that gives one code to texts that become equal in the exported table.
 
     The export replaces NUL characters, so two different texts can become equal.
     """

@@ -35,11 +35,10 @@ class Child(ChildProcess):
         return self.owner == os.getpid() and self._process.poll() is None
 
     def begin(self, header: Header, deadline_s: float) -> None:
-        """Send the start message.
+        """Send the start message, and wait for the worker's answer that it is ready.
 
-        If the worker does not answer that it is ready, it counts as lost.
-
-        The worker has read no row yet, so no row can be the cause.
+        Without this answer, the worker counts as lost by the host. It has read no row yet, so no
+        row can be the cause.
         """
         answer = self.ask(header, deadline_s)
         if answer is None or answer[0].get("ok") is not True:

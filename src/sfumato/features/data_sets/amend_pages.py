@@ -99,7 +99,7 @@ async def _own_card(visit: Visit) -> dict[str, Any]:  # Any: JSON of the wire
 
 
 def standing_of(card: Shape) -> dict[str, str]:
-    """Return the current data card's values as the texts of the form's fields."""
+    """Return the form's texts for the data card in force, to compare the typed ones with."""
     caps = card["caps"]
     pairs = {
         f"{of}_{name}": _number((caps[of] or {}).get(name))
@@ -158,7 +158,7 @@ def _caps(form: Form) -> dict[str, object]:
 
 
 def averages_of(form: Form) -> dict[str, object] | None:
-    """Return the form's terms for sums over sites without noise; None if the fields are empty."""
+    """Return the form's limits on sums over sites without noise; None if the fields are empty."""
     pairs = {name: form.count(f"average_{name}") for name in ("releases", "sites")}
     return {name: count for name, count in pairs.items() if count is not None} or None
 

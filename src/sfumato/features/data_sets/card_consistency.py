@@ -56,9 +56,9 @@ def check_against_signed(card: Card, signed: Card) -> None:
 
 
 def _check_window(card: Card, signed: Card) -> None:
-    """Refuse a data card that changes the people's budget window, or raises its budget.
+    """Refuse a data card that changes the people's budget window, or raises a windowed budget.
 
-    Each new window opens with the budget of the card at that time.
+    A raise would apply to every later window, because each opens with the card's budget.
     """
     if card.window != signed.window:
         raise Refused(
@@ -108,7 +108,7 @@ def check_raise(card: Card, current: Card) -> None:
 
 
 def _lets_more(new: AverageTerms | None, old: AverageTerms | None) -> bool:
-    """Return True if new card terms allow more sums without noise, or sums over fewer sites."""
+    """Return True if a new card allows more sums without noise, or such sums over fewer sites."""
     if new is None or old is None:
         return new is not None
     return new.releases > old.releases or new.sites < old.sites

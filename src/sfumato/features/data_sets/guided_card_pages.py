@@ -102,7 +102,7 @@ def number_or_text(typed: str) -> Decimal | str:
 
 
 def fields_of(proposed: Mapping[str, Any], form: Form) -> list[dict[str, str]]:
-    """Return the form's values for each column of the card: the typed or the proposed one."""
+    """Return the form's values for each column of the card: what was typed, else the proposal."""
     columns: Mapping[str, Any] = proposed["card"]["columns"]  # Any: JSON of the wire
     return [_field(number, name, columns[name], form) for number, name in enumerate(columns)]
 

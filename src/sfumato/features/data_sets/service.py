@@ -161,8 +161,8 @@ class DataSets:
     def _sign_what_stands(self, name: str, different_people: str | None = None) -> None:
         """Sign the current data card if a crash prevented its signature.
 
-        The card is signed as the successor of the previous version, so caps that the owner has set
-        stay.
+        The card is signed as the successor of the previous version. So caps that the owner has set
+        on accounts stay.
         """
         found = self.catalogue.find(name)
         if found is None or self._is_signed(found.card):
@@ -180,7 +180,10 @@ class DataSets:
         return False
 
     def _check_owner(self, card: Card, owner: str) -> None:
-        """Refuse a data card whose name or people domain belongs to another owner."""
+        """Refuse a data card whose name or people domain belongs to another owner.
+
+        A people domain is the name of the people in the data.
+        """
         for name in self.catalogue.names():
             known = self.catalogue.find(name)
             if known is None or known.owner == owner:
@@ -215,7 +218,10 @@ class DataSets:
             self._drop(self._table(stem), self.folder / "people" / f"{stem}.json")
 
     def check_card(self, name: str, shape: Mapping[str, object], owner: str) -> str:
-        """Refuse a data card that contradicts a signed one. Return the card's people domain."""
+        """Refuse a data card that contradicts a signed one; return the card's people domain.
+
+        A people domain is the name of the people in the data.
+        """
         check_unit(shape)
         card = read_card(name, shape)
         self._check_owner(card, owner)
@@ -242,7 +248,7 @@ class DataSets:
     ) -> None:
         """Set the caps of a people domain and of its data sets, with an approver.
 
-        What was spent stays spent.
+        A people domain is the name of the people in the data. What was spent stays spent.
         """
         budget = Budget(read_epsilon(epsilon), read_delta(delta))
         account = people_account(people)
@@ -323,11 +329,11 @@ class DataSets:
         return list(found.values())
 
     def lost_readings(self) -> list[Json]:
-        """Return how often the machine killed a process that read rows, by cause."""
+        """Return how often this machine killed a process while it read rows, by cause."""
         return losses(self.ledger.store)
 
     def _check_new(self, card: Card, different_people: str | None, owner: str) -> None:
-        """Refuse a card that would renew a budget: a repeated version, other people, another unit.
+        """Refuse a new card that would renew a budget, such as a repeated version or another unit.
 
         Also refuse a raise that needs a second person, and unknown people after a ledger loss.
         """
@@ -384,7 +390,7 @@ class DataSets:
                     )
 
     def _read(self, order: PrepareOrder, source: Source) -> Prepared:
-        """Prepare the rows; if they come from a table or frame, reword a refusal about files."""
+        """Prepare the rows. For a table or a frame, reword a refusal that speaks of files."""
         try:
             return self.engine.prepare(order)
         except Refused as wrong:
@@ -444,7 +450,9 @@ class DataSets:
     def _caps(self, card: Card, before: Card | None) -> list[tuple[str, Cap]]:
         """Return the data set's open accounts whose cap the new card changes, with the new cap.
 
-        A cap that the owner has set on an account stays until the card's own cap changes.
+        A cap that the owner has set on an account stays until the card's own cap changes. A card
+        with a budget window changes no account, and a card whose raises need two people raises
+        none.
         """
         if card.window is not None:
             # a card with windows changes no open account: the next window opens with the card's

@@ -97,7 +97,7 @@ class Sources:
 
 
 def proposal(name: str, found: Described) -> Json:
-    """Return a source's columns and a proposed data card, as JSON."""
+    """Return as JSON a source's columns, and a data card that is proposed for them."""
     columns = [{"name": column, "type": kind} for column, kind in found.columns]
     return {"columns": columns, "card": proposed_card(name, found)}
 

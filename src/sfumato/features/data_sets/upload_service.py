@@ -115,7 +115,7 @@ class Uploads:
                 self._forget(stem)
 
     def leave(self, owner: str) -> None:
-        """Count one upload in progress of the owner as ended."""
+        """Count one fewer upload in progress of this owner, because it has ended."""
         with self.lock:
             self.coming[owner] -= 1
 
@@ -126,7 +126,7 @@ class Uploads:
             self.coming[owner] += 1
 
     def _room(self, owner: str) -> int:
-        """Return how many bytes the owner's next uploaded file may have.
+        """Return how many bytes the owner's next uploaded file may have; refuse too many files.
 
         An upload in progress counts with all the bytes that it reserved.
         """
@@ -293,7 +293,7 @@ class Incoming:
 
 
 def _room_in(said: Json) -> int:
-    """Return the bytes that an upload in progress has reserved; 0 for a complete one."""
+    """Return how many bytes an upload's note reserves; 0 for a complete upload."""
     room = said.get("room")
     return room if isinstance(room, int) and said.get("whole") is False else 0
 

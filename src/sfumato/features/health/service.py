@@ -24,7 +24,10 @@ STARTING, NO_ENGINE, DISK = "starting", "engine-unavailable", "disk"
 
 @dataclass
 class _Seen:
-    """A cached check result. While one thread runs the check, all others get the old result."""
+    """The cached result of a check.
+
+    While one thread runs the check, all others get the old result.
+    """
 
     found: tuple[str, ...] = (STARTING,)
     at: float = -1e9
@@ -98,7 +101,7 @@ class Readiness:
         return (*(() if refused is None else (refused,)), *((DISK,) if is_full else ()))
 
     def _refusal(self) -> str | None:
-        """Return the code with which the ledger would refuse a charge now, or None."""
+        """Return the code with which the ledger would refuse a charge now; None if it would not."""
         try:
             refused = self.ledger.history_fault()
         except Refused as error:  # the ledger's database can't be reached

@@ -143,7 +143,7 @@ class Jobs:
     # --- for runners ----------------------------------------------------------------------------
 
     def runner(self) -> str:
-        """Return a new, random name for a runner, which runs jobs."""
+        """Return a new, random name for a runner: a process that runs queued jobs."""
         return self.dice.draw(12).hex()
 
     def ready(self) -> tuple[Job, ...]:

@@ -99,7 +99,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class HandedIn:
-    """The properties of a submitted program and of its author that a rule checks."""
+    """What an approval rule checks of a submitted program (handed in) and of its author."""
 
     user: str
     groups: tuple[str, ...]
@@ -283,7 +283,10 @@ def _range(shape: object) -> Range:
 
 
 def beyond(rule: Rule, epsilon: Fraction, delta: Fraction) -> Refused | None:
-    """Return the refusal of a run under an ended rule or above its limits per run, or None."""
+    """Return a refusal if a run is beyond its approval rule: ended, or epsilon or delta too large.
+
+    Return None if the rule allows the run.
+    """
     if rule.is_over:
         why = "The rule that approved the program has ended."
     elif epsilon > rule.most_epsilon or delta > rule.most_delta:

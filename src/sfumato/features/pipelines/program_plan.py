@@ -102,7 +102,7 @@ class Program:
         return hashlib.sha256(canonical_json(self.as_json()).encode()).hexdigest()
 
     def inside(self) -> dict[str, object]:
-        """Return the instructions (program and output names) for the process inside the sandbox."""
+        """Return what the process in the sandbox must know: the program and its outputs' names."""
         return {
             "kind": self.kind,
             "source": self.source,
@@ -152,7 +152,7 @@ class Run:
 
     @property
     def share(self) -> Fraction:
-        """Return the epsilon of each number, if epsilon is split evenly among them."""
+        """Return the epsilon of each released number: an equal share of the run's epsilon."""
         return self.epsilon / self.numbers
 
     @property
@@ -176,7 +176,7 @@ class Run:
 
     @property
     def event(self) -> Event:
-        """Return the privacy event of the run, which the ledger is charged with."""
+        """Return the privacy event (mechanism and its parameters) that the ledger charges."""
         if self.take == MEDIAN:
             one = ExponentialEvent(self.share)
             return one if self.numbers == 1 else JointEvent((one,) * self.numbers)
@@ -193,12 +193,15 @@ class Run:
 
     @property
     def noises(self) -> tuple[Noise, ...]:
-        """Return the noise of each output's sum over blocks, in grid steps; empty for medians."""
+        """Return the noise of each output's sum over blocks, in steps of its range.
+
+        It is empty for medians, which get no added noise.
+        """
         found = map(self.noise, self.program.outputs)
         return tuple(noise for noise in found if noise is not None)
 
     def draws(self) -> list[tuple[Noise, int]]:
-        """Return each output's noise, and how many values of that noise the output needs."""
+        """Return each output's noise, with how many random values of it the output needs."""
         counts = (output.count for output in self.program.outputs)
         return list(zip(self.noises, counts, strict=False))
 
@@ -210,7 +213,7 @@ class Run:
         return [noise.as_json() for noise in self.noises]
 
     def noise(self, output: Output) -> Noise | None:
-        """Return the noise that each number of an output gets; None for a median."""
+        """Return the Laplace or Gaussian noise of each number of an output; None for a median."""
         if self.take == MEDIAN:
             return None
         if self.rho:
@@ -307,7 +310,10 @@ def read_program(card: Card, shape: Mapping[str, object], environment: str) -> P
 
 
 def inside_at(program: Program, card: Card, level: str) -> dict[str, object]:
-    """Return the sandbox instructions for a run at one level, "group" or "participant"."""
+    """Return what the process in the sandbox must know for a run at one level.
+
+    The level is "group" (a block of people) or "participant" (one person).
+    """
     told = program.inside()
     if not program.is_study:
         described = {} if card.bids is None else {"described": json.dumps(description_of(card))}
@@ -325,7 +331,7 @@ def _columns(card: Card, kind: str, wanted: object) -> tuple[str, ...]:
 
 
 def _is_placed(output: Output, kind: str) -> bool:
-    """Return True if the path of an output's result file fits the program's kind.
+    """Return True if an output's result file has a path that the program's kind allows.
 
     A function has a default path for each output. A program must name a file.
     """

@@ -132,7 +132,10 @@ class Shown:
 
 @dataclass(frozen=True)
 class Table:
-    """The table of a plan: a report per number of blocks, sample runs, and silent outputs."""
+    """The result of a plan: a report for each number of blocks, sample runs, and silent outputs.
+
+    A silent output gave no number in the run on all synthetic people.
+    """
 
     lines: tuple[TrialReport, ...]
     trials: tuple[Shown, ...]  # one per-person run, everybody, and one block per number of blocks
@@ -140,7 +143,7 @@ class Table:
 
     @property
     def never(self) -> tuple[str, ...]:
-        """Return the outputs for which no trial run gave a number."""
+        """Return the outputs that gave no number in any trial run."""
         lines = [line for line in self.lines if line.count]
         return tuple(n for n in self.silent if all(one.no_number[n] == one.count for one in lines))
 
@@ -226,7 +229,10 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
 def _dealt(
     made: SyntheticBlocks, runs: Sequence[Run], seed: str
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the people of each tried block, with a label, for each number of blocks."""
+    """Deal synthetic people to blocks at random, for each number of blocks of a plan.
+
+    Yield a label and the people of each block that is tried.
+    """
     for one in runs:
         dealt = Seeded(seed, f"blocks {one.blocks}").integers(one.blocks, len(made.people))
         for block in range(min(SAMPLE, one.blocks)):
@@ -256,7 +262,7 @@ def _own_run(alone: Mapping[str, TrialResult]) -> list[Shown]:
 def _compared(
     run: Run, whole: IntegerArray, blocks: IntegerArray, shown: Sequence[Shown]
 ) -> TrialReport:
-    """Compare the average of the blocks with the result on everybody.
+    """Estimate the bias: compare the average of the blocks with the result on all synthetic people.
 
     An output with several numbers is represented by the number with the largest bias.
     """
@@ -273,11 +279,11 @@ def _compared(
 
 
 def _places(outputs: Sequence[Output]) -> list[tuple[Output, slice]]:
-    """Return each output with the slice that its numbers have among all numbers."""
+    """Pair each output with the slice of its numbers in the array of all numbers."""
     ends = np.cumsum([output.count for output in outputs]).tolist()
     return [(o, slice(end - o.count, end)) for o, end in zip(outputs, ends, strict=True)]
 
 
 def _sizes(outputs: Sequence[Output]) -> Floats:
-    """Return the size of one step for each number, in the number's own unit."""
+    """Return for each number how large one step of it is, in the number's own unit."""
     return np.array([float(o.step) for o in outputs for _ in range(o.count)])

@@ -157,7 +157,10 @@ class PipelinePorts:
 
 @dataclass(frozen=True)
 class RunOrder:
-    """One asker's run on one version of a data set, as one operation of the ledger."""
+    """An order to run a program for one asker on one version of a data set.
+
+    It is one operation of the ledger, so it is charged once.
+    """
 
     card: Card
     table: str
@@ -237,7 +240,7 @@ def no_sandbox() -> Refused:
 def _text(
     door: PipelinePorts, order: RunOrder, charge: Charge, drawn: list[NDArray[np.int64]]
 ) -> str:
-    """Run the program on the blocks, and return the answer as JSON text to store.
+    """Run the program on the blocks; return the noisy answer as JSON text for the ledger.
 
     Every failure gives the same refusal.
     """
@@ -337,7 +340,7 @@ def _charge(order: RunOrder) -> Charge:
 
 
 def bounding(run: Run) -> str:
-    """Return a text on the contribution bounds of a run: one person is in one block."""
+    """Describe in words how a run bounds contributions: each person is in one block only."""
     return (
         f"a person with all their rows is in one of {run.blocks} blocks, whatever the program does"
     )

@@ -144,7 +144,7 @@ class PipelineRules:
 
 
 def by_rule(rule: Rule) -> str:
-    """Return the value of `decided_by` for a program that this rule approved."""
+    """Return what is stored as `decided_by` for a program that this approval rule approved."""
     return _BY + rule.id
 
 

@@ -293,7 +293,7 @@ class Pipelines:
         return found
 
     def _check_seen(self, caller: Caller, listing: Listing, found: Submitted) -> None:
-        """Refuse an unapproved program as unknown; its author and the data set's owner may see it."""
+        """Refuse an unapproved program as unknown, except to its author and the data's owner."""
         if caller.user not in (listing.owner, found.by) and found.state != APPROVED:
             raise _unknown()
 
@@ -316,7 +316,7 @@ class Pipelines:
             )
 
     def _thawed(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
-        """Return a data set and its caller, as `_listing` does; refuse while queries are blocked."""
+        """Return a data set and its caller, as `_listing` does; refuse if queries are blocked."""
         listing, asker = self._listing(caller, data_set)
         check_not_frozen(self.catalogue, listing, caller.user)
         return listing, asker
@@ -337,7 +337,7 @@ def _allows_less(before: Submitted, now: Submitted) -> bool:
 
 
 def _terms(asked: PipelineTerms) -> dict[str, object]:
-    """Return those fields of the request that are terms of a run."""
+    """Return the terms of a run from a request: its fields without data set, program and ids."""
     return asked.as_body("data_set", "pipeline", "op", "people", "seed")
 
 
@@ -346,7 +346,7 @@ def _planned(program: Program, asked: PipelineTerms, blocks: int, delta: Fractio
 
 
 def _values(answer: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON of our own release
-    """Return the released numbers of an answer by name, without arrays."""
+    """Return an answer's released numbers by the name of their output; arrays are left out."""
     return dict(zip(answer["columns"], answer["rows"][0], strict=True))
 
 
@@ -401,7 +401,10 @@ def _shown(one: Submitted) -> Json:
 
 
 def _errors(program: Program, epsilon: object, card: Card) -> Json:
-    """Return a program's noise margins for several numbers of blocks, from public numbers alone."""
+    """Return the margins of a program's noise at this epsilon, for several numbers of blocks.
+
+    Only public numbers decide them.
+    """
     people = most_people(card)
     rows = []
     for blocks in BLOCKS if people is None else blocks_to_try(people) or BLOCKS[:1]:

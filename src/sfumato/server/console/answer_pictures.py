@@ -40,7 +40,7 @@ SVG: Final = "{http://www.w3.org/2000/svg}"
 
 @dataclass(frozen=True)
 class Look:
-    """The colours of a plot on a light or a dark page."""
+    """The colours of plots on a light page, or on a dark one."""
 
     ink: str
     quiet: str
@@ -75,7 +75,7 @@ class Picture:
 
 
 def pictured(answer: Answer, column: str) -> Picture | None:
-    """Return the plot of an answer's column; None if the column cannot be drawn."""
+    """Return the plot of one column of an answer; None if that column cannot be drawn."""
     try:
         spec = spec_of(view_of(answer, None, column, None), "", answer.notes)
         words = answer.plot(y=column).summary
@@ -174,7 +174,7 @@ def _config(look: Look) -> Spec:
 
 
 def _softened(chart: Spec, look: Look) -> Spec:
-    """Replace a plot's error bars by fading edges.
+    """Replace a plot's error bars by edges that fade, because an interval has no hard end.
 
     Bars fade at their ends, points get fading lines, and lines get fading bands.
     """
@@ -275,7 +275,10 @@ def _shaded(layer: Spec, look: Look) -> list[Spec]:
 
 
 def _shade(layer: Spec, axis: str, part: float) -> Spec:
-    """Return one shade of a confidence interval: its middle share `part`, nearly transparent."""
+    """Return one of the stacked shades that draw a confidence interval: its middle share `part`.
+
+    It is nearly transparent, so that shades add up to a fading bar.
+    """
     name = f"{part:g}".replace(".", "_")
     low = f"datum.value - (datum.value - datum.low) * {part:g}"
     high = f"datum.value + (datum.high - datum.value) * {part:g}"
@@ -308,7 +311,7 @@ def _inked(layer: Spec, look: Look) -> Spec:
 
 
 def _coloured(layer: Spec, look: Look) -> Spec:
-    """Return the plot layer in the palette of the page, if the layer encodes several colours."""
+    """Return a plot layer with the page's palette, if the layer shows categories by colours."""
     return (
         {**layer, "encoding": _palette(layer["encoding"], look)} if "encoding" in layer else layer
     )

@@ -50,7 +50,7 @@ def margin(value: float | None) -> str:
 
 
 def error_words(price: Shape, name: str) -> str:
-    """Describe the expected error of a column, before the question is asked."""
+    """Describe in words how large the error of a column will be, before the question is asked."""
     error, rank = price["error"][name], price["rank_error"].get(name)
     if error is not None:
         return f"± {margin(error)}"

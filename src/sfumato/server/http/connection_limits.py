@@ -189,7 +189,7 @@ class GuardedProtocol(HttpToolsProtocol):
         return cycle is not None and not cycle.response_complete
 
     def _is_next(self) -> bool:
-        """Return True if bytes written now would be the reply to the incoming request."""
+        """Return True if bytes written now would answer the incoming request, no earlier one."""
         cycle = cast("Any", self.cycle)  # Any: as above
         if cycle is None or self._is_in_head:
             return not self._is_answering()

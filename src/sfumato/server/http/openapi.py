@@ -83,7 +83,7 @@ class _Schemas:
         self.components: Json = dict(made)
 
     def of_fields(self, verb: Verb, names: Iterable[str]) -> Json:
-        """Return the schema of those fields of a verb's request."""
+        """Return the JSON schema of the named fields of a verb's request."""
         whole: Any = self._requests[verb.request]  # Any: a JSON schema
         chosen = {name: _without_null(whole["properties"][name]) for name in names}
         required = [name for name in whole.get("required", []) if name in chosen]
@@ -192,7 +192,7 @@ def _refused(codes: Iterable[str]) -> Json:
 
 
 def _never(verb: Verb) -> set[str]:
-    """Return the common refusal codes that this verb never gives.
+    """Return the common refusal codes that this verb (API operation) never gives.
 
     A verb without a body never gives `too-large`. A verb without authentication never gives
     `not-allowed`.

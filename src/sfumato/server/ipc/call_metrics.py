@@ -36,7 +36,10 @@ UNWRITTEN: Final = frozenset({"survey-token", "survey-report", "survey-sheet", "
 
 
 class CallMetrics:
-    """Counts calls by verb and outcome since the process started, and logs each call."""
+    """Counts calls by verb and outcome since the process started, and logs them.
+
+    Calls about surveys are counted but not logged.
+    """
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
@@ -46,7 +49,7 @@ class CallMetrics:
         self._lock = threading.Lock()
 
     def note(self, verb: str, user: str, code: object, took_s: float = 0.0) -> None:
-        """Count a finished call of a verb, and write its log line.
+        """Count a finished call of a verb, and log it if logging is on and the verb is one to log.
 
         The duration `took_s` is recorded for the timed verbs only, and never logged.
         """
@@ -72,7 +75,7 @@ class CallMetrics:
 
 
 class _Took:
-    """A histogram of the durations of one verb, with their number and sum."""
+    """A histogram of the durations of one verb (API operation), with their number and sum."""
 
     def __init__(self) -> None:
         self._within = [0] * len(BOUNDS_S)

@@ -80,9 +80,9 @@ class _Waiting(Generic[Item, Gives]):
 
 @dataclass(eq=False)
 class _Place:
-    """The right to run one batch of a batcher.
+    """The permission to run one batch of a batcher; a limited number of batches run at once.
 
-    The right is given back once: when the batch ends, or when the batch takes too long.
+    The permission is given back once: when the batch ends, or when the batch takes too long.
     """
 
     free: Callable[[], None]
@@ -229,7 +229,7 @@ class _Known:
 
 @dataclass(frozen=True)
 class _Said:
-    """A reply to the HTTP process: the refusal's code or None, and the JSON text."""
+    """A reply to the HTTP process: the code of a refusal, or None, and the JSON text."""
 
     code: str | None
     text: str
@@ -419,7 +419,10 @@ class DoorEnd:
         return json_text(self._desk.done(call.verb, caller, _read(call, body), call.place))
 
     def _taken(self, asked: Sequence[tuple[Call, bytes]]) -> list[str | Refused]:
-        """Process survey reports as one batch; malformed reports are refused individually."""
+        """Process the survey reports of several calls as one batch.
+
+        A malformed report is refused alone.
+        """
         read = [_read_report(call, body) for call, body in asked]
         sent = [one for one in read if isinstance(one, Submission)]
         ended = iter(self._desk.surveys.take(sent))

@@ -41,7 +41,7 @@ class _Waiting:
 
 @dataclass(frozen=True, eq=False)
 class _Turn:
-    """An async context manager that acquires the semaphore for a user, and then releases it."""
+    """A user's turn under the semaphore: `async with` acquires it, and releases it at the end."""
 
     turns: FairSemaphore
     user: str

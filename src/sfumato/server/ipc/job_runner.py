@@ -25,7 +25,7 @@ OF_ONE_USER: Final = 2
 
 @dataclass(frozen=True)
 class Room:
-    """The semaphore and the threads that one kind of job shares with other work."""
+    """The semaphore and the threads that one kind of job uses, together with other work."""
 
     turns: FairSemaphore
     threads: Threads
@@ -94,10 +94,7 @@ class Runner:
             return
 
     def _done(self, job: Job) -> Json | None:
-        """Run a job. Return the refusal that ended it, or None.
-
-        The user of the job must still be authorised.
-        """
+        """Run a job, if its user is still authorised. Return the refusal that ended it, or None."""
         try:
             if job.tries > TRIES:
                 return refusal_of_job(fault())

@@ -27,8 +27,8 @@ def begun(
 ) -> list[PaidOrder | Json | Exception | None]:
     """Authenticate and charge several queries in one batch.
 
-    The result for each query is the paid order, the stored answer, an error, or None (run it
-    alone).
+    The result of each query is a paid order to compute, a stored answer, or an error. It is None if
+    the query must run alone.
     """
     looked = [_looked_at(desk, token, body) for token, body in several]
     found = iter(desk.queries.begin([one for one in looked if one is not None]))

@@ -26,10 +26,10 @@ class _Work:
 
 
 class Threads:
-    """A pool of daemon threads, started on demand up to a limit.
+    """A pool of daemon threads for the event loop, started on demand up to a limit.
 
-    It costs a third of the standard library's pool, whose futures also support waiting threads;
-    here only the event loop waits.
+    It costs a third of the standard library's pool. That pool's futures also support threads that
+    wait; here only the event loop waits.
     """
 
     def __init__(self, most: int, name: str) -> None:
