@@ -1,4 +1,4 @@
-"""`sfumato audit --command` and `--url`: test your own program or service against its epsilon."""
+"""`sfumato audit --command` and `--url`: does your own program keep the epsilon that it claims?"""
 
 from __future__ import annotations
 

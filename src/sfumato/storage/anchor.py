@@ -141,7 +141,8 @@ class FileAnchor:
         """Write the anchor's first record: what all accounts have spent at a ledger head.
 
         Return False and write nothing if `mark` is no longer the newest position. An older version
-        of the program, which writes no records, may have charged since.
+        of the program, which writes no records, may have charged since. Also return False if the
+        file can't be written.
         """
         with contextlib.suppress(OSError), _locked(self._path) as file:
             slots = _read_slots(file)
@@ -232,7 +233,10 @@ class FileAnchor:
 
 
 def _next_slot(file: int, newest: _Slot | None, step: _Step) -> _Slot:
-    """Append a step's record to the anchor file; return the slot that includes the record."""
+    """Append a step's record to the anchor file; return the slot that includes the record.
+
+    If the file has no records of spending (an older version wrote it), append none.
+    """
     mark = AnchorMark(step.head.ledger, *step.position, step.head.hash)
     is_news = _is_news(None if newest is None else newest.mark, mark)
     if newest is None:

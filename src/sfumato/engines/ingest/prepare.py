@@ -492,7 +492,7 @@ def _write_texts(
     """Write the dictionary of a column of private texts, with codes in the order of the texts.
 
     Codes change when another person adds or removes a text. `text_key` does not change, so the
-    order of a person's groups uses it (engines/kernel/ranks.proof.md).
+    kernel orders a person's groups by it (engines/kernel/ranks.proof.md).
     """
     connection.execute(
         f"CREATE TABLE {_dictionary(order, place)} AS SELECT"

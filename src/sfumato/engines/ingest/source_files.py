@@ -84,7 +84,10 @@ def open_source(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> Sou
 
 
 def _attach(connection: duckdb.DuckDBPyConnection, source: str) -> None:
-    """Attach an owner's DuckDB file read-only as `handed_in`; detach the previous file first."""
+    """Attach an owner's DuckDB file read-only, under the name `handed_in`.
+
+    The file that was attached before is detached first.
+    """
     open_now = connection.execute(
         "SELECT path FROM duckdb_databases() WHERE database_name = 'handed_in'"
     ).fetchone()

@@ -344,7 +344,10 @@ def _plain(name: str, column: NDArray[Any]) -> NDArray[Any]:
 
 
 def _in_order(columns: Columns) -> Columns:
-    """Return rows sorted by person and row rank; skip the sort if they are in this order."""
+    """Return rows sorted by person and by their rank among the person's rows (`rr`).
+
+    Rows that are in this order already are not sorted.
+    """
     place = (columns["person"].astype(_U) << _U(INDEX_BITS)) | columns["rr"].astype(_U)
     if bool(np.all(place[1:] > place[:-1])):
         return columns

@@ -34,11 +34,14 @@ class PreparedTable:
     )
 
     def is_coded(self, place: int) -> bool:
-        """Say whether a column's private texts have dictionary codes: c3, in the table texts3."""
+        """Say whether a column's private texts are stored as codes of a dictionary table.
+
+        For column 3, the codes are the column `c3`, and the dictionary is the table `texts3`.
+        """
         return self.by_person and self.types[place] == "text" and not self.keyed[place]
 
     def is_ranked(self, place: int) -> bool:
-        """Say whether a column has stored ranks of groups and rows, as gr3 and rr3."""
+        """Say whether a column has stored ranks of groups and rows (`gr3`, `rr3` for column 3)."""
         return self.by_person and (self.keyed[place] or self.types[place] == "text")
 
     def texts(self, place: int) -> str:

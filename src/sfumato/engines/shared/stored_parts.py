@@ -83,7 +83,7 @@ def prefix_sums_name(column: int | None, table: int) -> str:
 def write_parts(
     columns: Sequence[Column], parts: StoredPartsSpec, table: int, kind: str
 ) -> Iterator[str]:
-    """Yield the CREATE TABLE statements of all precomputed sums; `kind` is the type of counts."""
+    """Yield the CREATE TABLE statements of all precomputed sums; `kind` is a count's SQL type."""
     yield from _write(None, parts, table, kind)
     for i, column in enumerate(columns):
         if column.keys is not None:

@@ -64,9 +64,9 @@ class SqlJobs:
     def ready(self, now: str) -> tuple[Job, ...]:
         """Return the jobs to run: those that wait, and those whose runner's lease has expired.
 
-        Each user's oldest job comes first, then each user's second. So a user with many jobs
-        doesn't keep others out of the first 500. Jobs without a token are left out, because their
-        own (embedded) process runs them.
+        The oldest job of each user and kind comes first, then the second of each. So a user with
+        many jobs doesn't keep others out of the first 500. Jobs without a token are left out,
+        because their own (embedded) process runs them.
         """
         place = "row_number() OVER (PARTITION BY person, kind ORDER BY created, id)"
         waiting = f"SELECT id AS job, {place} AS place FROM jobs WHERE {_READY} AND token <> ''"

@@ -26,7 +26,10 @@ SMALL: Final = 8 * 1024
 
 @dataclass
 class BodyMemory:
-    """ASGI middleware that limits the total size of request bodies in memory."""
+    """ASGI middleware that limits the total size of request bodies in memory.
+
+    One client network may use a quarter of it.
+    """
 
     app: ASGIApp
     most: int = MOST
@@ -35,7 +38,7 @@ class BodyMemory:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request; count its body towards the memory limit until it is answered.
 
-        Refuse a body that exceeds the limit.
+        Refuse a body that exceeds the limit, or the quarter of its client's network.
         """
         if scope["type"] != "http" or (scope["method"], scope["path"]) in FILES:
             await self.app(scope, receive, send)

@@ -66,7 +66,10 @@ class GuardedProtocol(HttpToolsProtocol):
     place: Place | None = None  # set already if TLS came first
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time limit of the request's head, or close a connection beyond the limits."""
+        """Start the time limit of the request's head, or close a connection beyond the limits.
+
+        A client that bypasses the configured proxies is disconnected too.
+        """
         super().connection_made(transport)
         self._head_bytes = self._raw_bytes = self._body_bytes = 0
         self._is_in_head = True

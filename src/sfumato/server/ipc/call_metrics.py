@@ -38,7 +38,7 @@ UNWRITTEN: Final = frozenset({"survey-token", "survey-report", "survey-sheet", "
 class CallMetrics:
     """Counts calls by verb and outcome since the process started, and logs them.
 
-    Calls about surveys are counted but not logged.
+    Calls about a respondent's ballot are counted but not logged.
     """
 
     def __init__(self, write: Callable[[str], object]) -> None:
