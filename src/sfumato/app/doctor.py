@@ -89,9 +89,9 @@ def checkup(folder: str | None) -> list[tuple[str, bool, str, str | None]]:
 
 
 def _all_at_once(found: Sequence[Finding]) -> list[Finding]:
-    """Return one finding with the command that installs all that is missing, except Flower.
+    """Return a finding with the command that installs all that is missing, except Flower.
 
-    Return nothing if nothing is missing.
+    If nothing is missing, the list is empty.
     """
     wanted = [one.name for one in found if one.get is not None and one.name != FLEET]
     if not wanted:

@@ -1,4 +1,4 @@
-"""`sfumato audit --command` and `--url`: does your own program keep the epsilon that it claims?"""
+"""`sfumato audit --command` and `--url`: audit the epsilon that your own program claims."""
 
 from __future__ import annotations
 

@@ -266,7 +266,8 @@ class SandboxPool:
     def _is_warm(self, own: str) -> bool:
         """Return True if all sandboxes have loaded this program environment.
 
-        Restart them first if they run with another one, or if one has ended.
+        Restart them first if they run with another one, or if one has ended. Return False if the
+        environment is missing or has changed, or if a sandbox does not start.
         """
         cpus = sorted(os.sched_getaffinity(0))
         is_there = len(self._sandboxes) == len(cpus) and all(b.is_alive() for b in self._sandboxes)
@@ -356,7 +357,7 @@ class SandboxPool:
     def _run_once(
         self, job: BlockJob, program: int, lanes: int, began: float
     ) -> dict[int, Ran] | None:
-        """Run every block of a job once, on all processors; return None if the host failed one."""
+        """Run every block of a job once, in parallel lanes; return None if the host failed one."""
         with ThreadPoolExecutor(lanes) as threads:
             begun = [
                 threads.submit(

@@ -198,9 +198,10 @@ def _kept(person: _Person, salt: str, body: Body) -> Path:
 
 
 def _said(people: list[_Person], salt: str, body: Body) -> dict[str, bytes]:
-    """Collect what the per-person runs returned: new results, which are stored, and stored ones.
+    """Collect what the per-person runs returned: new results, and those of earlier studies.
 
-    A run that was stopped has no result: the person is missing this time, and runs again next time.
+    Store the new ones. A run that was stopped has no result: the person is missing this time, and
+    runs again next time.
     """
     found = {}
     _take_room(body, _sizes(body["target"], body["study"][0]))

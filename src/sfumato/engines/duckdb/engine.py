@@ -642,10 +642,10 @@ def _measure_header(table: str, layout: Layout, way: Header) -> Header:
 
 
 def _quick_way(measure: Measure, tables: tuple[PreparedTable, ...]) -> Header | None:
-    """Choose a fast query path by the measure and the card: stored ranks, else the numpy kernel.
+    """Choose a fast query path: precomputed sums and stored ranks, else the numpy kernel.
 
-    Return the request to the worker, or None if only plain SQL can answer the measure. Rows never
-    decide the path.
+    Return the request to the worker, or None if only plain SQL can answer the measure. Only the
+    measure and the card decide the path, never rows.
     """
     if not tables:
         return None

@@ -153,7 +153,8 @@ def _reachable(rest: AtRest, source: str, work: Path, place: int) -> str:
 def _known(rest: AtRest, path: str, target: Path) -> str:
     """Decrypt a stored sketch of people to `target`; return that path.
 
-    If the sketch is damaged, no file is at that path. It then counts as matching every data set.
+    If the sketch is damaged, no file is at that path. A missing sketch counts as matching every
+    data set.
     """
     try:
         open_in_memory(rest, path, target)

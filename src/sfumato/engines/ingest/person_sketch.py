@@ -140,7 +140,7 @@ def _deviations_below(ratio: float, freedom: float) -> float:
 
 
 def domains_alike(sketch: Sketch, others: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the people domains (names of groups of people) that appear to be the same people.
+    """Return the people domains (names of the people in data sets) that appear to be the same.
 
     A domain whose sketch is unreadable counts as the same people.
     """

@@ -58,9 +58,10 @@ def prepare_remote_table(
     load: Callable[[str, str], dict[str, Any] | None],
     engine: tuple[str, str],
 ) -> Prepared:
-    """Prepare a source by `prepare`, copy it by `load`, and publish its marker file.
+    """Prepare a source by `prepare`, copy its tables by `load`, and publish their marker file.
 
-    The marker file describes the tables on the server or cluster.
+    The marker file describes the tables on the server or cluster. Refuse a card with people's BIDS
+    folders, which only DuckDB can keep.
     """
     if order.card.folders is not None:
         raise Refused(
