@@ -279,7 +279,7 @@ def state_before_charge(
 
 
 def without_payers(link: DatabaseLink, answer_key: str, names: Sequence[str]) -> list[str]:
-    """Return those of the named accounts that have not paid for an answer."""
+    """Return those of the named accounts that have not paid for the answer of an answer key."""
     sql = "SELECT account FROM ledger_payers WHERE answer_key = ? AND account IN"
     found = link.rows(f"{sql} ({marks(len(names))})", (answer_key, *names))
     paid = {name for (name,) in found}

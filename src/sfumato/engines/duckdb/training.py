@@ -299,7 +299,7 @@ def _unit(order: LearnOrder) -> str:
 
 
 def _last(connection: duckdb.DuckDBPyConnection, key: str) -> int:
-    """Return the maximum of a column of the table, or -1 if the table is empty."""
+    """Return the largest number of a person or row (the column `key`), or -1 for an empty table."""
     found = connection.execute(f"SELECT max({key}) FROM {table_name('duckdb', 0)}").fetchone()
     return -1 if found is None or found[0] is None else int(found[0])
 

@@ -27,7 +27,10 @@ _MOST: Final = 10**37  # bound of every parsed number; it fits in a HUGEINT
 
 
 def trimmed(text: str) -> str:
-    """Return SQL that trims white space from a text; fast for texts of printable ASCII only."""
+    """Return SQL that trims white space from a text.
+
+    A text of visible ASCII characters has none, so it takes a fast path.
+    """
     return (
         f"CASE WHEN regexp_matches({text}, '[^!-~]')"
         f" THEN trim({text}, {quoted(SPACES)}) ELSE {text} END"

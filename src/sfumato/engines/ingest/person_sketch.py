@@ -337,9 +337,9 @@ def _is_even(part: Fingerprint) -> bool:
 
 
 def _part(connection: duckdb.DuckDBPyConnection, mark: str) -> Fingerprint:
-    """Return the sample of the smallest hashes of a column or a pair of columns.
+    """Return the sample (the smallest hashes) of a column or of a pair of columns.
 
-    The search starts from below, so most rows need no grouping.
+    The search starts with the smallest hashes, so most rows need no grouping.
     """
     rows = _one(connection, "SELECT count(*) FROM marked")[0]
     end = 4 * KEPT * _END // max(rows, 1)

@@ -333,7 +333,10 @@ def parts_of(
 
 
 def _plain(name: str, column: NDArray[Any]) -> NDArray[Any]:
-    """Return a column as a plain array; nulls become `NULL`, which only value columns may have."""
+    """Return a column as an unmasked array: the number NULL (a constant) stands for each null.
+
+    Only value columns (w0, w1, ...) may have nulls.
+    """
     if not isinstance(column, np.ma.MaskedArray):
         return np.asarray(column)
     if not np.ma.is_masked(column):
@@ -402,7 +405,10 @@ def _narrow(code: Int64Array) -> Int64Array:
 
 
 def dense(parts: Iterable[Part], cold: KernelPlan, cells: int) -> Columns:
-    """Add up partial sums over numbered groups, one after the other to save memory."""
+    """Add up partial sums into arrays with one place per numbered group (dense arrays).
+
+    One part is added at a time, to save memory.
+    """
     totals = [np.zeros(cells, np.int64) for _ in cold.tallies]
     bounds = [0 for _ in cold.tallies]
     for part in parts:

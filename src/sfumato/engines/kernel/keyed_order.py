@@ -33,7 +33,7 @@ def mixed(words: SortKeys) -> SortKeys:
 class Hashing:
     """Keyed PRF that orders each person's groups under one secret salt.
 
-    It uses the stored hashes of private texts.
+    A private text enters as its stored hash, because its code may change.
     """
 
     def __init__(self, salt: str, texts: dict[str, SortKeys]) -> None:

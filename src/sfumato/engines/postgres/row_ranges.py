@@ -57,13 +57,16 @@ class _Numbers(Loader):
 
 
 def extent_of(link: Link, cold: KernelPlan) -> Extent:
-    """Return the size of the plan's table: its numbers of persons, rows and codes."""
+    """Return the size of a plan's table: its persons, its rows, and the codes of its text key."""
     found = link.execute(extent_sql(cold).encode()).fetchone()
     return Extent(*map(int, found or ()))
 
 
 def add_up(links: Sequence[Link], cold: KernelPlan, extent: Extent, salt: str) -> Answer:
-    """Run a kernel plan over all ranges, in parallel over the connections; return the columns."""
+    """Run a kernel plan over all ranges of persons, in parallel; return the result columns.
+
+    Each connection works on one range at a time.
+    """
     idle: SimpleQueue[Link] = SimpleQueue()
     for link in links:
         idle.put(link)

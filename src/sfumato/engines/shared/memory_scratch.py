@@ -21,7 +21,10 @@ _SEED: Final = 32
 
 @dataclass(frozen=True)
 class MemoryScratch:
-    """Key of a vault encrypted at rest, and private folders in memory for its plain rows."""
+    """What the engine needs of a vault that is encrypted at rest: its key, and folders in memory.
+
+    Its rows may be in plain text in these folders only.
+    """
 
     key: bytes = field(repr=False)
     draw: Callable[[int], bytes] = field(repr=False)

@@ -32,7 +32,7 @@ _SLICE_ROWS: Final = 1 << 18
 
 
 def add_up(session: Any, cold: KernelPlan, extent: Extent, salt: str) -> Answer:  # a SparkSession
-    """Run a kernel plan over all ranges; return the result columns."""
+    """Run a kernel plan over all ranges of persons; return the result columns."""
 
     def parts() -> Iterator[Part]:
         for ends in extent.ranges(_RANGE_NUMBERS // (2 + cold.values)):

@@ -99,9 +99,10 @@ class AddJobs:
             self.sources.uploads.remove(_uploads(_asked(job)))
 
     def is_workable(self, job: Job) -> bool:
-        """Return True if this machine can run a job now: it has the rows, or they have expired.
+        """Return True if this machine can run a job now: an add job needs its rows to be here.
 
-        An add job that needs a second person first waits for their confirmation.
+        An add job whose rows have expired runs too, and fails. One that needs a second person first
+        waits for their confirmation.
         """
         if job.kind != ADD:
             return True
