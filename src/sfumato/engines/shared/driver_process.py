@@ -79,7 +79,10 @@ class DriverHandle:
         return self._ask(request, deadline_s)[0]
 
     def _ask(self, request: Header, deadline_s: float) -> tuple[bytes | None, str | None]:
-        """Return the driver's answer or None; if the host ended the driver, also return the cause."""
+        """Return the driver's answer, or None if it failed.
+
+        If the host ended the driver, also return the cause.
+        """
         with self._lock.lock:
             child = self._ready()
             answer = None if child is None else child.ask(request, deadline_s)
