@@ -18,6 +18,7 @@ import sfumato
 from sfumato import client, lab
 from sfumato.app import federation, vault
 from sfumato.client import remote_vault
+from sfumato.dp.refusal import CODES
 from sfumato.features.airlock import client as airlock_client
 from sfumato.features.anonymization import Anonymity
 from sfumato.features.regression import fit_result
@@ -31,6 +32,15 @@ ROOT = Path(__file__).parents[2]
 # whose keywords are names that the caller chooses
 NAMES_OF_THE_CALLER = {"where", "group_by", "each_person", "formula", "report"}
 NOT_AWAITED = {"airlock", "has_receipt"}  # what the asynchronous client does not have
+# what raises no refusal and no other error of ours; everything else has a "Raises" section
+NEVER_REFUSES = {
+    "AnswerValues.frame", "AnswerValues.of", "AnswerValues.output_of_column",
+    "AsyncDataSet.builder", "AsyncVault.close", "Builder.builder", "Column.exp", "Column.floor",
+    "Column.is_null", "Column.ln", "Column.round", "Column.sqrt", "Column.starts_with",
+    "Column.total", "DataSet.builder", "Device.new", "FederatedVault.spent", "OpenVault.close",
+    "RemoteVault.close", "Steps.at_most", "Steps.limit", "Steps.running_count", "Steps.show",
+    "TableSteps.of_table", "anonymity", "attack_private_mean", "col", "rows_or_code",
+}  # fmt: skip
 CLASSES: tuple[type, ...] = (
     vault.OpenVault, remote_vault.RemoteVault, client.AsyncVault, client.AsyncDataSet,
     federation.FederatedVault, client.DataSet, client.Builder, client.Answer, client.Column,
@@ -77,6 +87,13 @@ def undocumented(function: Callable[..., Any]) -> list[str]:
     return missing
 
 
+def raised(function: Callable[..., Any]) -> str:
+    """Return what the "Raises" section of a docstring tells, or "" without one."""
+    text = inspect.getdoc(function) or ""
+    told = re.search(r"^Raises:\n((?:^    .*\n?)+)", text, re.M)
+    return told.group(1) if told else ""
+
+
 def test_a_public_method_documents_each_argument() -> None:
     assert len(METHODS) > 150
     found = {name: undocumented(method) for name, method in METHODS.items()}
@@ -94,6 +111,39 @@ def test_an_argument_without_a_word_is_found() -> None:
         return told + untold
 
     assert undocumented(forgotten) == ["untold", "gone (no argument)", "Returns"]
+
+
+def test_a_public_method_says_what_it_refuses_unless_it_never_does() -> None:
+    untold = {method.__qualname__ for method in METHODS.values() if not raised(method)}
+    assert untold == NEVER_REFUSES
+
+
+def test_the_codes_that_a_public_method_names_exist() -> None:
+    named = {
+        (name, code)
+        for name, method in METHODS.items()
+        for code in re.findall(r"`([a-z]+(?:-[a-z]+)+)`", raised(method))
+    }
+    assert len(named) > 300
+    assert {(name, code) for name, code in named if code not in CODES} == set()
+
+
+def test_a_docstring_without_its_refusals_is_found() -> None:
+    def told() -> None:
+        """Refuse.
+
+        Raises:
+            Refused: `not-allowed`, always.
+        """
+
+    def untold() -> None:
+        """Refuse; the word Raises: in a sentence is no section.
+
+        Raises:
+        """
+
+    assert raised(told) == "    Refused: `not-allowed`, always."
+    assert raised(untold) == ""
 
 
 def test_a_public_method_names_its_keywords() -> None:

@@ -119,15 +119,27 @@ class AnswerValues(Hinted):
         return called if called not in self.columns else self._beside(name, f"{what}_")
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return the answer with its error bars as a pandas DataFrame."""
+        """Return the answer with its error bars as a pandas DataFrame.
+
+        Raises:
+            Refused: `not-installed` without pandas.
+        """
         return extra_module("pandas", "frames").DataFrame(self.frame())
 
     def to_polars(self) -> polars.DataFrame:
-        """Return the answer with its error bars as a Polars DataFrame."""
+        """Return the answer with its error bars as a Polars DataFrame.
+
+        Raises:
+            Refused: `not-installed` without polars.
+        """
         return cast("polars.DataFrame", extra_module("polars", "frames").DataFrame(self.frame()))
 
     def to_arrow(self) -> pyarrow.Table:
-        """Return the answer with its error bars as an Arrow table."""
+        """Return the answer with its error bars as an Arrow table.
+
+        Raises:
+            Refused: `not-installed` without pyarrow.
+        """
         return extra_module("pyarrow", "frames").table(self.frame())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

@@ -62,7 +62,12 @@ class AsyncVault:
         return AsyncDataSet(self, name)
 
     async def data_sets(self) -> list[AsyncDataSet]:
-        """Return the data sets that you may ask."""
+        """Return the data sets that you may ask.
+
+        Raises:
+            Refused: `service-down`, `not-signed-in`, or `not-allowed` if your token lacks the right
+                to read.
+        """
         found = (await self.call("data-sets", {}))["data_sets"]
         cards = found if isinstance(found, list) else []
         return [AsyncDataSet(self, str(card["name"])) for card in cards]
@@ -75,6 +80,10 @@ class AsyncVault:
 
         Returns:
             For each: its time, data set, price and operation id.
+
+        Raises:
+            Refused: `bad-request` if `limit` is not 1 to 1000, `not-in-language` for a
+                `FederatedVault`; over HTTP also `service-down` or `not-signed-in`.
         """
         return History(await self.call("history", {"limit": limit}))
 
@@ -156,15 +165,30 @@ class AsyncDataSet(Steps):
         self.name = name
 
     async def card(self) -> CardView:
-        """Return the data card: the owner's public description of the data set."""
+        """Return the data card: the owner's public description of the data set.
+
+        Raises:
+            Refused: `unknown-data-set` if there is no such data set that you may ask;
+                `service-down`, or `not-signed-in`.
+        """
         return CardView(await self._vault.call("card", {"data_set": self.name}))
 
     async def columns(self) -> tuple[str, ...]:
-        """Return the column names of the data set's main table, from the card."""
+        """Return the column names of the data set's main table, from the card.
+
+        Raises:
+            Refused: `unknown-data-set` if there is no such data set that you may ask;
+                `service-down`, or `not-signed-in`.
+        """
         return column_names(await self.card())
 
     async def budget(self) -> Budget:
-        """Return the privacy budget of the data set, its people and yourself: cap, spent, left."""
+        """Return the privacy budget of the data set, its people and yourself: cap, spent, left.
+
+        Raises:
+            Refused: `unknown-data-set` if there is no such data set that you may ask;
+                `service-down`, or `not-signed-in`.
+        """
         return Budget(await self._vault.call("budget", {"data_set": self.name}))
 
     @named_terms(no_question_term)

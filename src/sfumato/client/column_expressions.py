@@ -190,6 +190,9 @@ class Column(Hinted):
 
         Returns:
             The clamped expression.
+
+        Raises:
+            Refused: `not-in-language` if a bound is NaN, infinite, a column or a list.
         """
         ends = (None if end is None else value_of(end) for end in (lower, upper))
         return Column(Clamp(self.expr, *ends))
@@ -205,6 +208,9 @@ class Column(Hinted):
 
         Returns:
             The expression, for `group_by(...)`.
+
+        Raises:
+            Refused: `not-in-language` if `width` or `start` is None, NaN, infinite or a list.
         """
         if not isinstance(start, Column) and value_of(start) == Constant.of(0):
             return (self // width) * width
@@ -218,6 +224,10 @@ class Column(Hinted):
 
         Returns:
             The expression.
+
+        Raises:
+            Refused: `not-in-language` for a value that a question cannot contain: None, NaN or a
+                list.
         """
         return Column(Coalesce((self.expr, *(expression(other) for other in others))))
 
@@ -257,6 +267,10 @@ class Column(Hinted):
 
         Returns:
             The condition, for `where(...)`.
+
+        Raises:
+            Refused: `not-in-language` for an empty list, a text in place of a list, or a list with
+                None or NaN.
         """
         return Condition(among(self.expr, values))
 
@@ -269,6 +283,9 @@ class Column(Hinted):
 
         Returns:
             The condition, for `where(...)`.
+
+        Raises:
+            Refused: `not-in-language` if an end is None, NaN, infinite or a list.
         """
         return (self >= low) & (self <= high)
 

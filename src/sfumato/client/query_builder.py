@@ -98,6 +98,10 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with these keys added.
+
+        Raises:
+            Refused: `not-in-language` for a condition without a name, or a key that is neither a
+                column's name nor an expression.
         """
         made = [(_name(key), expr_of(key)) for key in keys]
         made += [
@@ -133,6 +137,10 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `of` is neither a column's name, an expression nor a
+                condition.
         """
         if of is None:
             return self._with(name or "count", Aggregate("count"))
@@ -151,6 +159,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `where` is not a condition.
         """
         if where is None:
             return self._with(name or "people", Aggregate("count_people"))
@@ -179,6 +190,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `of` is neither a column's name nor an expression.
         """
         aggregate = Aggregate("count_distinct", (expr_of(of),), most=most)
         return self._with(name or f"distinct_{_name(of)}", aggregate)
@@ -196,6 +210,10 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `of` is neither a column's name nor an expression, or
+                `within` is not a pair of values.
         """
         ends = None if within is None else clamping_bounds(within)
         return self._with(
@@ -211,6 +229,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `of` is neither a column's name nor an expression.
         """
         return self._of("mean", "avg", of, name)
 
@@ -223,6 +244,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `of` is neither a column's name nor an expression.
         """
         return self._of("variance", "var", of, name)
 
@@ -235,6 +259,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `of` is neither a column's name nor an expression.
         """
         return self._of("deviation", "stddev", of, name)
 
@@ -247,6 +274,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `of` is neither a column's name nor an expression.
         """
         return self._of("population_variance", "var_pop", of, name)
 
@@ -259,6 +289,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `of` is neither a column's name nor an expression.
         """
         return self._of("population_deviation", "stddev_pop", of, name)
 
@@ -272,6 +305,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `y` or `x` is neither a column's name nor an expression.
         """
         return self._of_two("population_covariance", "covar_pop", (y, x), name)
 
@@ -285,6 +321,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `y` or `x` is neither a column's name nor an expression.
         """
         return self._of_two("covariance", "covar", (y, x), name)
 
@@ -298,6 +337,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `y` or `x` is neither a column's name nor an expression.
         """
         return self._of_two("correlation", "corr", (y, x), name)
 
@@ -311,6 +353,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `y` or `x` is neither a column's name nor an expression.
         """
         return self._of_two("slope", "slope", (y, x), name)
 
@@ -324,6 +369,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `y` or `x` is neither a column's name nor an expression.
         """
         return self._of_two("intercept", "intercept", (y, x), name)
 
@@ -336,6 +384,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `of` is neither a column's name nor an expression.
         """
         return self.quantile(of, Fraction(1, 2), name=name or f"median_{_name(of)}")
 
@@ -350,6 +401,10 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if a probability is not from 0 to 1, or `of` is neither a
+                column's name nor an expression.
         """
         built = self.builder()
         for share in at:
@@ -367,6 +422,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `of` is neither a column's name nor an expression.
         """
         return self._of("minimum", "min", of, name)
 
@@ -379,6 +437,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `of` is neither a column's name nor an expression.
         """
         return self._of("maximum", "max", of, name)
 
@@ -392,6 +453,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `of` is neither a column's name nor an expression.
         """
         return self._with(name or f"top_{_name(of)}", Aggregate("top", (expr_of(of),), most=most))
 
@@ -404,6 +468,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `of` is neither a column's name nor an expression.
         """
         return self._of("bounds", "bounds", of, name)
 
@@ -417,6 +484,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this column added.
+
+        Raises:
+            Refused: `not-in-language` if `of` is neither a column's name nor an expression.
         """
         aggregate = Aggregate("first_above", (expr_of(of),), most=count)
         return self._with(name or f"first_above_{_name(of)}", aggregate)
@@ -431,6 +501,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with these columns added.
+
+        Raises:
+            Refused: `not-in-language` for a number or a condition in place of an expression.
         """
         begun = self.builder()
         made = tuple(Output(name, Formula(expr_of(column))) for name, column in formulas.items())
@@ -455,6 +528,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with these conditions added.
+
+        Raises:
+            Refused: `not-in-language` if an argument is not a condition.
         """
         begun = self.builder()
         made = tuple(condition(one) for one in conditions)
@@ -468,6 +544,9 @@ class Steps(CompoundSteps):
 
         Returns:
             The question, with this sort order added.
+
+        Raises:
+            Refused: `not-in-language` if an argument is not a text.
         """
         begun = self.builder()
         made = tuple(order_of(name) for name in names)
@@ -527,7 +606,11 @@ class Builder(Steps):
         return self
 
     def question(self) -> Query:
-        """Return the built question as an immutable `Query`."""
+        """Return the built question as an immutable `Query`.
+
+        Raises:
+            Refused: `unknown-column` if `show` names a column that the answer lacks.
+        """
         keys = tuple(Output(name, key) for name, key in self.keys)
         return Query(
             data_set=self.data_set,

@@ -61,6 +61,9 @@ class TableSteps(Hinted):
 
         Returns:
             The question, about the joined tables.
+
+        Raises:
+            Refused: `not-in-language` if `also` is not columns or pairs of columns.
         """
         begun = self.builder()
         made = Joined(table, () if on is None else (on,), keep_all, equal_pairs(table, also))

@@ -136,6 +136,10 @@ class Vault:
 
         Returns:
             For each: its time, data set, price and operation id.
+
+        Raises:
+            Refused: `bad-request` if `limit` is not 1 to 1000, `not-in-language` for a
+                `FederatedVault`; over HTTP also `service-down` or `not-signed-in`.
         """
         return History(self.call("history", {"limit": limit}))
 

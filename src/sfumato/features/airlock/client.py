@@ -49,7 +49,11 @@ class Files:
         return cast("Sequence[Mapping[str, str]]", self.shape.get("findings", []))
 
     def archive(self) -> bytes:
-        """Return the files as one .zip archive, with their receipt or a reviewers-only note."""
+        """Return the files as one .zip archive, with their receipt or a reviewers-only note.
+
+        Raises:
+            Refused: `bad-request` if a path is unsafe.
+        """
         made = io.BytesIO()
         with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
             for path, text in self._all().items():
@@ -152,7 +156,11 @@ class DataSetAirlock:
         return self._call("submit-airlock", {**body, **named, **said})
 
     def list(self) -> Sequence[Json]:
-        """Return the airlock requests about this data set that you may see."""
+        """Return the airlock requests about this data set that you may see.
+
+        Raises:
+            Refused: `unknown-data-set` if you may neither ask nor review such a data set.
+        """
         found = self._call("airlock", {"data_set": self._name})
         return cast("Sequence[Json]", found["requests"])
 
@@ -215,6 +223,10 @@ class DataSetAirlock:
 
         Returns:
             The request and its state.
+
+        Raises:
+            Refused: `airlock-unknown`, `not-allowed` if you are not a reviewer, `airlock-waits` if
+                the request is not under review, or `bad-airlock` if it has no such file.
         """
         return self._act("trim", request, path=path)
 
@@ -228,6 +240,11 @@ class DataSetAirlock:
 
         Returns:
             The request and its state.
+
+        Raises:
+            Refused: `airlock-unknown`, `not-allowed` if you are not a reviewer, `airlock-waits` if
+                the request is not under review, or `bad-airlock` if it has no such file, or yours
+                is empty or too large.
         """
         return self._act("replace", request, path=path, base64=base64.b64encode(file).decode())
 
@@ -254,6 +271,10 @@ class DataSetAirlock:
 
         Returns:
             The request and its state.
+
+        Raises:
+            Refused: `airlock-unknown`, `not-allowed` if you are not the owner, or `airlock-waits`
+                if the request is over.
         """
         return self._act("decline", request)
 
@@ -265,6 +286,10 @@ class DataSetAirlock:
 
         Returns:
             The request and its state.
+
+        Raises:
+            Refused: `airlock-unknown`, `not-allowed` if it is not yours, or `airlock-waits` if the
+                request is over.
         """
         return self._act("withdraw", request)
 

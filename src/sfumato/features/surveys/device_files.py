@@ -101,7 +101,12 @@ class KeptDevice:
         return found
 
     def device(self) -> Device:
-        """Return the device with its secret and its record of answered series."""
+        """Return the device with its secret and its record of answered series.
+
+        Raises:
+            Refused: `not-allowed` if the device's files are incomplete or damaged, or others may
+                read the secret.
+        """
         return Device(self._secret(), Coins(self.draw), kept_waves(self.path))
 
     def begun(self, made: Published, invitation: str, truths: Mapping[str, Truth]) -> UnsentBallot:

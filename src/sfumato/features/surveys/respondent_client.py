@@ -137,6 +137,9 @@ class Device:
 
         Returns:
             The number of each question, and its randomised answer in words.
+
+        Raises:
+            Refused: `bad-request` for an answer that the survey does not accept.
         """
         said = self.said(made, truths)
         numbers = (one.question + 1 for one in read_report(made, said))

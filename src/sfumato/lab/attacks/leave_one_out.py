@@ -94,6 +94,9 @@ def rebuild(released: ArrayLike, known: Mapping[int, float]) -> FloatArray:
 
     Returns:
         A guess for each person; or a row of them for each release.
+
+    Raises:
+        ValueError: If `known` is empty.
     """
     if not known:
         raise ValueError("name at least one known person: without one, only distances are known")
@@ -139,6 +142,9 @@ def attack_broken_release(
 
     Returns:
         The errors of the guesses.
+
+    Raises:
+        ValueError: If `known` is empty, or there are fewer than two values.
     """
     releases = broken_releases(values, dice, runs=runs)
     guesses = rebuild(releases, {place: values[place] for place in known})

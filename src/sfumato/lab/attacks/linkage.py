@@ -107,6 +107,9 @@ def in_bands(rows: Sequence[Row], column: str, width: int) -> tuple[Row, ...]:
 
     Returns:
         The rows, with bands in place of the numbers.
+
+    Raises:
+        Refused: `unknown-column` if the rows have no such column.
     """
     _check_columns(rows, [column])
     return tuple({**row, column: _band(row[column], width)} for row in rows)

@@ -104,6 +104,12 @@ def audit(  # noqa: PLR0913  # an auditor's terms
 
     Returns:
         The lower bound, and whether it breaks the claim.
+
+    Raises:
+        Refused: `bad-request` if the claim, `alpha` or the number of runs is out of range, or if
+            the outputs cannot be read.
+        ValueError: If the mechanism takes a number of runs, and does not return one output for
+            each.
     """
     run = runs_of(mechanism, D, D2, dice)
     return audit_on(EpsilonClaim(epsilon, delta), run, alpha=alpha, most=most, dice=dice)
@@ -132,6 +138,12 @@ def audit_rho(  # noqa: PLR0913  # an auditor's terms
 
     Returns:
         The lower bound, and whether it breaks the claim.
+
+    Raises:
+        Refused: `bad-request` if the claim, `alpha` or the number of runs is out of range, or if
+            the outputs cannot be read.
+        ValueError: If the mechanism takes a number of runs, and does not return one output for
+            each.
     """
     run = runs_of(mechanism, D, D2, dice)
     return audit_on(RhoClaim(rho), run, alpha=alpha, most=most, dice=dice)
@@ -160,6 +172,12 @@ def audit_order_2(  # noqa: PLR0913  # an auditor's terms
 
     Returns:
         The lower bound, and whether it breaks the claim.
+
+    Raises:
+        Refused: `bad-request` if the claim, `alpha` or the number of runs is out of range, or if
+            the outputs cannot be read.
+        ValueError: If the mechanism takes a number of runs, and does not return one output for
+            each.
     """
     run = runs_of(mechanism, D, D2, dice)
     return audit_on(OrderTwoClaim(divergence), run, alpha=alpha, most=most, dice=dice)

@@ -79,6 +79,10 @@ def audit_command(  # noqa: PLR0913  # an auditor's terms
 
     Returns:
         The lower bound, and whether it breaks the claim.
+
+    Raises:
+        Refused: `bad-request` if the claim, `alpha` or the number of runs is out of range, or if
+            the outputs cannot be read.
     """
     return audit(
         lambda data: read(ran(command, data)),
@@ -131,6 +135,10 @@ def audit_http(  # noqa: PLR0913  # an auditor's terms
 
     Returns:
         The lower bound, and whether it breaks the claim.
+
+    Raises:
+        Refused: `bad-request` if the claim, `alpha` or the number of runs is out of range, or if
+            the outputs cannot be read.
     """
     with httpx.Client(timeout=TIMEOUT_S) as client:
         return audit(
