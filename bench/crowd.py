@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +28,7 @@ from bench.peers.environments import ROOT, python_of
 from sfumato.dp.anonymity.anonymity_check import check
 from sfumato.dp.anonymity.coded_table import Table
 from sfumato.dp.anonymity.generalization_hierarchy import Hierarchy
-from sfumato.dp.anonymity.global_recoding import every_node, judge
+from sfumato.dp.anonymity.global_recoding import judge
 from sfumato.dp.anonymity.privacy_criteria import Goal
 from sfumato.dp.anonymity.recoded_table import (
     Recoded,
@@ -74,7 +75,9 @@ def _recodings(people: Table, made: dict[str, Hierarchy], name: str, goal: Goal)
     way = RecodingSettings(made, goal, [SENSITIVE] if goal.needs_sensitive else [])
     task = task_of(people, made, way.sensitive, goal)
     limit = int(SUPPRESS * people.rows)
-    every_s, judged = _best(lambda: [judge(task, node, limit) for node in every_node(task)], 1)
+    every_s, judged = _best(
+        lambda: [judge(task, node, limit) for node in product(*map(range, task.heights))], 1
+    )
     least = min(one.loss for one in judged if one.is_reached)
     global_s, found = _best(lambda: recode_globally(people, way, SUPPRESS), REPEATS)
     local_s, local = _best(lambda: recode_by_class(people, way), REPEATS)

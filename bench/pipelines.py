@@ -34,7 +34,7 @@ def run() -> list[dict[str, object]]:
     sandbox = SandboxPool(lambda: made, SystemRandomSource(), sleep=lambda _: None)
     began = time.perf_counter()
     sandbox.check(LIMITS)
-    rows.append(_row(f"{sandbox.lanes(LIMITS)} warm bubbles", began))
+    rows.append(_row(f"{sandbox.lanes(LIMITS)} warm sandboxes", began))
     with tempfile.TemporaryDirectory() as folder:
         inputs = _inputs(Path(folder))
         for name, source in (("a constant", NOTHING), ("a pandas mean", MEAN)):
@@ -44,7 +44,7 @@ def run() -> list[dict[str, object]]:
             lanes = sandbox.lanes(LIMITS)
             rows.append({
                 "what": f"{name}, {BLOCKS} blocks of {PEOPLE} rows", "seconds": taken,
-                "ms a block and bubble": taken * 1000 * lanes / BLOCKS,
+                "ms a block and sandbox": taken * 1000 * lanes / BLOCKS,
                 "slot it is padded to, s": slot_s(BLOCKS, lanes, LIMITS),
             })  # fmt: skip
     sandbox.close()

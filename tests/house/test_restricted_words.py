@@ -1,4 +1,4 @@
-"""Words that only certain rooms may use: unsealing, dice, asserts, printing, registries."""
+"""Words that only certain rooms may use (unsealing, randomness, asserts), and words of no prose."""
 
 from __future__ import annotations
 
@@ -13,6 +13,34 @@ from sfumato.dp.refusal import CODES
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "sfumato"
+# Words of no plain technical English: say compute, higher, repair, is, sandbox, submitted program.
+ARCHAISMS = re.compile(
+    r"\b(reckon|dearer|mend(?=s?\b|ed|ing)|lies\b|stands\b(?! for)|goes by\b|of which nobody"
+    r"|hearken|thereof|bubbles?\b|strangers?\b)",
+    re.IGNORECASE,
+)
+# (file, word) -> why it is there all the same; an entry that nothing needs has to go
+KEPT = {
+    ("CHANGELOG.md", "lies"): "a site that says what is not true",
+    ("docs/how-to/surveys.md", "stands"): "where bicycles are parked",
+    ("docs/reference/lab-bounds.md", "strangers"): "people outside the study, of the lab",
+    ("docs/tutorials/lab-attacks-models.md", "strangers"): "people outside the study, of the lab",
+    ("src/sfumato/client/vault.py", "stands"): "a field of a reply, which is a stored name",
+    ("src/sfumato/features/audit/schema.py", "stands"): "a field of a reply",
+    ("src/sfumato/features/audit/service.py", "stands"): "a field of a reply",
+    ("src/sfumato/lab/attack_bounds.py", "strangers"): "people outside the study",
+    ("src/sfumato/lab/attacks/membership_in_counts.py", "stranger"): "people outside the study",
+    ("src/sfumato/lab/attacks/membership_in_counts.py", "strangers"): "a setting of the attack",
+    ("src/sfumato/lab/attacks/membership_in_models.py", "strangers"): "a setting of the attack",
+    ("src/sfumato/lab/audit/correct_mechanisms.py", "lies"): "coins that say what is not true",
+    ("src/sfumato/lab/audit/stream_audit.py", "strangers"): "people without a canary",
+    ("src/sfumato/sandbox/container_runtimes.py", "bubble"): "the host name in a sandbox",
+    ("src/sfumato/sandbox/sandbox_process.py", "bubble"): "the host name in a sandbox",
+    ("src/sfumato/sandbox/squashfs.py", "bubble"): "the host name in a sandbox",
+    ("src/sfumato/server/console/static/complete.js", "bubbles"): "a word of the browser",
+}
+# The bytes of these are pinned: a program's results are stored under their digest.
+PINNED = {f"sandbox/{name}.py" for name in ("inside", "function", "study", "image", "nested")}
 
 
 def sources() -> Iterator[tuple[str, str]]:
@@ -36,13 +64,13 @@ def test_nobody_reaches_into_a_sealed_value_by_its_slot() -> None:
 
 def test_real_randomness_stands_in_one_module() -> None:
     pattern = r"\bos\.urandom|\bimport secrets|\bSystemRandom\b|from random import|\bgetrandom\b"
-    # a fixed seed: the bundled files, byte for byte; and the name of what strangers may call
+    # a fixed seed: the bundled files, byte for byte; and the name of a call that programs may make
     made_once = {"lab/generate.py", "sandbox/seccomp.py"}
     assert places(pattern) - made_once == {"system/randomness.py"}
 
 
 def test_numpy_randomness_is_used_in_the_lab_and_the_demo_alone() -> None:
-    allowed = ("lab/", "cli/demo_story.py", "sandbox/inside.py")  # a stranger's own, seeded anew
+    allowed = ("lab/", "cli/demo_story.py", "sandbox/inside.py")  # a program's own, seeded anew
     assert [p for p in places(r"np\.random|numpy\.random") if not p.startswith(allowed)] == []
 
 
@@ -56,13 +84,13 @@ def test_the_package_has_no_assert_that_dash_o_would_remove() -> None:
 
 
 def test_broad_excepts_stand_only_where_everything_is_caught() -> None:
-    # ledger_sql rolls a transaction back and raises the very same error again; hearing raises it
-    # again in the thread that asked
+    # storage/sql_ledger rolls a transaction back and raises the very same error again;
+    # federated/parallel_calls raises it again in the thread that asked
     allowed = (
         "release/", "server/", "cli/", "engines/duckdb/worker", "engines/shared/driver_process",
         "storage/sql_ledger", "storage/records_database", "sandbox/program_outputs",
         "features/federated/flower/client_mod", "features/federated/parallel_calls",
-        "sandbox/inside", "sandbox/study",  # what a stranger's program raises
+        "sandbox/inside", "sandbox/study",  # what a submitted program raises
         # where a failure would be a bit of somebody's rows
     )  # fmt: skip
     found = places(r"except (Base)?Exception\b|except:")
@@ -89,6 +117,53 @@ def test_no_source_file_is_longer_than_900_lines() -> None:
     # One cohesive thing is one file; above 600 lines, look whether it is two things.
     long = {name: text.count("\n") for name, text in sources() if text.count("\n") > 900}
     assert long == {}
+
+
+def archaisms(text: str) -> set[str]:
+    """Return the archaisms of a text; addresses of links do not count."""
+    return {word.lower() for word in ARCHAISMS.findall(re.sub(r"\]\([^)]*\)", "]", text))}
+
+
+def prose() -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of each file of the package and of each page."""
+    pages = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")]
+    folders = ((PACKAGE, ("py", "md", "html", "js", "css")), (ROOT / "docs", ("md", "svg")))
+    for folder, endings in folders:
+        pages += [page for ending in endings for page in sorted(folder.rglob(f"*.{ending}"))]
+    for page in pages:
+        pinned = page.is_relative_to(PACKAGE) and page.relative_to(PACKAGE).as_posix() in PINNED
+        if not pinned and not page.is_relative_to(ROOT / "docs" / "notebook"):
+            yield page.relative_to(ROOT).as_posix(), page.read_text("utf-8")
+
+
+def test_prose_has_no_archaisms() -> None:
+    assert {(name, word) for name, text in prose() for word in archaisms(text)} == set(KEPT)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "What is reckoned is free.",
+        "The dearer the noise.",
+        "It mends the card.",
+        "The file was mended.",
+        "The file lies in a folder.",
+        "This is how it stands.",
+        "The name it goes by.",
+        "A row of which nobody knows.",
+        "It hearkens.",
+        "The keys thereof.",
+        "Two Bubbles run.",
+        "A stranger's program.",
+    ],
+)
+def test_a_planted_archaism_is_found(sentence: str) -> None:
+    assert archaisms(sentence)
+
+
+def test_words_that_only_look_like_archaisms_are_none() -> None:
+    spared = "We recommend an amended card; n stands for rows; bubblewrap; [0030](strangers.md)."
+    assert archaisms(spared) == set()
 
 
 @pytest.mark.parametrize("lock", sorted(path.name for path in ROOT.glob("requirements/*")))

@@ -1,4 +1,7 @@
-"""What nothing uses is dead: a word in prose keeps nothing alive, and neither do tests alone."""
+"""What nothing uses is dead: a word in prose keeps nothing alive, and neither do tests alone.
+
+It is about public functions, methods and classes, and about constants of modules.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +48,9 @@ KEPT = {
     "exec_module": "Python's import calls it",
 }
 
+# what contributors fill in beside the code, and tests read
+TABLES_OF_TESTS = {"NO_MECHANISM"}
+
 
 def public(tree: ast.Module) -> Iterator[str]:
     """Yield the name of every public function, method and class; but not of what is declared."""
@@ -60,6 +66,16 @@ def is_handler(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> b
     return any(isinstance(one, ast.Attribute) and one.attr in DECLARES for one in called)
 
 
+def constants(tree: ast.Module) -> Iterator[str]:
+    """Yield the name of every constant of a module: what has an upper-case name."""
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else ()
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+        for target in targets:
+            names = (one.id for one in ast.walk(target) if isinstance(one, ast.Name))
+            yield from (name for name in names if name.isupper())
+
+
 def used(code: str) -> Iterator[str]:
     """Yield each name that code reads, and each text that is a name: a lazy import has one.
 
@@ -67,7 +83,7 @@ def used(code: str) -> Iterator[str]:
     """
     for node in ast.walk(ast.parse(code)):
         match node:
-            case ast.Name(id=name) | ast.Attribute(attr=name):
+            case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name):
                 yield name
             case ast.Constant(value=str(text)) if text.isidentifier():
                 yield text
@@ -119,6 +135,16 @@ def all_used() -> set[str]:
 def test_nothing_public_is_there_for_its_tests_alone() -> None:
     names = {name for code in texts("src/**/*.py") for name in public(ast.parse(code))}
     assert names - all_used() == set(KEPT)
+
+
+def test_no_constant_is_there_without_a_reader() -> None:
+    names = {name for code in texts("src/**/*.py") for name in constants(ast.parse(code))}
+    assert names - all_used() == TABLES_OF_TESTS
+
+
+def test_a_constant_that_nobody_reads_is_found() -> None:
+    code = "READ: Final = 1\nSPARE: Final = 2\nONE, OTHER = READ, 3\n\nprint(ONE)\n"
+    assert set(constants(ast.parse(code))) - set(used(code)) == {"SPARE", "OTHER"}
 
 
 def test_a_name_that_nobody_uses_is_found() -> None:

@@ -26,8 +26,10 @@ SET_UP_S: Final = 5.0  # the fixtures of a file
 # The guards of promises: all of their tests run in `make test`, whatever they take.
 ALWAYS: Final = (
     "tests/dp/mechanisms/test_laplace.py",
+    "tests/engines/ingest/test_prepare.py",
     "tests/house/test_import_walls.py",
     "tests/query/aggregates/test_sensitivity_attained.py",
+    "tests/release/test_guarded_release.py",
 )
 
 # What `make test` does not install (requirements/test.lock has no such package).

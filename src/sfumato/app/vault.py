@@ -553,7 +553,7 @@ def open_services(
     sandbox = SandboxPool(partial(environment, vault=root), dice, own=brought, runtime=runtime)
     split = engine if isinstance(engine, DuckDBEngine | SparkEngine) else Unsplit(NAMES[kind])
     runs = runs_of(root) if sealing is None else sealing.drafts
-    strangers = PipelinePorts(ledger, split, sandbox, pool, runs)
+    programs = PipelinePorts(ledger, split, sandbox, pool, runs)
     return VaultServices(
         folder=root,
         ledger=ledger,
@@ -583,8 +583,8 @@ def open_services(
             streams=Streams(StreamDoor(ledger, engine, pool, kept), catalogue, clock),
             twins=Twins(catalogue, dice),
             private_twins=PrivateTwins(door, catalogue, dice),
-            pipelines=pipelines_of(records, strangers, catalogue, brought.names),
-            airlock=airlock_of(root, records, strangers, catalogue, rest),
+            pipelines=pipelines_of(records, programs, catalogue, brought.names),
+            airlock=airlock_of(root, records, programs, catalogue, rest),
             audit=Audit(ledger, catalogue, users),
             access=Access(users, ledger, Argon2Passwords(), dice, clock, Admission(users, clock)),
             policy=Policy(ledger, catalogue, users, clock),

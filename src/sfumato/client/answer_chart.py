@@ -385,8 +385,8 @@ def _bars(view: View) -> Json:
     """Return the spec of a bar chart for counts and sums, else a point chart, with error bars."""
     labels, beside = view.labels, max(view.colours, 1)
     step = max(56, 22 * beside + 12)
-    stands = len(labels) <= 12 and max(map(len, labels)) * 7 <= step
-    along, across, size, other = "xywh" if stands else "yxhw"
+    is_upright = len(labels) <= 12 and max(map(len, labels)) * 7 <= step
+    along, across, size, other = "xywh" if is_upright else "yxhw"
     key: Json = {"field": "key", "type": "nominal", "sort": None, "title": plain(view.keys[0])}
     shared: Json = {along: key | {"axis": {"labelAngle": 0}}, "tooltip": _tooltip(view)}
     if view.colours:
@@ -402,8 +402,8 @@ def _bars(view: View) -> Json:
     ends = {across: _value(view, "low"), f"{across}2": {"field": "high"}}
     line = {"mark": {"type": "rule", "strokeWidth": 2, "color": "#222222"}, "encoding": ends}
     return {
-        SIZES[size]: {"step": step if stands else max(24, 15 * beside + 8), "for": "position"},
-        SIZES[other]: 300 if stands else 220 if view.panels else 420,
+        SIZES[size]: {"step": step if is_upright else max(24, 15 * beside + 8), "for": "position"},
+        SIZES[other]: 300 if is_upright else 220 if view.panels else 420,
         "encoding": shared,
         "layer": [mark, line] if view.is_amount else [line, mark],
     }

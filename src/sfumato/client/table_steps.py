@@ -152,7 +152,7 @@ def _joined_people(begun: Builder, other: Builder, *, keep_all: bool) -> JoinedP
     if begun.source is None or other.source is None:
         raise Refused(
             "not-in-language",
-            "A table with one row for each person can only stand beside another such table.",
+            "A table with one row for each person can only be joined to another such table.",
             "Write each_person(...) on both tables first.",
         )
     if other.data_set != begun.data_set:

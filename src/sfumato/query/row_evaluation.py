@@ -186,7 +186,7 @@ def _two(sign: Sign, left: Value, right: Value) -> Fraction | None:
 
 def _curve(name: FunctionName, of: Fraction) -> Fraction:
     if name != "abs":
-        raise Bug(f"{name} is not reckoned of rows")
+        raise Bug(f"{name} is not computed from rows")
     return abs(of)
 
 

@@ -154,7 +154,7 @@ def a_table_of_people_needs_people(card: Card, question: Query) -> None:
         if question.joined_person_tables:
             raise Refused(
                 "not-in-language",
-                "A table with one row for each person can only stand beside another such table.",
+                "A table with one row for each person can only be joined to another such table.",
                 "Make one row for each person of the first table too.",
             )
         return

@@ -64,10 +64,10 @@ def release(door: ReleaseContext, order: Order) -> Release:
         raise Bug("an operation waits for itself")
     begun = PaidOrder(order, priced, noise, charge, outcome)
     if isinstance(outcome, OperationState):
-        return _as_it_stands(door, begun, outcome)
+        return _release_of(door, begun, outcome)
     settled = _settling(begun, read_rows(door, begun))
-    stands = door.ledger.settle(settled.user, settled.op, settled.answer, settled.names)
-    return _as_it_stands(door, begun, _standing(outcome, stands))
+    stored = door.ledger.settle(settled.user, settled.op, settled.answer, settled.names)
+    return _release_of(door, begun, _standing(outcome, stored))
 
 
 def begin_all(
@@ -134,7 +134,7 @@ def _ended(
     if not isinstance(settled, Settled):
         return settled
     if not isinstance(begun.outcome, Charged):
-        return Bug("what stood already was read again")
+        return Bug("rows of a stored answer were read again")
     return _by_itself(door, begun, _standing(begun.outcome, settled))
 
 
@@ -146,12 +146,12 @@ def _by_itself(
     So the error of one question doesn't stop the batch.
     """
     try:
-        return _as_it_stands(door, begun, standing)
+        return _release_of(door, begun, standing)
     except Exception as error:  # noqa: BLE001  # raised to whoever asked for it
         return error
 
 
-def _as_it_stands(door: ReleaseContext, begun: PaidOrder, standing: OperationState) -> Release:
+def _release_of(door: ReleaseContext, begun: PaidOrder, standing: OperationState) -> Release:
     """Return the stored answer as the asker sees it: with own column names, and a receipt."""
     priced = _as_answered(door, begun.order, begun.priced, standing.answer)
     return _released(door, begun.charge, priced, standing)
@@ -290,7 +290,7 @@ def _as_answered(door: ReleaseContext, order: Order, priced: Priced, answer: str
         return priced
     card = order.card_of_version(version)
     if card is None:
-        raise Bug("an answer stands under a version that nobody signed")
+        raise Bug("an answer has a version that nobody signed")
     return _priced(door, order, card)
 
 
@@ -298,7 +298,7 @@ def _released(
     door: ReleaseContext, charge: Charge, priced: Priced, standing: OperationState
 ) -> Release:
     if not standing.answer:
-        raise Bug("an answer that stands is empty")
+        raise Bug("a stored answer is empty")
     answer = door.plans.shown(priced, standing.answer, shown_answer)
     said = door.plans.said(priced)
     return Release(answer, receipt(door.ledger, priced, said, charge=charge, standing=standing))

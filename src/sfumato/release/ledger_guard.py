@@ -562,10 +562,10 @@ class Ledger:
             raise _no_receipt("The vault's key signed this file, but it is not a receipt.")
         self.history_fault()  # first, so that a rolled-back ledger is frozen for that reason
         entry = self.store.entry(seq)
-        stands = entry is not None and entry.hash == digest
-        if not stands and epoch >= self.store.head().epoch:
+        is_there = entry is not None and entry.hash == digest
+        if not is_there and epoch >= self.store.head().epoch:
             self._keep_unknown({"seq": seq, "epoch": epoch, "head": digest})
-        return stands
+        return is_there
 
     def _keep_unknown(self, place: Json) -> None:
         """Record once that a signed receipt names a missing ledger entry; freeze the ledger."""

@@ -261,7 +261,7 @@ class SandboxPool:
 
     def pids(self) -> tuple[int, ...]:
         """Return the process ids of the sandboxes' launchers."""
-        return tuple(bubble.pid for bubble in self._sandboxes)
+        return tuple(sandbox.pid for sandbox in self._sandboxes)
 
     def _is_warm(self, own: str) -> bool:
         """Return True if all sandboxes have loaded this program environment.

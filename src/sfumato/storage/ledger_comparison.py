@@ -144,7 +144,7 @@ def _answer_fault(row: Row) -> str | None:
     key, answer, kind, said = row
     body = _body(said)
     if kind != "released" or not body["first"] or body["answer_key"] != key:
-        return "an answer stands that was never released"
+        return "an answer was never released"
     if body["answer"] != _sha256(answer):
         return "an answer is not the one that was released"
     return None

@@ -84,7 +84,7 @@ def cap_list(cap: Cap) -> list[int]:
     """
     parts = [cap.epsilon, cap.delta, cap.rho, cap.rho_delta]
     if not all(0 <= part < MAX_SUM for part in parts):
-        raise Bug("a cap lies outside what the ledger can count")
+        raise Bug("a cap is outside what the ledger can count")
     return parts
 
 
@@ -196,7 +196,7 @@ class _Replay:
 
     def _link_fault(self, entry: Entry) -> str | None:
         if entry.seq != self.seq + 1:
-            return "it is missing, or another stands in its place"
+            return "it is missing, or another is in its place"
         if entry.prev != self.hash:
             return "it does not name the entry before it"
         fields = (entry.prev, entry.seq, entry.epoch, entry.at, entry.kind, entry.body)

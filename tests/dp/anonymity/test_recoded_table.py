@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from sfumato.dp.anonymity.coded_table import Table, Value, table_of
 from sfumato.dp.anonymity.generalization_hierarchy import Hierarchy
-from sfumato.dp.anonymity.global_recoding import every_node, judge, search
+from sfumato.dp.anonymity.global_recoding import judge, search
 from sfumato.dp.anonymity.hierarchy_rules import (
     EVERYTHING,
     Intervals,
@@ -30,7 +31,7 @@ from sfumato.dp.anonymity.recoded_table import (
     recode_globally,
     recode_mondrian,
 )
-from sfumato.dp.anonymity.recoding_task import task_of
+from sfumato.dp.anonymity.recoding_task import Node, Task, task_of
 from sfumato.dp.refusal import Refused
 from sfumato.lab.census_like_table import QUASI, SENSITIVE, adult_like, hierarchies
 from support.k_anonymity_plain import classes, measures, rows_of, shares
@@ -67,6 +68,11 @@ WAYS: dict[str, Callable[[Table, RecodingSettings], Recoded]] = {
     "local": recode_by_class,
     "mondrian": recode_mondrian,
 }
+
+
+def every_node(task: Task) -> Iterator[Node]:
+    """Yield all nodes of the lattice: all combinations of one level for each column."""
+    return product(*map(range, task.heights))
 
 
 def made(table: Table) -> dict[str, Hierarchy]:

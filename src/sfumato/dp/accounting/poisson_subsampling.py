@@ -34,7 +34,7 @@ def subsampled_renyi(curve: Curve, chance: Fraction) -> Curve:
     each run and in secret.
     """
     if not 0 < chance <= 1:
-        raise Bug("a chance lies in (0, 1]")
+        raise Bug("a chance is in (0, 1]")
     grown = [Decimal(1), Decimal(1)]  # exp((l - 1) * curve(l)), for l = 0, 1, ...
 
     def bound(order: int) -> Fraction:

@@ -32,7 +32,7 @@ def epsilon_at(curve: Callable[[int], Fraction], delta: Fraction) -> Fraction:
     `curve` gives a bound of the divergence at each integer order.
     """
     if not 0 < delta < 1:
-        raise Bug("delta lies inside (0, 1)")
+        raise Bug("delta is inside (0, 1)")
     with localcontext(_CONTEXT):
         log_delta = (Decimal(delta.numerator) / Decimal(delta.denominator)).ln()
         best = min(

@@ -62,7 +62,7 @@ def delta_at(rho: Fraction, epsilon: Fraction) -> Fraction:
 
 def epsilon_at(rho: Fraction, delta: Fraction) -> Fraction:
     """Convert rho-zCDP to (epsilon, delta)-DP: return epsilon at this delta, rounded up."""
-    _check(rho >= 0 and 0 < delta < 1, "rho cannot be negative, delta lies inside (0, 1)")
+    _check(rho >= 0 and 0 < delta < 1, "rho cannot be negative, delta is inside (0, 1)")
     if rho == 0:
         return Fraction(0)
     with localcontext(_EXACT):
@@ -81,7 +81,7 @@ def rho_within(epsilon: Fraction, delta: Fraction) -> Fraction:
     plus one step of 1e-12. It is 0 if delta is 0, or if both are tiny (epsilon 1e-6 with delta
     1e-9). Then no Gaussian release fits.
     """
-    _check(epsilon >= 0 and 0 <= delta < 1, "epsilon cannot be negative, delta lies in [0, 1)")
+    _check(epsilon >= 0 and 0 <= delta < 1, "epsilon cannot be negative, delta is in [0, 1)")
     if delta == 0:
         return Fraction(0)
     with localcontext(_EXACT):

@@ -1,6 +1,6 @@
 """Generalisation hierarchies: the more general labels of every value of a column, by level.
 
-Level 0 is the values themselves. Each group of a level lies inside one group of the next level. The
+Level 0 is the values themselves. Each group of a level is inside one group of the next level. The
 last level may be a single group (`*`), which says nothing about the value.
 """
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from math import prod
 from typing import Final
 
@@ -334,11 +333,6 @@ def _judged(
     if suppressed > limit or (suppressed == task.people and task.people):
         return Judged(node, suppressed, 1.0, is_reached=False, is_hopeless=False)
     return Judged(node, suppressed, loss(kept), is_reached=True, is_hopeless=False)
-
-
-def every_node(task: Task) -> Iterator[Node]:
-    """Yield all nodes of the lattice: all combinations of one level for each column."""
-    return product(*(range(height) for height in task.heights))
 
 
 def unreachable(task: Task, nearest: Judged | None) -> Refused:

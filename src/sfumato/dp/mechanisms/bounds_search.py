@@ -67,7 +67,7 @@ def threshold(epsilon: Fraction, rows: int, bins: int, false_positive: Fraction)
     `false_positive`. One person has at most `rows` rows.
     """
     if not 0 < false_positive < 1:
-        raise Bug("a chance of false positives lies between 0 and 1")
+        raise Bug("a chance of false positives is between 0 and 1")
     scale = laplace.scale_for(rows, epsilon)
     return laplace.interval(scale, 1 - 2 * false_positive / bins)
 

@@ -47,7 +47,6 @@ MAX_VARIANCE: Final = Fraction(1 << 100)
 NARROW: Final = 16  # below this sigma, one table holds the whole distribution
 NARROW_BITS: Final = 16  # up to this many low bits, plus 15 of the table, a draw fits in 32 bits
 SUMMED: Final = 64  # below this sigma, `interval` sums the probabilities
-MAX_RHO: Final = 10**6 // 2  # epsilon**2 / 2 at MAX_EPSILON
 MANY: Final = 1 << 14  # from this many draws of one variance, a longer table is faster
 COIN_BITS: Final = 32
 COIN_MARGIN: Final = 2.0**-6  # bound of the error of the float estimate, in units of 2**-32

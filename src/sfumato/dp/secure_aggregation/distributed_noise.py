@@ -50,7 +50,7 @@ class NoisySum:
 
     def __post_init__(self) -> None:
         if not 0 <= self.colluders < self.floor <= self.sites or not 0 < self.failure < 1:
-            raise Bug("a floor lies above the colluders and within the cohort")
+            raise Bug("a floor is above the colluders and within the cohort")
         if self.moves not in (1, 2):
             raise Bug("a unit's absence moves one update, by its clip or by twice that")
         if not 0 < self.chance <= 1 or (self.chance < 1 and self.moves > 1):

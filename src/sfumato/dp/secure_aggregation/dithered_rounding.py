@@ -45,7 +45,7 @@ class DitheredGrid:
         if self.clip <= 0 or not 0 <= self.shift <= UNIT_BITS or self.size < 1 or self.people < 1:
             raise Bug("a grid has a norm above zero, a shift, a size and people")
         if not 0 < self.chance < 1:
-            raise Bug("a chance lies inside (0, 1)")
+            raise Bug("a chance is inside (0, 1)")
         if self.clip * self.people * (1 << UNIT_BITS) >= MAX_UNITS:
             raise Bug("the sum of so many people does not fit into 62 bits")
 

@@ -1,4 +1,4 @@
-"""Parse PostgreSQL addresses with libpq: the role, and whether the server is another machine.
+"""Parse PostgreSQL addresses with libpq: role, and whether the server is another machine; options.
 
 An error text of libpq would quote the address, so it is dropped. This module is imported only where
 PostgreSQL is used, because it needs psycopg.
@@ -6,13 +6,18 @@ PostgreSQL is used, because it needs psycopg.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from sfumato.dp.refusal import Refused
 
+# These settings detect a dead server within a minute.
+CONNECTION_OPTIONS: Final[dict[str, Any]] = {
+    "autocommit": True, "connect_timeout": 10, "keepalives_idle": 20, "keepalives_interval": 10,
+    "keepalives_count": 3, "tcp_user_timeout": 60_000,
+}  # fmt: skip
 _OF_THE_OWNER: Final = ("passfile", "password", "sslcert", "sslkey", "sslpassword", "user")
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.shared.cell_assembly import Layout
-from sfumato.engines.shared.driver_process import START_S, DriverHandle
+from sfumato.engines.shared.driver_process import START_S, DriverHandle, deadline_of
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.shared.person_names import forget_names
 from sfumato.engines.shared.remote_tables import (
@@ -40,8 +40,6 @@ from sfumato.vault.sealed import Sealed
 
 _GRACE_S: Final = 2.0  # seconds that the server may take to notice its own timeout
 _DEADLINE_S: Final = 60.0
-_MAX_S: Final = 5400.0
-_ROW_S: Final = 5e-6  # time per row of the slowest query (SQL window functions) on one slow core
 
 
 @dataclass(frozen=True)
@@ -73,9 +71,7 @@ class PostgresLimits:
 
         Only the card decides it.
         """
-        if self.deadline_s is not None:
-            return self.deadline_s
-        return min(max(_DEADLINE_S, 10 * _ROW_S * rows), _MAX_S)
+        return deadline_of(rows, _DEADLINE_S) if self.deadline_s is None else self.deadline_s
 
 
 class PostgresEngine:
@@ -201,10 +197,7 @@ class PostgresEngine:
 
     def self_test(self) -> tuple[str, ...]:
         """Return the reader role's excess privileges: all beyond reading the prepared tables."""
-        answer = self._held.ask({"do": "probe"}, START_S)
-        if answer is None:
-            raise EngineStopped
-        return tuple(str(name) for name in json.loads(answer))
+        return self._held.self_test()
 
     def is_ready(self) -> bool:
         """Say whether the reader role can connect and has no excess privileges."""

@@ -15,6 +15,7 @@ from typing import Any, Final, LiteralString
 import psycopg
 from psycopg import sql
 
+from sfumato.engines.postgres.address import CONNECTION_OPTIONS
 from sfumato.engines.postgres.reader_privileges import EXCESS_PRIVILEGES, FILES
 from sfumato.engines.shared.driver_process import RequestHandler, serve
 from sfumato.engines.shared.message_frames import Header
@@ -25,10 +26,6 @@ CLOSED: Final = (
     "superuser", "create-roles", "create-databases", "owner-of-something", "create-in-database",
     "create-in-schema", "write", "files",
 )  # fmt: skip
-_CONNECTION_OPTIONS: Final[dict[str, Any]] = {
-    "autocommit": True, "connect_timeout": 10, "keepalives_idle": 20, "keepalives_interval": 10,
-    "keepalives_count": 3, "tcp_user_timeout": 60_000,
-}  # fmt: skip
 _SESSION: Final = {
     "search_path": "pg_catalog",
     "default_transaction_read_only": "on",
@@ -93,7 +90,7 @@ def fetch(request: Header) -> bytes:
 def _linked(request: Header) -> Link:
     """Return a read-only connection to the source database; refuse a role that may do more."""
     try:
-        link = psycopg.connect(str(request["address"]), **_CONNECTION_OPTIONS)
+        link = psycopg.connect(str(request["address"]), **CONNECTION_OPTIONS)
     except psycopg.Error:
         raise ReportedFailure("unreachable") from None
     settings = {**_SESSION, "statement_timeout": str(request["timeout_ms"])}

@@ -20,6 +20,7 @@ from psycopg import sql
 
 from sfumato.engines.duckdb.stream_period import count_remote_period
 from sfumato.engines.kernel.packed_rows import Extent, extent_sql
+from sfumato.engines.postgres.address import CONNECTION_OPTIONS
 from sfumato.engines.postgres.reader_privileges import excess_privileges
 from sfumato.engines.postgres.reader_role import make_reader, unmake_reader, welcome_reader
 from sfumato.engines.postgres.row_ranges import Link, add_up, counted, extent_of
@@ -37,11 +38,6 @@ CONNECTIONS: Final = (
     2  # parallel connections that fetch rows; PostgreSQL gives a query two workers too
 )
 _OURS: Final = re.compile(r"rows_[0-9a-f]{24}_[0-9]{1,3}")
-# These settings detect a dead server within a minute.
-_CONNECTION_OPTIONS: Final[dict[str, Any]] = {
-    "autocommit": True, "connect_timeout": 10, "keepalives_idle": 20, "keepalives_interval": 10,
-    "keepalives_count": 3, "tcp_user_timeout": 60_000,
-}  # fmt: skip
 # Settings that a role may change for its session. They keep bound parameters out of the server's
 # error log, give dates one format, and end the query of a lost client.
 _SESSION: Final = {
@@ -160,7 +156,7 @@ class WorkerState:
         for old in self.links[index:]:
             old.close()
         del self.links[index:]
-        link = psycopg.connect(str(self.start["reader"]), **_CONNECTION_OPTIONS)
+        link = psycopg.connect(str(self.start["reader"]), **CONNECTION_OPTIONS)
         settings = {**_SESSION, "work_mem": f"{self.start['work_mem_mb']}MB"}
         for name, value in settings.items():
             link.execute("SELECT set_config(%s, %s, false)", (name, value))
@@ -175,7 +171,7 @@ class WorkerState:
 
     def probe(self, _request: Header) -> bytes:
         """Return the reader role's excess privileges, as JSON."""
-        with psycopg.connect(str(self.start["reader"]), **_CONNECTION_OPTIONS) as link:
+        with psycopg.connect(str(self.start["reader"]), **CONNECTION_OPTIONS) as link:
             return json.dumps(self._excess_privileges(link)).encode("ascii")
 
     def reader(self, request: Header) -> bytes:
@@ -200,7 +196,7 @@ class WorkerState:
         names = cast(list[str], request["names"])
         if not all(_OURS.fullmatch(name) for name in names):
             raise ValueError
-        with psycopg.connect(str(self.start["owner"]), **_CONNECTION_OPTIONS) as link:
+        with psycopg.connect(str(self.start["owner"]), **CONNECTION_OPTIONS) as link:
             link.execute("SET lock_timeout = '30s'")
             for name in names:
                 table = sql.Identifier(str(self.start["schema"]), name)
@@ -216,7 +212,7 @@ class WorkerState:
         copies = copy_out(copying_of(request, self.start, "csv"))
         named = list(zip(cast(list[str], request["names"]), copies, strict=True))
         try:
-            owner = psycopg.connect(str(self.start["owner"]), **_CONNECTION_OPTIONS)
+            owner = psycopg.connect(str(self.start["owner"]), **CONNECTION_OPTIONS)
         except psycopg.OperationalError:
             return json.dumps({"tables": []}).encode("ascii")  # nothing has been made
         with owner as link:

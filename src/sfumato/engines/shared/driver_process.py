@@ -7,6 +7,7 @@ integers and keys.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -17,11 +18,21 @@ from sfumato.engines.shared.message_frames import Header, framed
 from sfumato.engines.shared.worker_pipe import open_worker_pipe
 from sfumato.engines.shared.worker_process import Child, WorkerLock
 from sfumato.query.measure import Cells
-from sfumato.vault.engine_port import SIGNAL, START, EngineLost
+from sfumato.vault.engine_port import SIGNAL, START, EngineLost, EngineStopped
 from sfumato.vault.sealed import Sealed
 
 START_S: Final = 120.0
 _PROBE_S: Final = 20.0
+_MAX_S: Final = 5400.0
+_ROW_S: Final = 5e-6  # time per row of the slowest query (SQL window functions) on one slow core
+
+
+def deadline_of(rows: int, least_s: float) -> float:
+    """Return the deadline, in seconds, of a query on a table with at most `rows` rows.
+
+    It is ten times what the slowest query takes, at least `least_s`, at most an hour and a half.
+    """
+    return min(max(least_s, 10 * _ROW_S * rows), _MAX_S)
 
 
 class DriverChild(Child):
@@ -94,6 +105,13 @@ class DriverHandle:
             cause = None if answer is None else answer[0].get("lost")
             lost = START if child is None else child.lost
             return None, cause if cause in {START, SIGNAL} else lost
+
+    def self_test(self) -> tuple[str, ...]:
+        """Return the names of what the driver's self-test found wrong; raise if it failed."""
+        answer = self.ask({"do": "probe"}, START_S)
+        if answer is None:
+            raise EngineStopped
+        return tuple(str(name) for name in json.loads(answer))
 
     def pid(self) -> int | None:
         """Return the process id of the driver, or None if none runs."""

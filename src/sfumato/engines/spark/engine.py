@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.shared.cell_assembly import Layout
-from sfumato.engines.shared.driver_process import START_S, DriverHandle
+from sfumato.engines.shared.driver_process import DriverHandle, deadline_of
 from sfumato.engines.shared.engine_address import SparkAddress
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.shared.remote_tables import measure_request, prepare_remote_table, read_marker
@@ -35,8 +35,6 @@ from sfumato.vault.engine_port import (
 from sfumato.vault.sealed import Sealed
 
 _DEADLINE_S: Final = 300.0  # includes the start of the JVM by the first query
-_MAX_S: Final = 5400.0
-_ROW_S: Final = 5e-6  # time per row of the slowest query (SQL window functions) on one slow core
 
 
 @dataclass(frozen=True)
@@ -53,9 +51,7 @@ class SparkLimits:
 
         Only the card decides it.
         """
-        if self.deadline_s is not None:
-            return self.deadline_s
-        return min(max(_DEADLINE_S, 10 * _ROW_S * rows), _MAX_S)
+        return deadline_of(rows, _DEADLINE_S) if self.deadline_s is None else self.deadline_s
 
 
 class SparkEngine:
@@ -175,10 +171,7 @@ class SparkEngine:
 
     def self_test(self) -> tuple[str, ...]:
         """Start Spark; return the settings whose actual value isn't the wanted one."""
-        answer = self._held.ask({"do": "probe"}, START_S)
-        if answer is None:
-            raise EngineStopped
-        return tuple(str(name) for name in json.loads(answer))
+        return self._held.self_test()
 
     def is_ready(self) -> bool:
         """Say whether a driver process can be started; start no JVM, which is large."""

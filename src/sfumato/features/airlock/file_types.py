@@ -84,7 +84,7 @@ def _order_fault(names: list[bytes]) -> str | None:
     if names[:1] != [b"IHDR"] or names[-1:] != [_END] or not pixels:
         return "it is no whole PNG"
     if len(set(once)) < len(once) or names[-1 - pixels : -1] != [b"IDAT"] * pixels:
-        return "its parts do not stand as a picture's do"
+        return "its parts are not in the order of a picture's"
     return None
 
 

@@ -22,7 +22,6 @@ WAITING, RUNNING, REVIEW = "waiting", "running", "in review"
 RELEASED, REJECTED, DECLINED = "released", "rejected", "declined"
 WITHDRAWN, EXPIRED, FAILED = "withdrawn", "expired", "failed"
 OPEN: Final = (WAITING, RUNNING, REVIEW)
-STATES: Final = (*OPEN, RELEASED, REJECTED, DECLINED, WITHDRAWN, EXPIRED, FAILED)
 YES, NO = "release", "reject"
 WORDS: Final = (YES, NO)
 

@@ -63,16 +63,16 @@ def verify(shell: Shell, receipt: str | None) -> None:
         _verify_there(shell, _receipt(receipt))
         return
     with shell.open_folder() as vault, show_elapsed("Verifying"):
-        stands = receipt is None or vault.house.ledger.has_receipt(_receipt(receipt))
+        is_in_ledger = receipt is None or vault.house.ledger.has_receipt(_receipt(receipt))
         verdict = vault.house.ledger.verified()
     if receipt is not None:
-        verdict["receipt"] = stands
-    whole = verdict["ok"] and stands
+        verdict["receipt"] = is_in_ledger
+    whole = verdict["ok"] and is_in_ledger
     said = "The ledger is valid" if whole else "THE LEDGER IS NOT VALID"
     why = (
         verdict["fault"]
         or verdict["history"]
-        or ("" if stands else "it does not contain the receipt's entry")
+        or ("" if is_in_ledger else "it does not contain the receipt's entry")
     )
     text = f"{said}: {verdict['entries']} entries, head {str(verdict['head'])[:16]}"
     if whole and receipt is not None:
@@ -93,17 +93,17 @@ def verify(shell: Shell, receipt: str | None) -> None:
 def _verify_there(shell: Shell, receipt: dict[str, Any]) -> None:
     """Ask a service whether its ledger has the receipt's entry, and print the result."""
     with shell.open() as vault:
-        stands = vault.has_receipt(receipt)
-    shape: dict[str, Any] = {"receipt": stands}
-    if not stands:
+        is_in_ledger = vault.has_receipt(receipt)
+    shape: dict[str, Any] = {"receipt": is_in_ledger}
+    if not is_in_ledger:
         refused = Refused(
             "ledger-frozen",
             "The ledger does not contain the receipt's entry, so the ledger has lost entries.",
             "The ledger is now frozen; tell the owner.",
         )
         shape |= refusal_shape(refused)
-    shell.show(shape, "The ledger contains the receipt's entry" if stands else refused.cause)
-    if not stands:
+    shell.show(shape, "The ledger contains the receipt's entry" if is_in_ledger else refused.cause)
+    if not is_in_ledger:
         click.get_current_context().exit(REFUSED)
 
 

@@ -138,10 +138,10 @@ def sum_part(door: SumDependencies, order: SumOrder, participant: Participant) -
             "Convene another round.",
         )
     message = _read(door, order, charge, participant, shares)
-    stands = canonical_json(
+    stored = canonical_json(
         {"format": FORMAT, "version": order.card.version, "about": order.sum.about}
     )
-    settled = door.ledger.settle(charge.user, charge.op, stands)
+    settled = door.ledger.settle(charge.user, charge.op, stored)
     names = tuple(account.name for account in outcome.accounts)
     paid = Payment(charge.op, order.sum.epsilon, order.sum.delta, names)
     return SumPart(message, _receipt(door.ledger, order, outcome, paid, settled.head))

@@ -141,9 +141,9 @@ def plan_training(
             "A training task takes one table, and as many rows of a person as the card allows.",
             "Leave max_rows out, or ask the owner for a card with a larger one.",
         )
-    strangers = dict(lesson.weights).keys() - {member.name for member in agreement.members}
-    if strangers:
-        raise bad_lesson(f"{sorted(strangers)[0]!r} is not a site of the agreement")
+    unknown = dict(lesson.weights).keys() - {member.name for member in agreement.members}
+    if unknown:
+        raise bad_lesson(f"{sorted(unknown)[0]!r} is not a site of the agreement")
     tables = lesson.opening.columns
     features = tuple(
         _entry(card, name) if name in tables else _feature(card, name) for name in lesson.features

@@ -136,10 +136,10 @@ def training_part(door: TrainDoor, order: TrainOrder, participant: Participant) 
     with door.turn:
         _check_shape(door.ledger, charge)
         message = _read(door, order, charge, participant, share, learn)
-    stands = canonical_json(
+    stored = canonical_json(
         {"format": FORMAT, "version": order.card.version, "about": order.plan.about}
     )
-    settled = door.ledger.settle(charge.user, charge.op, stands)
+    settled = door.ledger.settle(charge.user, charge.op, stored)
     paid_now = isinstance(outcome, Charged) and not outcome.paid_before
     names = tuple(sorted(a.name for a in outcome.accounts)) if paid_now else ()
     paid = Payment(charge.op, order.plan.epsilon, order.plan.delta, names)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
-STATES: Final = (WAITING, RUNNING, DONE, FAILED, CANCELLED)
 OVER: Final = (DONE, FAILED, CANCELLED)
 ASK, ADD = "ask", "add"
 

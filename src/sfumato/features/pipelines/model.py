@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, Protocol
+from typing import Protocol
 
 WAITING, APPROVED, DECLINED = "waiting", "approved", "declined"
-STATES: Final = (WAITING, APPROVED, DECLINED)
 
 
 @dataclass(frozen=True)

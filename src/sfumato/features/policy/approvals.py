@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, Protocol
+from typing import Protocol
 
 from sfumato.dp.accounting.privacy_filter import Cap
 
 WAITING, APPROVED, DECLINED, OUTDATED = "waiting", "approved", "declined", "outdated"
-STATES: Final = (WAITING, APPROVED, DECLINED, OUTDATED)
 
 
 @dataclass(frozen=True)

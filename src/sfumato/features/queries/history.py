@@ -12,7 +12,6 @@ from sfumato.vault.ledger_entries import PastOperation
 from sfumato.vault.users import Caller
 
 PAGE: Final = 50
-NEWEST: Final = 2**62
 
 
 def history(ledger: Ledger, user: str, before: int, limit: int) -> Json:

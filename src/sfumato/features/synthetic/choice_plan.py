@@ -97,7 +97,7 @@ class PrivateChoicePlan:
         what = "a tree of pairs" if self.kind == "tree" else "one"
         return (
             f"the choice of {what} among {len(self.candidates):,} marginals of "
-            f"{self.plans[0].card.name}, by how far each lies from a model of released numbers"
+            f"{self.plans[0].card.name}, by how far each is from a model of released numbers"
         )
 
 

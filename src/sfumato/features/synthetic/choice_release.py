@@ -99,7 +99,7 @@ def of_format(answer: str, form: str) -> dict[str, Any]:  # Any: JSON of our own
     """Parse the stored JSON result of a release; raise Bug if it has another format."""
     stored: dict[str, Any] = json.loads(answer)
     if stored.get("format") != form:
-        raise Bug("what stands there is something else")
+        raise Bug("the stored result has another format")
     return stored
 
 

@@ -64,7 +64,7 @@ def root_tree(tree: Tree, column: int) -> Tree:
     """Return the junction tree with the same cliques, rooted at one that contains the column."""
     place = tree.holder((column,))
     if place is None:
-        raise Bug("a column of the tree lies in no clique")
+        raise Bug("a column of the tree is in no clique")
     return replace(tree, branches=_branches(tree.cliques, Branch(place, None, (column,))))
 
 

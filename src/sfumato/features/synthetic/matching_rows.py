@@ -42,7 +42,7 @@ from sfumato.vault.card.data_card import Card, Table
 # --- Repair of a synthetic row: change values until a condition holds
 
 
-MEND: Final = 200  # the most changes to a row before it is given up
+MOST_REPAIRS: Final = 200  # the most changes to a row before it is given up
 _SOME: Final = 12  # the number of random values of a column to try, besides the filter's constants
 _TEXTS: Final = 40
 # the most condition nodes that are evaluated, which takes some seconds
@@ -133,7 +133,7 @@ def repair_row(
     """Change a synthetic row until the condition holds; return None if it still does not."""
     if wanted is None:
         return row
-    for _ in range(MEND):
+    for _ in range(MOST_REPAIRS):
         if holds_on(wanted, row) is True:
             return row
         row = _step(row, wanted, pools, to=True)
@@ -338,7 +338,7 @@ class _Garden:
             return None
         wanted = _both(question.where, group)
         of_all = sum(count_up_to(MAX_NODES, [v]) for v in (*of_source(question.source), *group))
-        for _ in range(MEND):
+        for _ in range(MOST_REPAIRS):
             self.effort.spend(of_all * len(rows))
             if wanted is None or holds_on(wanted, _reduced(question.source, rows)) is True:
                 return rows

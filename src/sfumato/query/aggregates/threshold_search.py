@@ -87,7 +87,7 @@ def _finish_bounds(asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimat
 
 
 def _says_bounds(asked: AskedAggregate) -> str:
-    return f"the powers of two between which most of {asked.in_words()} lies"
+    return f"the powers of two between which most of {asked.in_words()} is"
 
 
 # --- the first above -----------------------------------------------------------------------------

@@ -41,20 +41,20 @@ from sfumato.query.postprocess.totals import with_totals
 
 
 def evaluate_formula(
-    reckoning: FormulaErrors, columns: Mapping[str, Sequence[object]]
+    errors: FormulaErrors, columns: Mapping[str, Sequence[object]]
 ) -> tuple[list[object], list[float | None], list[object]]:
     """Evaluate a formula: the value, standard deviation and interval of each group.
 
     They are None where they are unknown. `columns` maps output names to released values.
     """
-    expr = reckoning.formula.expr
-    columns = with_totals(columns, reckoning.rows)
-    names = [*sorted(reckoning.aggregates), *(total.called for total in reckoning.rows)]
+    expr = errors.formula.expr
+    columns = with_totals(columns, errors.rows)
+    names = [*sorted(errors.aggregates), *(total.called for total in errors.rows)]
     rows = zip(*(columns[name] for name in names), strict=True)
     values = [evaluate_released(expr, dict(zip(names, row, strict=True))) for row in rows]
     with np.errstate(all="ignore"):  # values that are not finite count as unknown
-        held = interval_of(reckoning, formula_units(values, np.nan))
-        std = _std(reckoning.flat, values)
+        held = interval_of(errors, formula_units(values, np.nan))
+        std = _std(errors.flat, values)
     bars = [[low, high] for low, high in zip(held.low.tolist(), held.high.tolist(), strict=True)]
     known = [
         s if value is not None and math.isfinite(s) else None

@@ -114,7 +114,7 @@ def print_expr(expr: Expr, dialect: Dialect) -> Text:
         case Floor():
             raise Bug("a floor of a whole number reached the printer")
         case FunctionCall() | Total():
-            raise Bug("what is reckoned of released numbers reached the printer")
+            raise Bug("post-processing of released numbers reached the printer")
 
 
 def _column(column: str) -> str:

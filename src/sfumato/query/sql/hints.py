@@ -12,7 +12,7 @@ EXPRESSIONS: Final = (
     "date_trunc, extract."
 )
 CONDITIONS: Final = "Use =, <>, <, <=, >, >=, IN, BETWEEN, LIKE 'x%', IS NULL, AND, OR, NOT."
-_TEXT: Final = "Texts are compared as they stand: write x IN ('a', 'A'), or x LIKE 'a%'."
+_TEXT: Final = "Texts are compared as they are written: write x IN ('a', 'A'), or x LIKE 'a%'."
 _LIKE: Final = "Write LIKE 'x%', or list the texts: x IN ('a', 'b')."
 _ONE_ROW: Final = "It would show a single row's value. MODE(x) is the most frequent value."
 _DAY: Final = "Write the date itself, as '2026-01-31': a question must mean the same on every day."

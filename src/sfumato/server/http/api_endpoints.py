@@ -102,7 +102,7 @@ def _params(verb: Verb, request: Request) -> Json:
     params: Json = dict(request.path_params)
     for key, value in request.query_params.multi_items():
         if key not in verb.query or key in params:
-            raise bad_request(f"the query's {key[:40]!r} is not known, or stands there twice")
+            raise bad_request(f"the query's {key[:40]!r} is not known, or is there twice")
         params[key] = _whole(key, value) if key in verb.whole_numbers else value
     if cannot_be_kept(params):
         raise bad_request("the address holds the letter 0")

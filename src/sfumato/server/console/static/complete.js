@@ -74,7 +74,7 @@ function item([word, what], number, take) {
   return made;
 }
 
-// The word that the caret stands at the end of; a key begins with its quote.
+// The word that ends at the caret; a key begins with its quote.
 function around(field) {
   const before = field.value.slice(0, field.selectionStart);
   const text = /('[^']*|[A-Za-z_][\w.]*)$/.exec(before)?.[0] ?? "";
@@ -90,7 +90,7 @@ function matching(words, text) {
   return fits.slice(0, MOST);
 }
 
-// Stand under the caret: a copy of the text, laid out the same way, tells where that is.
+// Sit under the caret: a copy of the text, laid out the same way, tells where that is.
 function put(list, field) {
   const copy = document.createElement("div");
   const style = getComputedStyle(field);

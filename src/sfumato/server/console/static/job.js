@@ -1,4 +1,4 @@
-// How a job stands, as the service tells it; the page is made anew where that changes.
+// The state of a job, as the service tells it; the page is made anew where that changes.
 export function following(line) {
   const events = new EventSource(line.dataset.events);
   const seconds = document.querySelector("[data-seconds]");
