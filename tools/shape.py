@@ -1,13 +1,17 @@
 """Measure the shape of the house: files, lengths, imports, circles, what features touch.
 
-`python -m tools.shape [CHECKOUT ...]` prints a table, a column for each checkout.
+`python -m tools.shape [CHECKOUT ...]` prints a table, a column for each checkout, and the long files
+and the import circles of the last one. `--frames` also asks a question in each checkout, with its
+own `.venv`, and counts how many functions of ours call each other from the command to the noise.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
 import statistics
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -27,6 +31,7 @@ FEATURES: Final = {
     "anonymization": r"anonym|crowd",
 }
 LONG: Final = 25  # lines of a function
+LONG_FILE: Final = 600  # lines of a file: a sign to look whether it is two things, and no error
 RELEASE: Final = ("door.release", "release.guarded_release")
 
 
@@ -177,6 +182,74 @@ def long_functions(house: House) -> str:
     return f"{100 * len(long) / len(nodes):.1f} %"
 
 
+def long_bodies(house: House) -> str:
+    """Return which share of functions has more than 25 lines without their docstrings."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = [n for tree in house.trees.values() for n in ast.walk(tree) if isinstance(n, kinds)]
+    long = [n for n in nodes if (n.end_lineno or 0) - n.lineno + 1 - _docstring_lines(n) > LONG]
+    return f"{100 * len(long) / len(nodes):.1f} %"
+
+
+def _docstring_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    text = ast.get_docstring(function, clean=False)
+    return 0 if text is None else text.count("\n") + 1
+
+
+def long_files(house: House) -> str:
+    """Return how many files have more than 600 lines."""
+    return str(len(_long_files(house)))
+
+
+def _long_files(house: House) -> dict[str, int]:
+    lines = {name: text.count("\n") for name, text in house.texts.items()}
+    return {name: count for name, count in lines.items() if count > LONG_FILE}
+
+
+# Asks a question with the command line, in this process, and prints a number for each draw: how
+# many frames of the package are on the stack.
+_ASK: Final = """
+import sys, tempfile
+from pathlib import Path
+import sfumato
+from sfumato.__main__ import main
+
+package, found = str(Path(sfumato.__file__).parent), []
+
+def look(frame, event, of):
+    code = frame.f_code
+    if event == "call" and code.co_name == "sample" and code.co_filename.endswith("laplace.py"):
+        found.append(0)
+        while frame is not None:
+            found[-1] += frame.f_code.co_filename.startswith(package)
+            frame = frame.f_back
+
+with tempfile.TemporaryDirectory() as folder:
+    rows, vault = Path(folder, "rows.csv"), str(Path(folder, "vault"))
+    rows.write_text("name,age\\n" + "".join(f"p{n},{n % 90}\\n" for n in range(200)))
+    ages = {"age": {"type": "integer", "lower": 0, "upper": 110}}
+    sfumato.create(vault)
+    with sfumato.open(vault) as opened:
+        opened.add("t", str(rows), {"unit": "name", "budget": {"epsilon": 3}, "columns": ages})
+    ask = ["ask", "t", "SELECT COUNT(*) AS n FROM t", "--epsilon", "1", "--vault", vault]
+    sys.argv = ["sfumato", *ask]
+    sys.setprofile(look)
+    main()
+    sys.setprofile(None)
+print(max(found))
+"""
+
+
+def frames_to_the_noise(root: Path) -> str:
+    """Return how many functions of ours are on the stack when `sfumato ask` draws its noise."""
+    own = root / ".venv" / "bin" / "python"
+    python = str(own) if own.exists() else sys.executable
+    path = {"PYTHONPATH": str((root / "src").resolve()), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [python, "-c", _ASK], env=path, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()[-1]
+
+
 def folders_of(feature: str) -> Callable[[House], str]:
     """Return a measure: the folders outside its own that hold a file named after a feature."""
 
@@ -201,13 +274,20 @@ MEASURES: Final[Mapping[str, Callable[[House], str]]] = {
     "circles, imports in functions too": circles("top", "later"),
     "circles, imports for types too": circles("top", "later", "types"),
     "functions over 25 lines": long_functions,
+    "the same without docstrings": long_bodies,
+    "files over 600 lines": long_files,
     **{f"{feature}: files by name": folders_of(feature) for feature in FEATURES},
 }
 
 
 def main() -> None:
-    """Print the table."""
-    roots = [Path(one) for one in sys.argv[1:]] or [Path(__file__).parents[1]]
+    """Print the table, and what of the last checkout to look at."""
+    words = (__doc__ or "").split("\n\n")
+    reader = argparse.ArgumentParser(prog="python -m tools.shape", description=words[0])
+    reader.add_argument("checkout", nargs="*", type=Path, help="one column each; else this one")
+    reader.add_argument("--frames", action="store_true", help="also run `sfumato ask` in each")
+    given = reader.parse_args()
+    roots: list[Path] = given.checkout or [Path(__file__).parents[1]]
     houses = [House(root / "src" / "sfumato") for root in roots]
     print(
         "| what | " + " | ".join(root.resolve().as_posix().split("/")[-1] for root in roots) + " |"
@@ -215,7 +295,12 @@ def main() -> None:
     print("| --- |" + " ---: |" * len(roots))
     for name, measure in MEASURES.items():
         print(f"| {name} | " + " | ".join(measure(house) for house in houses) + " |")
+    if given.frames:
+        print("| frames from `sfumato ask` to the noise | ", end="")
+        print(" | ".join(frames_to_the_noise(root) for root in roots) + " |")
     for house in houses[-1:]:
+        for name, lines in _long_files(house).items():
+            print(f"long file: {name}, {lines} lines")
         for group in _circles(house.imports(when=("top", "later", "types"))):
             print("circle:", ", ".join(group))
 
