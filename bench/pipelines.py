@@ -1,7 +1,7 @@
 """Measure how long programs take in the sandbox, for 200 blocks of 50 people each.
 
 A pipeline runs a program once on each block of people. Each run is in a sandbox made with
-bubblewrap (a "bubble"). The bench compares a program that returns a constant with one that computes
+bubblewrap. The bench compares a program that returns a constant with one that computes
 a mean with pandas. A release waits until a fixed time slot is over, so that its time reveals
 nothing. The last column is the length of that slot; the measured seconds do not include the wait.
 """

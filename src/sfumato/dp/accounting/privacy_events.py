@@ -100,7 +100,7 @@ class ThresholdEvent:
 class ExponentialEvent:
     """The privacy loss of a release by the exponential mechanism: (epsilon, 0)-DP.
 
-    It costs less rho than other pure releases, because its privacy loss lies in an interval of
+    It costs less rho than other pure releases, because its privacy loss is in an interval of
     width epsilon.
     """
 

@@ -50,7 +50,7 @@ def rate_for(epsilon: Fraction, sensitivity: int, monotone: bool) -> Fraction:
 def rho_of(epsilon: Fraction) -> Fraction:
     """Return the zCDP cost of one exponential mechanism of this epsilon: rho = epsilon**2 / 8.
 
-    This is less than epsilon**2 / 2, because the privacy loss lies in an interval of width epsilon.
+    This is less than epsilon**2 / 2, because the privacy loss is in an interval of width epsilon.
     """
     return Fraction(epsilon) ** 2 / 8
 

@@ -52,7 +52,7 @@ class Scale:
         return same[0] / max(1, len(self.keys) - 1)
 
     def keyed(self, place: int) -> Any:
-        """Return the value for which a class number stands: a key, or a step between the bounds."""
+        """Return the value of a class number: a key, or a step between the bounds."""
         if self.keys:
             return self.keys[place]
         value = self.lower + place * self.step
