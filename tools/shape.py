@@ -1,8 +1,8 @@
 """Measure the shape of the house: files, lengths, imports, circles, what features touch.
 
 `python -m tools.shape [CHECKOUT ...]` prints a table, a column for each checkout, and the long
-files and the import circles of the last one. `--frames` also asks a question in each checkout, with its
-own `.venv`, and counts how many functions of ours call each other from the command to the noise.
+files and the import circles of the last one. `--frames` also asks a question in each checkout, with
+its own `.venv`, and counts how many functions of ours are on the stack when noise is drawn.
 """
 
 from __future__ import annotations
