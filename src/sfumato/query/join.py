@@ -254,7 +254,7 @@ class _Seen:
         return Joined(table.name, on, wanted.keeps_all, named)
 
     def _sides(self, table: Table, on: Sequence[str]) -> tuple[str, str]:
-        """Return the two columns that a join compares: the new table's, then the earlier one."""
+        """Return the two columns that a join compares: the new table's, then an earlier table's."""
         own = table.key or table.unit or ""
         if not on:
             return own, own if table.is_public else str(self.tables[0][1].unit)

@@ -71,7 +71,7 @@ def reduced_columns(
 
 
 def inner_places(columns: Sequence[PersonColumn], start: int = 0) -> list[int]:
-    """Return where each column's physical columns begin, as an index.
+    """Return, for each column of a per-person table, the index of its first physical column.
 
     A mean has two physical columns, sum and count; other columns have one.
     """

@@ -62,7 +62,7 @@ def _moved(side: ExpressionType, by: Fraction) -> ExpressionType:
 
 
 def _value(side: ExpressionType) -> Fraction:
-    """Return the value of a constant expression."""
+    """Return the number that a constant expression has in every row, from its type."""
     return side.lower * side.step + side.origin
 
 

@@ -35,7 +35,7 @@ class PricedPartitionSelection:
 
     @property
     def event(self) -> SingleEvent:
-        """Return the event that the accountant charges for the partition selection alone."""
+        """Return the accountant's event (mechanism and price) for the partition selection alone."""
         if self.threshold is None:
             return ApproximateEvent(self.epsilon, self.delta)
         return ThresholdEvent(self.threshold.rho, self.threshold.tail, self.epsilon, self.delta)

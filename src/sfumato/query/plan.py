@@ -234,14 +234,14 @@ class Plan:
         return self.asked[self.aggregates.index(aggregate)]
 
     def parts_of(self, aggregate: Aggregate) -> tuple[int, ...]:
-        """Return where the aggregate's partial aggregates are among the plan's, as indexes."""
+        """Return the indexes of the aggregate's partial aggregates in the plan's `parts`."""
         parts = [bounded.part for bounded in self.parts]
         return tuple(
             parts.index(p) for p in aggregate_of(aggregate.verb).parts(self.asked_of(aggregate))
         )
 
     def tally_of(self, place: int) -> int:
-        """Return the position, in the measure, of the count or sum behind a partial aggregate."""
+        """Return the index, in the measure's `tallies`, of the plan's partial aggregate `place`."""
         return self.measure.tallies.index(self.parts[place].part.tally)
 
     @property
@@ -250,7 +250,7 @@ class Plan:
         return any(tally.kind == "histogram" for tally in self.measure.tallies)
 
     def key_constants(self, cell: Sequence[object]) -> tuple[Constant, ...]:
-        """Convert a private key, as the engine found it, to the constants that select it."""
+        """Convert a group's private keys from the engine to constants that SQL compares them with."""
         pairs = zip(self.keys, cell, strict=True)
         return tuple(key.physical(value) for key, value in pairs)
 
@@ -469,7 +469,7 @@ def _bounds(card: Card, question: Query, keys: Sequence[PlanKey]) -> tuple[int, 
 
 
 def _points(question: Query, keys: Sequence[PlanKey]) -> int:
-    """Return the most points in a private choice's public list, so that its counts fit in memory.
+    """Return the most points that a private choice's public list may have, to fit in memory.
 
     All histograms of an answer have at most 4,000,000 counts (MAX_COUNTS). Histograms of private
     keys are read for 1,000 keys at a time (KEYS_AT_ONCE), so their size does not depend on rows.

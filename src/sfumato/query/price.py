@@ -397,9 +397,9 @@ def _variance(bounded: PartSensitivity, rho: Fraction) -> Fraction:
 
 
 def _total(priced: Priced) -> float:
-    """Return the total noise variance of a price, to compare prices.
+    """Return the sum of the noise variances that a price gives, to compare prices.
 
-    Each partial aggregate counts in units of what one row changes.
+    Each partial aggregate counts in units of what one row changes. Private choices don't count.
     """
     pairs = zip(priced.noises, priced.plan.parts, strict=True)
     return sum(

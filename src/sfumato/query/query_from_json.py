@@ -1,4 +1,4 @@
-"""Read a query from its JSON form, or refuse what is malformed."""
+"""Parse a query from its JSON form, or refuse what is malformed."""
 
 from __future__ import annotations
 

@@ -115,9 +115,10 @@ class _Alone:
         return None
 
     def is_of_text(self, refused: Refused) -> bool:
-        """Check whether the refusal is about the SQL text itself.
+        """Return True if the SQL text causes the refusal, not another argument of the request.
 
-        It is if the query without its contribution bounds and shares is refused in the same way.
+        It does if the query without contribution bounds and budget shares is refused in the same
+        way.
         """
         question = replace(self.question, max_groups=None, max_rows=None)
         if question == self.question and refused.code not in ("bad-budget", "unknown-column"):
@@ -205,9 +206,9 @@ class _Alone:
 
 
 def _stands_in(part: object, each: PersonTable) -> bool:
-    """Check whether the per-person table contains this part of the query.
+    """Return True if the inner SELECT (per-person table) `each` has this column or expression.
 
-    Names of columns are not compared.
+    Names of its columns are not compared, because the outer SELECT may have renamed them.
     """
     if isinstance(part, PersonColumn):
         return (part.verb, part.of) in [(column.verb, column.of) for column in each.columns]

@@ -110,7 +110,7 @@ def _moved(
 def _kept(reached: float | None, margin: float) -> float:
     """Return the fraction of its budget share that an aggregate keeps: its error / wanted error.
 
-    The fraction is at most one, and never zero.
+    The fraction is at most one, and never zero. It is one if no error can be predicted.
     """
     return 1.0 if reached is None else min(1.0, max(reached / margin, 1 / LARGEST))
 

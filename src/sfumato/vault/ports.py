@@ -153,7 +153,7 @@ class LedgerStore(Protocol):
         ...
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
-        """Yield the ledger entries above that sequence number, in order."""
+        """Yield the ledger entries with a sequence number above `after`, in order."""
         ...
 
     def notes(self, kind: str, after: int = 0, until: int | None = None) -> tuple[Entry, ...]:
@@ -164,7 +164,7 @@ class LedgerStore(Protocol):
         ...
 
     def past(self, user: str, before: int, limit: int) -> tuple[PastOperation, ...]:
-        """Return the user's operations that were charged before that ledger entry, newest first."""
+        """Return the user's operations charged before ledger entry `before`, newest first."""
         ...
 
     def past_of(self, user: str, op: str) -> PastOperation | None:
@@ -174,7 +174,7 @@ class LedgerStore(Protocol):
     def charges(
         self, before: int, limit: int, *, people: str | None = None, data_set: str | None = None
     ) -> tuple[Entry, ...]:
-        """Return the charges before that ledger entry, newest first.
+        """Return the charges before the ledger entry number `before`, newest first.
 
         `people` or `data_set` limits the charges to those of a people domain or a data set.
         """

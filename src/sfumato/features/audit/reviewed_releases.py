@@ -19,7 +19,10 @@ def is_reviewed(entry: Entry) -> bool:
 
 
 def reviewed_releases(store: LedgerStore, before: int, data_set: str | None) -> list[Entry]:
-    """Return the airlock releases before that entry, of one data set or of all."""
+    """Return the airlock releases before the ledger entry number `before`, in ledger order.
+
+    They are those of one data set, or of all.
+    """
     return [
         entry
         for entry in store.notes(NOT_DP)
@@ -54,7 +57,10 @@ def reviewed_json(store: LedgerStore, entry: Entry) -> Json:
 
 
 def _program_of(store: LedgerStore, released: Entry, request: str) -> str | None:
-    """Return the digest of the program from the ledger entry of its run, or None."""
+    """Return the digest of the program that made the released files, from the entry of its run.
+
+    Return None if the ledger has no entry of a run for the request.
+    """
     for entry in store.notes("airlock-run", 0, released.seq):
         if _body(entry)["request"] == request:
             return str(_body(entry)["digest"])

@@ -139,9 +139,10 @@ def _score(model: Model, weights: Sequence[Fraction]) -> Expr:
 
 
 def _nothing(model: Model, constant: Expr) -> Expr:
-    """Return a constant score as an expression that still names a column (times zero).
+    """Return a score that is the same for every row, as an expression that names y (times zero).
 
-    A row has this score if the rounded weights of all columns are zero.
+    A row has this score if the rounded weights of all columns are zero. So the score is computed
+    like any other, although it does not depend on the row.
     """
     return Arithmetic("+", Arithmetic("*", model.y.term, literally(0)), constant)
 

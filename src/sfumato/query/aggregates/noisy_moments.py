@@ -117,7 +117,9 @@ def grid_of(asked: AskedAggregate, side: ExpressionType, name: str) -> Grid:
 
 
 def _finest(card: Card, most: int) -> int:
-    """Return the largest number that each row may add, so that the sum of all rows is exact.
+    """Return the top of the finest grid on which the sum of all rows is exact.
+
+    It is the largest whole number that each row may add to a sum.
 
     It is at most `most`, and smaller if the card allows many rows.
     """
@@ -240,8 +242,8 @@ def _beside(other: Grid | None) -> str:
 class Statistic:
     """A statistic, such as a variance or slope, as a function of the moments (count of rows first).
 
-    A ridge stabilises the divisor of a point estimate, but not of an interval. `bounds` returns the
-    public range for a number of rows. `otherwise` returns the value to show if the interval is
+    A ridge (a small positive term) keeps the divisor of a point estimate away from zero. Intervals
+    have no ridge. `bounds` returns the public range of the statistic for a number of rows. `otherwise` returns the value to show if the interval is
     infinite.
     """
 

@@ -31,7 +31,7 @@ from sfumato.query.aggregates.variance import (
 
 @dataclass(frozen=True)
 class Registered:
-    """An aggregate function of the registry: its implementation, SQL name and column name."""
+    """An aggregate function: its implementation, its SQL name, and how its columns are named."""
 
     kind: AggregateKind
     sql: str  # its name in SQL

@@ -63,7 +63,10 @@ def _parts(asked: AskedAggregate) -> tuple[Part, ...]:
 
 
 def _even(value: int) -> int:
-    """Return the sensitivity of a sum whose operand is one constant in every row: at least 1."""
+    """Return the sensitivity of a sum that adds the constant `value` for every row: at least 1.
+
+    A sum of zeros gets noise too, as no mechanism has the sensitivity 0.
+    """
     return max(abs(value), 1)
 
 

@@ -129,9 +129,10 @@ class Taylor(Range):
         )
 
     def _bent(self, value: Floats, first: Floats, second: Floats, ends: Ends) -> Taylor:
-        """Apply an increasing function to the number, given its value and its two derivatives.
+        """Apply an increasing function to the number, given the function's value and derivatives.
 
-        `ends` is the function itself, applied to the two ends of an interval.
+        `first` and `second` are its derivatives at the number. `ends` is the function itself, which
+        is applied to the two ends of an interval.
         """
         made = self._curved(value, first, second)
         return Increasing(

@@ -246,7 +246,7 @@ class FormulaErrors:
         """Return the formula's smooth units, each as a formula of its own with its Taylor interval.
 
         One fifth (1/BOX) of a unit's probability of a miss is for the interval that encloses it,
-        computed from its own smaller units.
+        computed from its own smaller units. The other four fifths are for the Taylor interval.
         """
         miss = self.miss / max(1, len(self.units))
         found: dict[Unit, tuple[FormulaErrors, Range]] = {}
@@ -326,7 +326,10 @@ class FormulaErrors:
         return np.asarray(made)
 
     def quotient(self, form: Ratio, miss: Fraction) -> Quotient:
-        """Return the weights and the noise of the partial aggregates in a quotient."""
+        """Return a quotient of sums with its noise, for an interval that misses with probability `miss`.
+
+        The quotient holds the weights and the noise of the partial aggregates in both sums.
+        """
         top, bottom = dict(form.top.weights), dict(form.bottom.weights)
         return Quotient(
             tuple(float(top.get(part, 0)) for part in form.parts),

@@ -216,9 +216,9 @@ def _slope(expr: Expr, of: FormulaErrors) -> _Slope | None:
 
 
 def _bent(curve: ScalarFunction, inner: _Slope, held: Range) -> _Slope:
-    """Apply a function to a value, and multiply the value's derivatives by the function's slope.
+    """Apply a function to a value with derivatives, by the chain rule.
 
-    `held` is the range of the function's argument.
+    `inner` holds the value and its derivative by each unit. `held` is the range that contains it.
     """
     value, moves = inner
     slope = curve.slope(value, held)

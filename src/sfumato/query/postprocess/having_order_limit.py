@@ -50,7 +50,10 @@ def is_selected_after_noise(question: Query) -> bool:
 
 
 def _chooses(expr: Expr | Predicate) -> bool:
-    """Check whether a CASE in a formula compares a noisy number to choose its branch."""
+    """Return True if a formula has a CASE that chooses its branch by a number of the answer.
+
+    The CASE of a divisor NULLIF(x, 0) doesn't count.
+    """
     if isinstance(expr, Case) and any(columns_of(when) for when, _ in expr.whens):
         return True
     if isinstance(expr, Arithmetic) and expr.sign == "/":

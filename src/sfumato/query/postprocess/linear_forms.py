@@ -184,7 +184,7 @@ def units_of(
 
 
 def _values_in(expr: Expr) -> tuple[Expr, ...]:
-    """Return the operands that enter the value; the conditions of a CASE only choose among them."""
+    """Return the operands from which the value is computed: all but the conditions of a CASE."""
     match expr:
         case Arithmetic(left=left, right=right):
             return (left, right)

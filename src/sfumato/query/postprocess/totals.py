@@ -37,7 +37,7 @@ class Rows:
         return np.asarray(sums[self.group])
 
     def each(self, made: Callable[[int], float]) -> Floats:
-        """Return, for each answer row, `made` of the number of rows in its group."""
+        """Apply `made` to the number of rows in a group, and return the result for each row."""
         sizes = np.bincount(self.group) * self.each_stands_for
         known = {size: made(size) for size in np.unique(sizes).tolist() if size}
         return np.array([known[size] for size in sizes[self.group].tolist()])

@@ -16,9 +16,10 @@ from sfumato.query.printing.from_clause import last_table, rows_of, table_name
 
 @dataclass(frozen=True)
 class CountScan:
-    """A count of the rows that meet a condition; `rows` is the SQL text after FROM.
+    """One query's part of a shared scan: a count of the rows that meet a condition.
 
-    `times` says how many equal columns the count fills, one for each tally of the query.
+    `rows` is the SQL text after FROM. `times` says how many equal columns the count fills: one for
+    each tally (count) of the query.
     """
 
     rows: str

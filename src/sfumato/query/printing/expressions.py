@@ -74,7 +74,7 @@ def joined(word: str, pieces: Sequence[Text]) -> Text:
 
 
 def filled(template: str, *pieces: Text) -> Text:
-    """Fill the braces of the template with the pieces, in order; refuse a text that is too long.
+    """Replace each {} of the template by a piece of SQL, in order; refuse too long a text.
 
     Clamping and division repeat their operands, so nested ones grow fast.
     """
@@ -257,7 +257,10 @@ def _compare(of: Text, operator: Operator, constant: Constant, dialect: Dialect)
 
 
 def _whole(of: Text, operator: Operator, number: Fraction) -> Text:
-    """Print a comparison with any exact number so that SQL compares whole numbers only."""
+    """Print the comparison of a whole number with a fraction, so that SQL needs no fraction.
+
+    For example, `x < 5/2` becomes `x <= 2`.
+    """
     below, above = math.floor(number), math.ceil(number)
     if below == above:
         return filled(f"({{}} {_SIGNS[operator]} {_near(below)})", of)
@@ -273,7 +276,7 @@ def _whole(of: Text, operator: Operator, number: Fraction) -> Text:
 
 
 def _near(number: int) -> int:
-    """Limit a whole number to 2**62 at most, so that SQL can compare with it.
+    """Clamp a whole number between -2**62 and 2**62, so that SQL can compare with it.
 
     No physical number is beyond 2**62, so each comparison keeps its result.
     """
@@ -290,10 +293,11 @@ def _among(of: Text, constants: Sequence[Constant], dialect: Dialect) -> Text:
 
 
 def _needs_care(of: Text, dialect: Dialect) -> bool:
-    """Check whether DuckDB 2.0 must not compare the expression with a constant text or list.
+    """Return True if DuckDB 2.0 must not compare this SQL with a constant text or list.
 
-    Its statistics of the stored rows may say that the expression is always one value or NULL. Then
-    DuckDB stops, or treats NULL as not NULL. So the answer would depend on other people's rows.
+    That holds for all but stored columns. DuckDB's statistics of the stored rows may say that an
+    expression is always one value or NULL. Then DuckDB stops, or treats NULL as not NULL. So the
+    answer would depend on other people's rows.
     """
     return dialect == "duckdb" and not _STORED.fullmatch(of.sql)
 

@@ -30,7 +30,7 @@ _QUOTE: Final[dict[Dialect, str]] = {"duckdb": '"', "postgres": '"', "spark": "`
 
 @dataclass(frozen=True)
 class Rows:
-    """The text after FROM, and the keyed-hash columns by which a person's rows are ordered."""
+    """The text after FROM, and the keyed-hash columns that decide which rows of a person count."""
 
     sql: str
     order: tuple[str, ...] = ("row_key",)

@@ -64,8 +64,8 @@ def _row(place: int, key: tuple[Constant, ...], dialect: Dialect) -> Text:
 def _same(place: int, key: Constant, dialect: Dialect) -> str:
     """Print the condition that a group's key equals a selected key.
 
-    In DuckDB, hide texts from the statistics of stored rows, which must not decide an answer. See
-    `_needs_care` in expressions.py.
+    In DuckDB, substr() hides a text from the statistics of stored rows, which must not change an
+    answer (see `_needs_care` in expressions.py).
     """
     is_text = key.kind == "text" and dialect == "duckdb"
     return f"substr(g{place}, 1) = h{place}" if is_text else f"g{place} = h{place}"
@@ -237,7 +237,10 @@ class _Printer:
 
     @property
     def _chooses(self) -> bool:
-        """Check whether a person may have more groups than max_groups, so some are chosen."""
+        """Return True if a person may have rows in more groups than `max_groups`.
+
+        Then only some of the person's groups count, chosen by a keyed hash.
+        """
         return not self.measure.is_public or self.measure.max_groups < self.measure.cells
 
     @property
@@ -403,7 +406,10 @@ class _Printer:
         return self._linear(tally, f"sum(s_{column})", f"sum(n_{column})")
 
     def _linear(self, tally: Tally, total: str, count: str) -> str:
-        """Print scale*total + offset*count in 128 bits, where a total without rows is zero."""
+        """Print a tally's sum from the total and the count of its values; NULL totals are zero.
+
+        A total is NULL if no row has a value.
+        """
         return linear(tally, f"coalesce({total}, 0)", count, self.dialect)
 
     def _totals(self, texts: Sequence[str], source: str, where: str) -> str:
@@ -417,7 +423,10 @@ class _Printer:
 
 
 def linear(tally: Tally, total: str, count: str, dialect: Dialect) -> str:
-    """Print scale*total + offset*count in 128 bits; omit the count if the offset is 0."""
+    """Print a tally's sum of scale*value + offset, from the total and the count of its values.
+
+    It is scale*total + offset*count, computed in 128 bits.
+    """
     wide = WIDE[dialect]
     scaled = f"CAST({tally.scale} AS {wide}) * {total}"
     return f"{scaled} + CAST({tally.offset} AS {wide}) * {count}" if tally.offset else scaled

@@ -1,1 +1,1 @@
-"""Read SQL text as a query, by an allow-list of the whole syntax tree."""
+"""Parse SQL text into a query, by an allow-list of the whole syntax tree."""

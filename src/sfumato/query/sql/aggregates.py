@@ -1,4 +1,4 @@
-"""Read the aggregate functions of SQL as verbs of the query model."""
+"""Parse SQL's aggregate functions, such as AVG(x), into aggregates of the query model."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _quantile(node: exp.Expr) -> tuple[Aggregate, ...]:
 
 
 def _quantile_of(node: exp.Expr) -> tuple[Aggregate, ...]:
-    """Read QUANTILE(x, p) and APPROX_QUANTILE(x, p): every quantile is a point of a public grid."""
+    """Read QUANTILE(x, p) or APPROX_QUANTILE(x, p) as a quantile, a point of a public grid."""
     only(node, {"this", "quantile"})
     at = node.args.get("quantile")
     if at is None:
@@ -128,7 +128,10 @@ def _quantile_of(node: exp.Expr) -> tuple[Aggregate, ...]:
 
 
 def _within_group(node: exp.Expr) -> tuple[Aggregate, ...]:
-    """Read PERCENTILE_CONT(p) WITHIN GROUP (ORDER BY x), and MODE() likewise."""
+    """Read PERCENTILE_CONT(p), PERCENTILE_DISC(p) or MODE() with WITHIN GROUP (ORDER BY x).
+
+    In descending order (DESC), the share p becomes 1 - p.
+    """
     only(node, {"this", "expression"})
     called, order = node.this, node.expression
     only(order, {"expressions"})
@@ -230,7 +233,7 @@ def _var(node: exp.Expr) -> Aggregate:
 
 
 def _of_any(verb: Verb) -> Callable[[exp.Expr], Aggregate]:
-    """Return a reader for an aggregate with any number of operands, which are counted later."""
+    """Return a reader of an aggregate that accepts any number of operands; planning checks it."""
 
     def read(node: exp.Expr) -> Aggregate:
         return Aggregate(verb, tuple(expression(of) for of in node.expressions))

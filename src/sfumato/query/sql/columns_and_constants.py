@@ -1,4 +1,4 @@
-"""Read the leaves of SQL (columns and constants), and check every argument that they carry."""
+"""Parse the leaves of SQL (columns and constants), and check every argument that they carry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read SQL expressions and conditions; each type of node has a reader that knows its arguments."""
+"""Parse SQL expressions and conditions: each type of syntax node has a reader of its arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read arithmetic over aggregates: each aggregate becomes an output, and the rest a formula."""
+"""Parse arithmetic over aggregates: each aggregate becomes an output, which a formula names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read FROM: a table of the data set, tables joined to it, or inner SELECTs by person."""
+"""Parse FROM: a table of the data set, tables joined to it, or inner SELECTs by person."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class _Reader:
         return within[0]
 
     def _people_in(self, inner: Inner | None, depth: int) -> list[Inner | None]:
-        """Return the SELECTs by person in an inner SELECT: itself, or those it is made from."""
+        """Return the SELECTs by person in an inner SELECT: itself, or those in its own FROM."""
         if inner is None:
             return []
         rows = rows_of(inner.select)
@@ -251,7 +251,7 @@ def _check_by_person(node: exp.Expr, each: Each, before: Sequence[Each]) -> None
 
 
 def _standing(node: exp.Expr, name: str, before: Sequence[str], data_set: str) -> Standing:
-    """Read the join of a plain table to per-person tables; the table stays a table."""
+    """Read the join of a table, not an inner SELECT, to the per-person tables before it."""
     keeps_all, table = _keeps_all(node), _table(node.this, data_set)
     pairs = _columns(node, {one: one for one in (*before, name)})
     return standing(node, name, table, pairs, keeps_all=keeps_all)

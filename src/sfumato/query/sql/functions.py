@@ -1,4 +1,4 @@
-"""Read functions of one number: roots, logarithms, powers; and totals over the answer's rows."""
+"""Parse SQL functions of one number (roots, logarithms, powers), and totals over answer rows."""
 
 from __future__ import annotations
 

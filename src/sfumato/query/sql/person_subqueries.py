@@ -1,4 +1,4 @@
-"""Read an inner SELECT by person, and substitute its parts into the outer SELECT.
+"""Parse an inner SELECT by person, and substitute its parts into the outer SELECT.
 
 A per-person table has no arithmetic over a person's own aggregates, and no HAVING. Both are moved
 into the outer SELECT, which works on one row for each person.

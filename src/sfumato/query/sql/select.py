@@ -1,4 +1,4 @@
-"""Read SQL text as a query, by an allow-list of the whole syntax tree.
+"""Parse SQL text into a query, by an allow-list of the whole syntax tree.
 
 Every node has a reader that knows all of the node's arguments. An argument or a node that no reader
 knows is refused with its position in the text. Then the text is discarded: none of it is passed on,
