@@ -500,7 +500,7 @@ def _output(view: View, question: Query, output: Output, scope: Scope) -> Output
 
 
 def _of_rows(view: View, aggregate: Aggregate) -> Aggregate:
-    """Rewrite COUNT(person) as COUNT(*), and a conditional COUNT(person) as a count of those rows.
+    """Rewrite COUNT(person) as COUNT(*), and a conditional one as a count of the rows that meet it.
 
     Every row has a person, because rows without one are dropped before any query.
     """

@@ -56,7 +56,10 @@ def _laplace(
 
 
 def _gaussian(plan: Plan, earlier: Earlier, epsilon: Fraction) -> tuple[Event, tuple[Noise, ...]]:
-    """Return the event to charge and the noise for the difference in rho, with its epsilon."""
+    """Return a top-up's Gaussian event to charge, and its noise, for the difference in rho.
+
+    The event also states the epsilon that follows from this difference.
+    """
     chosen, chosen_delta = earlier.selection or (Fraction(0), Fraction(0))
     delta = earlier.delta - chosen_delta
     before, after = (rho_within(whole - chosen, delta) for whole in (earlier.epsilon, epsilon))

@@ -86,7 +86,10 @@ def price_view(price: Shape, account: Account) -> dict[str, Any]:
 
 
 def _taken(account: Account, epsilon: float) -> float:
-    """Return the share of the epsilon cap that the query would spend, in per cent."""
+    """Return the share of the epsilon cap that the query would spend, in per cent.
+
+    It is at most the share that is left, so that the page's bar doesn't overflow.
+    """
     cap = account.cap["epsilon"]
     return round(min(100 - account.share, 100 * epsilon / cap), 3) if cap else 0
 

@@ -81,9 +81,10 @@ class NormalApproximation:
     covariance: Floats
 
     def _along(self, weights: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return quadrature points of the score, their weights, and the columns' mean at each.
+        """Return some scores that stand for all rows, each with its weight and the columns' mean.
 
-        The score is a row's weighted sum of columns. The points replace an integral over all rows.
+        A score is a row's weighted sum of columns. The scores are the points of Gauss-Hermite
+        quadrature, which replaces an integral over all rows by a sum.
         """
         middle = weights[0] + weights[1:] @ self.mean
         leaning = self.covariance @ weights[1:]

@@ -76,9 +76,10 @@ class NoisyPart:
     noise: Mechanism
 
     def spread(self) -> Noise:
-        """Return the noise of the partial aggregate, if it is the same in every group.
+        """Return the noise of the partial aggregate, which must be the same in every group.
 
-        For a private choice or a running count, it is not, and the method raises Bug.
+        A private choice has no noise, and a running count has different noise in each period. For
+        them, raise Bug.
         """
         if not isinstance(self.noise, Noise):
             raise Bug("a choice or a running count has no one noise to speak of")

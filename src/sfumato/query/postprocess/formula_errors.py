@@ -53,9 +53,9 @@ from sfumato.query.public_ranges import public_range
 
 @dataclass(frozen=True)
 class SmoothFormula:
-    """The names that smooth formulas may use: noisy sums, and aggregates that have derivatives.
+    """Error computation for smooth (differentiable) formulas of one query, by Taylor intervals.
 
-    It computes the Taylor interval of an expression of these names.
+    A smooth formula may name noisy sums, and aggregates that have derivatives.
     """
 
     sums: Mapping[str, Linear]

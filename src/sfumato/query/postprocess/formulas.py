@@ -113,7 +113,7 @@ def _std(of: FormulaErrors, values: Sequence[object]) -> Floats:
 
 
 def _of_other_rows(unit: Total, of: FormulaErrors) -> Floats:
-    """Return the std of a total's noise that comes from rows other than the group's own."""
+    """Return, for each group, the std of a total's noise from all other rows that it sums."""
     ((part, weight),) = of.part_of(unit).weights
     noise = of.noise(part)
     return of.rows[unit].each(lambda count: abs(float(weight)) * std_of_sum(noise, count - 1))

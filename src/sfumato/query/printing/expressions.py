@@ -335,11 +335,12 @@ def _text(text: str, dialect: Dialect) -> Text:
 
 
 def ordered_digest(text: str, dialect: Dialect) -> str:
-    """Print the last eight bytes of the text's MD5, as a little-endian number or as its hex digits.
+    """Print a hash of the text by which all engines sort alike: the last eight bytes of its MD5.
 
-    DuckDB's md5_number is little-endian, so its upper half begins with the last byte of the digest.
-    For the other engines, the last sixteen hex digits are reversed in pairs. Each letter of the
-    pattern becomes the digit at that letter's place in the alphabet.
+    DuckDB has the hash as a number, and other engines have its hex digits. DuckDB's md5_number is
+    little-endian, so its upper half begins with the last byte of the digest. For the other engines,
+    the last sixteen hex digits are reversed in pairs. Each letter of the pattern becomes the digit
+    at that letter's place in the alphabet.
     """
     if dialect == "duckdb":
         return f"md5_number({text}) >> 64"

@@ -196,7 +196,10 @@ def _word(one: Join | PhysicalPersonJoin) -> str:
 
 @dataclass(frozen=True)
 class _Called:
-    """The name suffix of a printed per-person table, and the number of its first column."""
+    """How SQL names a per-person table: its suffix, as in `people1`, and its first column's number.
+
+    The number 2 means that the columns are u2, u3, and so on.
+    """
 
     suffix: str = ""
     start: int = 0

@@ -168,7 +168,10 @@ def _one_of_any(node: exp.Expr) -> exp.Expr:
 
 
 def _is_person(name: str, by: str) -> bool:
-    """Check whether the name is the person column; one of the two may lack its table (USING)."""
+    """Return True if the column `name` is the person column `by`.
+
+    With USING, one of the two names may lack its table.
+    """
     name, by = name.casefold(), by.casefold()
     return name == by or by.endswith(f".{name}") or name.endswith(f".{by}")
 
