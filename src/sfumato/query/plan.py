@@ -250,7 +250,7 @@ class Plan:
         return any(tally.kind == "histogram" for tally in self.measure.tallies)
 
     def key_constants(self, cell: Sequence[object]) -> tuple[Constant, ...]:
-        """Convert a group's private keys from the engine to constants that SQL compares them with."""
+        """Convert a group's private keys from the engine to constants for SQL's comparisons."""
         pairs = zip(self.keys, cell, strict=True)
         return tuple(key.physical(value) for key, value in pairs)
 

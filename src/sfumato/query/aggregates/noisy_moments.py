@@ -243,8 +243,8 @@ class Statistic:
     """A statistic, such as a variance or slope, as a function of the moments (count of rows first).
 
     A ridge (a small positive term) keeps the divisor of a point estimate away from zero. Intervals
-    have no ridge. `bounds` returns the public range of the statistic for a number of rows. `otherwise` returns the value to show if the interval is
-    infinite.
+    have no ridge. `bounds` returns the public range of the statistic for a number of rows.
+    `otherwise` returns the value to show if the interval is infinite.
     """
 
     of: Callable[[Sequence[Range], Ridge], Range]

@@ -326,9 +326,9 @@ class FormulaErrors:
         return np.asarray(made)
 
     def quotient(self, form: Ratio, miss: Fraction) -> Quotient:
-        """Return a quotient of sums with its noise, for an interval that misses with probability `miss`.
+        """Return a quotient of two sums, for an interval that misses with probability `miss`.
 
-        The quotient holds the weights and the noise of the partial aggregates in both sums.
+        It holds the weights and the noise of the partial aggregates in both sums.
         """
         top, bottom = dict(form.top.weights), dict(form.bottom.weights)
         return Quotient(
