@@ -133,7 +133,7 @@ _KINDS: Final = {
 
 
 def measured_people(view: View, question: Query) -> tuple[PhysicalPersonJoin, ...]:
-    """Return the query's per-person tables in physical form, in order; or refuse."""
+    """Return the query's per-person tables in order, as the engine computes them; or refuse."""
     tables = people_tables(view, question)
     for table in tables[1:]:
         is_of_people(table.view.card, table.source)

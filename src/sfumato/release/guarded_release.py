@@ -262,7 +262,10 @@ def _raised(priced: Priced) -> Json:
 
 
 def _paper(door: ReleaseContext, order: Order, priced: Priced) -> PlanPaper:
-    """Return the body of the ledger entry that records a question and price, but not the asker."""
+    """Return the ledger entry's body for a question and its price, and the request's digest.
+
+    The body doesn't name the asker, so it can be cached for all askers.
+    """
     request: Json = {**order.request.as_json(), "fresh": order.fresh}
     body = {
         **door.plans.said(priced).body,

@@ -258,7 +258,10 @@ def _standing(node: exp.Expr, name: str, before: Sequence[str], data_set: str) -
 
 
 def _source(place: int, node: exp.Expr, inner: Inner | None) -> Source:
-    """Return a table of FROM; without an alias, it gets a name that nobody can write in SQL."""
+    """Return a table of FROM with the names by which the SELECT may call it.
+
+    An inner SELECT without an alias gets a name that nobody can write in SQL.
+    """
     if inner is None:
         return Source(node, frozenset({str(node.this.alias_or_name).casefold()}), None)
     names = inner.names if any(inner.names) else frozenset({f"({place})"})
