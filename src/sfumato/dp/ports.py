@@ -11,7 +11,10 @@ IntegerArray = NDArray[np.int64]
 
 
 class RandomSource(Protocol):
-    """The interface of a source of uniform random bytes, which the caller of `dp` provides."""
+    """The interface of a source of uniform random bytes, which the caller of `dp` provides.
+
+    `dp` never reads the system's random numbers itself.
+    """
 
     def draw(self, count: int) -> bytes:
         """Return `count` fresh random bytes."""

@@ -23,7 +23,10 @@ def of_sum(lower: int, upper: int) -> int:
 
 
 def of_centred_sum(lower: int, upper: int) -> int:
-    """Return the sensitivity to one row of the sum of 2v - (lower + upper), for clamped v."""
+    """Return the sensitivity to one row of the sum of 2v - (lower + upper), for clamped values v.
+
+    Twice the distance to the middle of the bounds is an integer.
+    """
     _check(lower, upper)
     return upper - lower
 

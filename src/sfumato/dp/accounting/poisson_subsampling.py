@@ -27,11 +27,11 @@ _MARGIN: Final = Decimal("1e-40")  # because exp and ln round to nearest, not up
 
 
 def subsampled_renyi(curve: Curve, chance: Fraction) -> Curve:
-    """Return the Rényi divergence curve of a mechanism under Poisson subsampling.
+    """Return the Rényi divergence bounds of a mechanism that runs on a secret sample of the people.
 
-    `curve` bounds the divergence without sampling, between the data with and without one person,
-    in both directions. `chance` is the probability with which each person is sampled, afresh for
-    each run and in secret.
+    `curve` bounds the divergence without sampling at each order, between the data with and without
+    one person, in both directions. `chance` is the probability with which each person is sampled,
+    afresh for each run.
     """
     if not 0 < chance <= 1:
         raise Bug("a chance is in (0, 1]")
@@ -56,7 +56,7 @@ def subsampled_renyi(curve: Curve, chance: Fraction) -> Curve:
 
 @lru_cache(maxsize=256)
 def weights(chance: Fraction, order: int) -> tuple[Decimal, ...]:
-    """Return the binomial probabilities of 0, 1, ..., `order` sampled people, rounded up.
+    """Return the binomial probabilities that 0, 1, ..., `order` people are sampled, rounded up.
 
     They weigh the terms of the Rényi divergence of this order under Poisson subsampling. `chance`
     is the probability with which each person is sampled.

@@ -16,7 +16,7 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class PrivacyCost:
-    """The privacy cost of a release in whole units, for the sums of the accountant.
+    """The privacy cost of a release in whole units, which the accountant adds up.
 
     The privacy filter (privacy_filter.py) has two tests. Its first test uses the pair (epsilon,
     delta), and its second test the pair (rho, rho_delta).
@@ -121,7 +121,7 @@ SingleEvent = PureEvent | GaussianEvent | ApproximateEvent | ThresholdEvent | Ex
 
 @dataclass(frozen=True)
 class JointEvent:
-    """The privacy loss of two or more releases with one price, rounded up once after the sum."""
+    """The privacy loss of two or more releases charged as one; their sum is rounded up once."""
 
     parts: tuple[SingleEvent, ...]
     name: str = "joint/1"

@@ -69,7 +69,7 @@ class RemainingBudget:
 
 
 def fits_under_cap(cap: Cap, spent: PrivacyCost, debt: PrivacyCost) -> bool:
-    """Return whether one more release fits under the cap: the privacy filter.
+    """Return whether one more release fits under the cap: this is the privacy filter.
 
     `debt` is the privacy cost of the release, and `spent` that of all earlier ones. Their sum must
     pass at least one of two tests: (epsilon, delta) within the cap, or (rho, rho_delta) within the
@@ -106,7 +106,10 @@ def cap_from_budget(budget: Budget) -> Cap:
 
 
 def is_raised(before: Cap, after: Cap) -> bool:
-    """Return whether any limit (epsilon, delta, rho or rho_delta) is higher in the new cap."""
+    """Return whether the cap `after` has a higher limit than `before`, in any of the four sums.
+
+    The four sums are those of epsilon, delta, rho and rho_delta.
+    """
     pairs = zip(astuple(before), astuple(after), strict=True)
     return any(new > old for old, new in pairs)
 
@@ -130,7 +133,10 @@ def largest_next_units(cap: Cap, spent: PrivacyCost) -> int:
 
 
 def remaining_budget(cap: Cap, spent: PrivacyCost) -> RemainingBudget:
-    """Return the budget left under the cap: epsilon, delta, rho, rho_delta, each at least 0."""
+    """Return the budget left under the cap: epsilon, delta, rho, rho_delta, each at least 0.
+
+    It also has the largest epsilon of a pure release (without delta) that fits next.
+    """
     return RemainingBudget(
         max(cap.epsilon - spent.epsilon, 0),
         max(cap.delta - spent.delta, 0),
@@ -147,7 +153,7 @@ def _takes_pure(cap: Cap, spent: PrivacyCost, units: int) -> bool:
 
 
 def _pure_debt(units: int) -> PrivacyCost:
-    """Return the privacy cost of a pure release (without delta) of `units` of epsilon.
+    """Return the privacy cost of a pure release (without delta), given its epsilon in whole units.
 
     Its rho is epsilon**2 / 2, computed with integers and rounded up.
     """

@@ -43,10 +43,11 @@ def epsilon_at(curve: Callable[[int], Fraction], delta: Fraction) -> Fraction:
 
 
 def failure_budget(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return the largest failure probability of a release whose failures may cost this much delta.
+    """Return a failure probability that adds at most `delta` to the delta of an epsilon-DP release.
 
-    A failure of probability f, on the data and on its neighbour, adds f(1 + e**epsilon) to delta. 1
-    + e**epsilon is at most 4**ceil(epsilon) for every epsilon above zero.
+    A release may fail with a small probability f, on the data and on its neighbour. That adds at
+    most f(1 + e**epsilon) to its delta. The code divides by 4**ceil(epsilon), which is at least 1 +
+    e**epsilon for every epsilon above zero.
     """
     return delta / (1 << 2 * math.ceil(epsilon))
 
@@ -54,7 +55,7 @@ def failure_budget(epsilon: Fraction, delta: Fraction) -> Fraction:
 def epsilon_with_failures(
     curve: Callable[[int], Fraction], delta: Fraction, failure: Fraction, parts: int = 1
 ) -> Fraction | None:
-    """Return the epsilon at delta of a release that also fails with probability `failure`.
+    """Return the epsilon at delta of a release whose guarantee fails with probability `failure`.
 
     The failures use up a share of delta first. The Rényi conversion to epsilon gets the rest of
     delta, divided by `parts`: one share for each order that may be chosen later. The result is None

@@ -93,7 +93,7 @@ def rho_within(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 
 def _best(slope: Callable[[float], float]) -> Decimal:
-    """Return the t at which the bound of the zCDP conversion is tightest, by bisection.
+    """Return the t at which the zCDP conversion gives the best (tightest) bound, by bisection.
 
     The bound holds for every t > 0 (t + 1 is a Rényi order), so a poor t costs utility, never
     privacy. `slope` gives the bound's slope in t, which is 0 at the best t.
@@ -109,7 +109,10 @@ def _best(slope: Callable[[float], float]) -> Decimal:
 
 
 def _slope(t: float, rho: float, epsilon: float) -> float:
-    """Return the derivative d(ln delta)/dt of the zCDP conversion bound; it increases with t."""
+    """Return the slope in t of the bound of ln delta; the tightest bound is where it is zero.
+
+    It increases with t. `t` + 1 is the Rényi order of the bound.
+    """
     return (1 + 2 * t) * rho - epsilon - math.log1p(1 / t)
 
 

@@ -30,7 +30,10 @@ Numbers = dict[str, float]
 
 @dataclass(frozen=True)
 class WorstClass:
-    """One of the worst equivalence classes: its quasi-identifier values, size and measures."""
+    """One of the equivalence classes that protect their people least, with its measures.
+
+    It has the values of its quasi-identifiers and its size.
+    """
 
     values: tuple[Value, ...]  # one per quasi-identifier
     written: tuple[str, ...]  # the same values as the source file wrote them
@@ -130,7 +133,7 @@ def _held(  # noqa: PLR0913, PLR0917  # two views of one table
 def _worst(
     classes: Classes, known: Sequence[Column], found: dict[str, Contents], count: int
 ) -> tuple[WorstClass, ...]:
-    """Return the `count` worst equivalence classes for the report.
+    """Return the `count` worst equivalence classes, for the report of an anonymity check.
 
     They are those with the fewest different sensitive values, then with the fewest people.
     """

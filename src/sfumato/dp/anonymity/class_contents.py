@@ -37,14 +37,17 @@ class Contents:
 
     @cached_property
     def starts(self) -> Codes:
-        """Return the index of the first (class, value) pair of each class.
+        """Return for each class the index of its first (class, value) pair in the sorted list.
 
         Every class has at least one pair.
         """
         return np.searchsorted(self.of_class, np.arange(len(self.sizes)))
 
     def only(self, kept: Bits) -> Contents:
-        """Return the counts of the classes in the mask, as if the table had no other class."""
+        """Keep only the classes in the mask `kept`; return their counts of sensitive values.
+
+        The result treats them as the whole table, as if there were no other class.
+        """
         number = np.cumsum(kept) - 1
         pairs = kept[self.of_class]
         return Contents(

@@ -49,7 +49,10 @@ class Column:
         return bool(self.values) and all(is_number(value) for value in self.values)
 
     def at(self, rows: Codes) -> Column:
-        """Return the column for the selected rows only; the list of values stays the same."""
+        """Return the column for the selected rows only; the list of values stays the same.
+
+        `rows` has the indices of these rows.
+        """
         return Column(self.name, self.codes[rows], self.values, self.texts)
 
 
@@ -122,7 +125,10 @@ def bound_text(bound: Fraction) -> str:
 
 
 def _times(number: int, prime: int) -> int:
-    """Return how many times a prime divides a number, to find the digits of a decimal expansion."""
+    """Return how many times a prime divides a number.
+
+    The factors 2 and 5 of a denominator determine how many decimals a fraction has.
+    """
     times = 0
     while number % prime == 0:
         number, times = number // prime, times + 1
@@ -130,7 +136,10 @@ def _times(number: int, prime: int) -> int:
 
 
 def coded(name: str, values: Sequence[Value]) -> Column:
-    """Encode a column; its values are sorted: numbers, booleans, strings, then missing."""
+    """Encode a list of cells as a column: one code per row, and the sorted list of values.
+
+    The order is numbers, booleans, strings, then missing.
+    """
     cleaned = [None if _is_nan(value) else value for value in values]
     kinds = {(type(value), value): None for value in cleaned}
     order = sorted(kinds, key=lambda kind: _rank(kind[1]))
@@ -142,16 +151,16 @@ def coded(name: str, values: Sequence[Value]) -> Column:
 
 
 def replaced(column: Column, values: Sequence[Value]) -> Column:
-    """Return the column with other values: each code gets the item of `values` at that code."""
+    """Replace the values of a column: each code gets the item of `values` at that code."""
     made = coded(column.name, values)
     codes = made.codes[column.codes] if len(values) else made.codes
     return written_as(column, Column(column.name, codes, made.values))
 
 
 def written_as(before: Column, after: Column) -> Column:
-    """Return the new column, with the original text for values that are unchanged.
+    """Return the column `after`, with the source file's text for every value that `before` has too.
 
-    `before` has the original text of each value.
+    `before` has the text of each value as the source file wrote it.
     """
     pairs = zip(before.values, before.written, strict=True)
     known = {(isinstance(value, bool), value): text for value, text in pairs}

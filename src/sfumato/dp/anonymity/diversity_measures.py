@@ -85,10 +85,11 @@ def equal_ts(of: Contents) -> Floats:
 
 
 def ordered_ts(of: Contents) -> Floats:
-    """Return the t-closeness distance of each class, for numbers: the earth mover's distance.
+    """Return the t-closeness distance of each class to the whole table, for a numeric column.
 
-    It sums the differences between the cumulative shares of the class and of the table, one step
-    per value. Between two values of a class, its cumulative share is constant while that of the
+    It is the earth mover's distance: how far the shares of the class must move, in steps between
+    neighbouring values. It sums the differences between the cumulative shares of the class and of
+    the table. Between two values of a class, its cumulative share is constant while that of the
     table grows. In each such stretch, running sums give the total difference before and after the
     two shares cross.
     """
@@ -152,7 +153,10 @@ def deltas(of: Contents) -> Floats:
 
 
 def lacking(of: Contents) -> Codes:
-    """Return for each class how many sensitive values of the whole table it does not have."""
+    """Return for each class how many sensitive values of the whole table do not occur in it.
+
+    A class that lacks a value violates delta-disclosure as published, which `deltas` does not show.
+    """
     return int(np.count_nonzero(of.totals)) - distinct_ls(of)
 
 

@@ -57,7 +57,7 @@ def classes_of_keys(key: Codes, weights: Codes | None = None) -> Classes:
 
 
 def counted(of_row: Codes, count: int, weights: Codes | None) -> Codes:
-    """Return the size of each class: the sum of the weights of its rows, or their number.
+    """Count the rows of each class, or sum their weights; return the size of each class.
 
     Sums are exact below 2**53.
     """

@@ -22,7 +22,7 @@ Step = Callable[[Value, str], str]  # maps a value and its original text to a la
 
 @dataclass(frozen=True)
 class Level:
-    """One level of a generalisation hierarchy: the group of every value, and the group labels."""
+    """One level of a generalisation hierarchy: the group of every value, and each group's label."""
 
     of_value: Codes
     labels: tuple[str, ...]

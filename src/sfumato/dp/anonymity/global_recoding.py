@@ -40,7 +40,7 @@ _LARGEST: Final = 2**62
 
 @dataclass(frozen=True)
 class Pack:
-    """Neighbouring columns whose values are packed into one integer, for a faster search."""
+    """Neighbouring columns whose values are packed into one integer, to make the search faster."""
 
     axes: tuple[int, ...]
     hierarchies: tuple[Hierarchy, ...]
@@ -87,7 +87,7 @@ class PackedRows:
         return len(self.weights)
 
     def loss_of(self, rows: Codes, node: Node) -> float:
-        """Return the weighted loss that is added if these rows are suppressed at a node.
+        """Return the information loss that suppressing these rows adds at a node, weights included.
 
         A node is a generalisation level for each column.
         """
@@ -98,7 +98,7 @@ class PackedRows:
         return float((columns - spared) @ self.weights[rows]) / (columns or 1)
 
     def at(self, rows: Codes, weights: Codes) -> PackedRows:
-        """Return the selected rows in packed form, with new weights."""
+        """Return the selected rows in packed form; `weights` are their new weights."""
         numbers = tuple(one[rows] for one in self.numbers)
         secrets = tuple(one[rows] for one in self.secrets)
         return PackedRows(self.packs, numbers, secrets, self.columns, weights)
@@ -106,7 +106,10 @@ class PackedRows:
 
 @dataclass(frozen=True)
 class Kinds:
-    """Rows grouped by an integer key: the key of each row, and the key and size of each group."""
+    """Rows grouped by an integer key: equal rows have equal keys, and each group has its size.
+
+    The size is the sum of the rows' weights.
+    """
 
     key: Codes  # the key of every row
     span: int  # every key is below this
@@ -186,7 +189,10 @@ def _packs(domains: Sequence[int], most: int) -> list[tuple[int, ...]]:
 
 
 def _key(rows: PackedRows, node: Node) -> tuple[Codes, int]:
-    """Return a key for the equivalence class of each row at a node, and a bound above all keys."""
+    """Return a key per row, equal within an equivalence class, and a bound above all keys.
+
+    The classes are those at the node: a generalisation level for each column.
+    """
     grouped = [pack.groups(node) for pack in rows.packs]
     span = prod(count for _, count in grouped)
     if span > _LARGEST:
@@ -239,7 +245,7 @@ _ROLLED = 12  # all rolled-up tables together have at most this many times the d
 
 @dataclass(frozen=True)
 class Judged:
-    """The evaluation of one node: its loss, and whether it meets the privacy criteria.
+    """The verdict on one node of the search: its loss, and whether it meets the privacy criteria.
 
     A node is a level for each column.
     """
@@ -302,7 +308,8 @@ def search(task: Task, suppress: float = 0.0) -> Found:
 def judge(task: Task, node: Node, limit: int, tuples: Tuples | None = None) -> Judged:
     """Evaluate a node: suppress the classes that fail the criteria, then compute the loss.
 
-    A node is a level for each column. At most `limit` rows may be suppressed.
+    A node is a level for each column. At most `limit` rows may be suppressed. `tuples` are the
+    distinct rows, if not those of the task.
     """
     rows = task.tuples if tuples is None else tuples
     ids, sizes = task.classes(rows, node)
@@ -336,9 +343,10 @@ def _judged(
 
 
 def unreachable(task: Task, nearest: Judged | None) -> Refused:
-    """Build the refusal of criteria that no node meets; it reports the nearest node found.
+    """Build the refusal (an exception) that no levels of the columns meet the privacy criteria.
 
-    A node is a generalisation level for each column.
+    It reports how many rows the nearest node suppresses. A node is a generalisation level for each
+    column.
     """
     rest = task.people if nearest is None else nearest.suppressed
     share = rest / max(1, task.people)
@@ -385,7 +393,7 @@ def _cheapest_open(state: _Search) -> Node | None:
 
 
 def _climb(state: _Search, node: Node) -> None:
-    """Search from a node upwards for the lowest one that may meet the privacy criteria.
+    """Find the lowest node from `node` upwards that may meet the privacy criteria, by bisection.
 
     A node is a level for each column. The code bisects a chain of nodes from this one to the top,
     and evaluates nodes on the way.
@@ -468,10 +476,10 @@ def _nearest(state: _Search) -> Judged | None:
 
 
 def _smallest_source(state: _Search, node: Node) -> PackedRows:
-    """Return the smallest stored rolled-up rows from which a node can be evaluated.
+    """Return the fewest rows from which a node can be evaluated, to save work.
 
-    A node is a level for each column. The rows must not be rolled up to higher levels than the
-    node's.
+    A node is a level for each column. Evaluated nodes left their rows rolled up (equal rows
+    merged). These rows serve if none of their levels is above the node's; otherwise all rows do.
     """
     fitting = (state.rolled_at <= np.array(node, np.int64)).all(axis=1)
     rows = [state.rolled[place] for place in np.flatnonzero(fitting)]

@@ -54,7 +54,7 @@ def rules_toml(rules: Mapping[str, Rule]) -> str:
 
 
 def read_rules(shape: Mapping[str, object]) -> dict[str, Rule]:
-    """Read the hierarchy rules of several columns from parsed TOML or JSON.
+    """Read hierarchy rules, one per column, from a parsed TOML or JSON file.
 
     Invalid rules are refused.
     """

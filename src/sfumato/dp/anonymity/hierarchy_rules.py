@@ -178,7 +178,7 @@ def _proposed_prefixes(letters: int) -> Prefixes:
 
 
 def _is_cut(value: Value) -> bool:
-    """Return whether a value is a bottom code or a top code, such as `<18` or `>90`."""
+    """Return whether a value is a bottom code or top code: a text like `<18` or `>90`."""
     return isinstance(value, str) and value[:1] in {"<", ">"} and number_in(value[1:]) is not None
 
 

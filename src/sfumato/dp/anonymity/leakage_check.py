@@ -48,7 +48,10 @@ class KeptRows:
 
 @dataclass(frozen=True)
 class Leaks:
-    """How similar a synthetic table is to its original; counts are of synthetic rows."""
+    """How similar a synthetic table is to its original, as a sign of leaks.
+
+    All counts are of synthetic rows.
+    """
 
     rows: int
     whole: int  # rows that equal an original row in all columns
@@ -104,7 +107,7 @@ def leaks(original: Table, look_alike: Table, held_back: Table | None = None) ->
 
 @dataclass(frozen=True)
 class _Column:
-    """One column of all compared tables, with common codes.
+    """One column of all compared tables: equal values have equal codes in every table.
 
     Numeric values also have a size, scaled to 0..1.
     """
@@ -116,14 +119,14 @@ class _Column:
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of one compared table as common codes, and the columns of these codes."""
+    """The rows of one compared table, as the codes that `_Column` gives to values of all tables."""
 
     codes: Codes  # rows x columns
     columns: tuple[_Column, ...]
 
     @staticmethod
     def of(columns: Sequence[_Column], table: int) -> _Rows:
-        """Return the rows of the compared table with this index."""
+        """Return the rows of one compared table; `table` is its index among them."""
         return _Rows(np.stack([one.codes[table] for one in columns], axis=1), tuple(columns))
 
     def at(self, rows: Codes) -> _Rows:
@@ -232,7 +235,11 @@ def _closest(rows: _Rows, among: _Rows) -> Floats:
 
 
 def _gap(column: _Column, ours: Codes, theirs: Codes) -> NDArray[np.float32]:
-    """Return the pairwise distances, from 0 to 1, between two arrays of codes of a column."""
+    """Return the distance, from 0 to 1, between every value in `ours` and every value in `theirs`.
+
+    Both are codes of one column. Numbers differ by the difference of their scaled sizes, at most 1.
+    Other values have the distance 0 if equal, or 1.
+    """
     differ = ours[:, None] != theirs[None, :]
     if np.isnan(column.sizes).all():
         return np.asarray(differ, np.float32)
@@ -242,7 +249,10 @@ def _gap(column: _Column, ours: Codes, theirs: Codes) -> NDArray[np.float32]:
 
 
 def _kept(column: _Column) -> KeptRows:
-    """Return which unique values and extremes of the original column the synthetic table has."""
+    """Return which unusual values of an original column are also in the synthetic table.
+
+    These are the values that occur once in the original, its smallest and its largest number.
+    """
     times, there = (np.bincount(codes, minlength=len(column.values)) for codes in column.codes[:2])
     alone = times == 1
     ends = [
@@ -267,7 +277,7 @@ def _median(distances: Floats) -> float:
 def _nearer(near: Floats, to_rest: Floats, parts: Sequence[Table]) -> float:
     """Return the share of synthetic rows that are closer to the original than to held-back rows.
 
-    A tie counts with the share expected by chance.
+    A share far above chance is a sign of leakage. A tie counts with the share expected by chance.
     """
     if not len(near):
         return 0.0

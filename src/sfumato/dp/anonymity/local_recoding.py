@@ -37,7 +37,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class _Division:
-    """A possible split of all equivalence classes by one column, and what each class gains."""
+    """A possible split of all equivalence classes by one column: the new groups and their gain."""
 
     group: Codes  # the group of each row; no two classes share a group
     is_rest: Bits  # rows that stay at the old level
@@ -83,7 +83,7 @@ def _lowest_levels(task: Task, tuples: Tuples, ids: Codes, count: int) -> Codes:
 
 
 def losses(task: Task, cells: Cells) -> Floats:
-    """Return the information loss of each distinct row: the mean certainty penalty of its cells.
+    """Return the information loss of each distinct row: the mean penalty of its generalised cells.
 
     The penalty of a cell is 0 if the value is unchanged, and 1 at the most general label.
     """
@@ -109,9 +109,10 @@ def _totals(task: Task) -> list[Codes]:
 def _divided(
     task: Task, cells: Cells, open_rows: Codes, totals: list[Codes]
 ) -> tuple[Cells, Codes]:
-    """Split every open class once (a class that can still be split).
+    """Run one round of local recoding: split every open class once, if any split is allowed.
 
-    Return all classes, and the rows of the classes that are still open.
+    An open class is one that can still be split. Return all classes, and the rows of the classes
+    that are still open.
     """
     tuples = task.tuples.at(open_rows, task.tuples.weights[open_rows])
     classes, ids = np.unique(cells.ids[open_rows], return_inverse=True)
@@ -186,7 +187,10 @@ def _with_rest(
 
 
 def _smallest_of(parent: Codes, sizes: Codes, allowed: Bits, count: int) -> Codes:
-    """Return for each class the smallest group in the mask `allowed`, or -1."""
+    """Return for each class its smallest group among those in the mask `allowed`, or -1 if none.
+
+    `parent` has the class of each group.
+    """
     places = np.flatnonzero(allowed)
     order = places[np.lexsort((sizes[places], parent[places]))]
     found = np.full(count, -1, np.int64)
@@ -195,9 +199,10 @@ def _smallest_of(parent: Codes, sizes: Codes, allowed: Bits, count: int) -> Code
 
 
 def _fails(task: Task, tuples: Tuples, ids: Codes, count: int, totals: list[Codes]) -> Bits:
-    """Return which groups of rows fail the privacy criteria; empty groups do not.
+    """Return which groups of rows fail the privacy criteria; empty groups do not fail.
 
-    The criteria compare a group with the whole table.
+    `totals` has the counts of sensitive values in the whole table, with which the criteria compare
+    a group.
     """
     sizes = counted(ids, count, tuples.weights)
     wrong = sizes < task.goal.k
@@ -222,7 +227,10 @@ def _applied(
     at: tuple[Codes, Codes, Bits],
     divided: tuple[Codes, list[_Division]],
 ) -> tuple[Cells, Codes]:
-    """Apply the best split to each class; return all classes, and the rows that are still open."""
+    """Split each class by the column that is best for it; return all classes and the open rows.
+
+    Open rows are those whose class was just split, so that it may be split again.
+    """
     ids, chosen, goes_on = at
     before, made = divided
     moves = goes_on[ids]

@@ -53,7 +53,10 @@ class Halves:
         return np.unique(self._pairs(axis), axis=0, return_inverse=True)[1].ravel()[self.ids]
 
     def labels(self, axis: int) -> list[tuple[Value, str]]:
-        """Return the value and the label of each range code of a column."""
+        """Return the value and the text for each code of a class range in a column.
+
+        `ranges_of` gives the codes.
+        """
         hierarchy = self.task.hierarchies[axis]
         pairs = np.unique(self._pairs(axis), axis=0).tolist()
         return [_label(hierarchy, low, high) for low, high in pairs]
@@ -110,7 +113,7 @@ def _halved(task: Task, ids: Codes, open_classes: Bits) -> tuple[Codes, Bits]:
 
 
 def _upper_half(task: Task, ids: Codes, axis_of: Codes, tried: Bits) -> Bits:
-    """Return which rows are in the upper half of their class.
+    """Return a mask of the rows in the upper half of their class, for the classes in `tried`.
 
     A class is cut at the median of the column that is chosen for it.
     """

@@ -33,7 +33,7 @@ class Tuples:
         return len(self.weights)
 
     def at(self, rows: Codes, weights: Codes) -> Tuples:
-        """Return the selected distinct rows, with new weights."""
+        """Return the selected distinct rows; `weights` are their new weights."""
         places = tuple(codes[rows] for codes in self.places)
         return Tuples(places, tuple(column.at(rows) for column in self.sensitive), weights)
 
@@ -72,9 +72,10 @@ class Task:
         return [contents_of(ids, sizes, one, tuples.weights) for one in tuples.sensitive]
 
     def loss_of(self, tuples: Tuples, node: Node) -> Floats:
-        """Return the information loss of each row at a node: the mean certainty penalty.
+        """Return the information loss of each row at a node: the mean penalty of its cells.
 
-        The mean is over the columns. A node is a level for each column.
+        The penalty of a cell is from 0 (unchanged) to 1 (the most general label). A node is a level
+        for each column.
         """
         pairs = zip(self.hierarchies, node, tuples.places, strict=True)
         return sum((h.losses[level][codes] for h, level, codes in pairs), np.zeros(tuples.rows)) / (

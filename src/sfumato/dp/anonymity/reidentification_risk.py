@@ -66,12 +66,13 @@ def risks_of(sizes: Codes, fraction: float | None = None, threshold: float = HIG
 
 
 def expected_chances(sizes: Codes, fraction: float) -> Floats:
-    """Return for each class the expected probability to pick the right person of the population.
+    """Return for each class the expected chance that an attacker picks the right person.
 
-    It is the expected 1/F, with F the size of the class in the population (Benedetti 1998). Each of
-    the F people is in the table with probability p = `fraction`. Given that f of them are in it, F
-    is f plus a negative binomial number. The mean of 1/F is p times the integral of y**(f - 1) / (p
-    + (1 - p) y) from 0 to 1. For f = 1 that is p ln(1/p) / (1 - p).
+    The attacker picks at random among the F people of the class in the population, so the chance is
+    the expected 1/F (Benedetti 1998). Each of the F people is in the table with probability p =
+    `fraction`. Given that f of them are in it, F is f plus a negative binomial number. The mean of
+    1/F is p times the integral of y**(f - 1) / (p + (1 - p) y) from 0 to 1. For f = 1 that is p
+    ln(1/p) / (1 - p).
     """
     different, of_class = np.unique(sizes, return_inverse=True)
     found = np.array([_mean_inverse(int(f), fraction) for f in different])

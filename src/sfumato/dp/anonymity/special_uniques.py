@@ -69,9 +69,9 @@ def special_uniques(table: Table, columns: Sequence[str], max_columns: int = 3) 
 
 
 def _weight(columns: int, size: int, max_columns: int) -> int:
-    """Return the SUDA score of one minimal set of columns of this size; smaller sets score higher.
+    """Return the SUDA score of one minimal unique set of `size` columns; smaller sets score higher.
 
-    It is the number of ordered ways to extend the set to `max_columns` columns.
+    It is the number of ordered ways to extend the set to `max_columns` of all `columns` columns.
     """
     return prod(columns - i for i in range(size, max_columns))
 

@@ -81,7 +81,7 @@ def learnt(before: Table, after: Recoded, quasi: Sequence[str], answer: str) -> 
 
 
 def _answers(column: Column, weight: Codes) -> tuple[Codes, int]:
-    """Return the label (class to predict) of each row, and the number of labels."""
+    """Return the class that a classifier should predict for each row, and the number of classes."""
     count = len(column.values)
     if count <= _ANSWERS:
         return column.codes, max(1, count)

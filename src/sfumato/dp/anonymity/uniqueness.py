@@ -45,9 +45,9 @@ class Uniqueness:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """The search state for a subset of columns: unique rows so far, and rows still shared.
+    """The search state for one subset of the columns: how many rows are unique, and the other rows.
 
-    `codes` numbers the equivalence classes of the shared rows.
+    `codes` numbers the equivalence classes of the other rows, which are shared: not unique yet.
     """
 
     columns: tuple[str, ...]
@@ -89,7 +89,7 @@ def best_of_each_size(ranked: Sequence[Uniqueness]) -> tuple[Uniqueness, ...]:
 def _grown(
     chosen: _Chosen, columns: Sequence[tuple[str, Codes]], most: int, weight: Codes
 ) -> Iterator[_Chosen]:
-    """Yield every extension of a subset of columns by one to `most` columns out of `columns`."""
+    """Yield every larger subset: the chosen columns plus one to `most` of `columns`."""
     if most == 0:
         return
     for place, (name, codes) in enumerate(columns):
@@ -116,7 +116,7 @@ def _with(chosen: _Chosen, name: str, codes: Codes, weight: Codes) -> _Chosen:
 
 
 def _grouped(keys: Codes, weight: Codes) -> tuple[Codes, Codes]:
-    """Return a small code for each key, and the number of people with each code."""
+    """Number groups of rows with equal keys; return each row's number, and each group's people."""
     codes = keys
     if int(keys.max()) >= 4 * len(keys) + 1024:  # smaller keys are codes already; no sorting
         codes = np.unique(keys, return_inverse=True)[1].astype(np.int64).ravel()

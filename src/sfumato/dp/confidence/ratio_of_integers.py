@@ -65,7 +65,11 @@ def ratio_interval(
 
 
 def _edges(top: Floats, bottom: Floats, spread: Spread, centre: Floats, width: Floats) -> Floats:
-    """Return both ends of the plausible ratios, found by a search from the centre outwards."""
+    """Return the ends of the interval of plausible ratios: those that the noise can explain.
+
+    `width` says how far to search from `centre` on either side; negative for the lower end. The
+    search ends on the outer side, so the interval is never too narrow.
+    """
     outside = centre + width
     inside = np.broadcast_to(centre, outside.shape)
     pieces, times = _FEW_STEPS if centre.size <= _FEW_CELLS else _MANY_STEPS

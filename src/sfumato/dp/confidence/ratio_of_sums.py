@@ -43,9 +43,10 @@ class Quotient:
     miss: Fraction
 
     def weights(self, theta: Floats) -> list[Floats]:
-        """Return the absolute weight of each noisy number in T - theta*B.
+        """Return the weight of each noisy number in T - theta*B, without sign.
 
-        T is the numerator of the ratio, B the denominator, and theta a possible ratio.
+        T is the numerator of the ratio, B the denominator, and theta a possible ratio. Noise that
+        explains T - theta*B makes theta plausible.
         """
         pairs = zip(self.top, self.bottom, strict=True)
         return [np.asarray(np.abs(t - theta * b)) for t, b in pairs]
@@ -88,7 +89,10 @@ class Plausible:
 
 
 def is_known(bottom: Floats, of: Quotient) -> NDArray[np.bool_]:
-    """Return a mask of the groups whose denominator is surely not zero: noise cannot explain it."""
+    """Return a mask of the groups whose denominator is surely not zero, so that a ratio exists.
+
+    It surely is not zero if noise alone cannot explain a denominator this large.
+    """
     weights = [np.full(bottom.shape, abs(weight)) for weight in of.bottom]
     return ~is_within(np.abs(bottom), weights, of.noises, of.miss)
 
@@ -187,7 +191,7 @@ def laplace_tail(distance: Floats, scales: Sequence[Floats]) -> Floats:
 
 
 def _sorted(scales: Sequence[Floats]) -> Sequence[Floats]:
-    """Sort the noise scales of each group in rising order, with a fast path for two scales."""
+    """Sort the noise scales of each group in rising order, faster if there are only two."""
     if len(scales) == 2:
         return np.minimum(*scales), np.maximum(*scales)
     return list(np.sort(np.array(scales), axis=0))

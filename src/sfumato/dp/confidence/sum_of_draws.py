@@ -73,7 +73,7 @@ def _coarser(noise: Noise, unit: int) -> Noise:
 
 
 def _folded(noise: Noise, count: int) -> NDArray[np.float64]:
-    """Return the probability of each value of the sum, in FFT order.
+    """Return the probability of each value of the sum of `count` draws, in the order of an FFT.
 
     The order of the values is 0, 1, 2, ..., then ..., -2, -1.
     """
@@ -116,9 +116,9 @@ def margin_of_sum(noise: Noise, count: int, confidence: Fraction) -> float:
 
 
 def _of_means(noise: AveragedNoise, count: int, confidence: Fraction) -> float:
-    """Return the confidence margin of a sum of averaged noises, each a weighted mean of draws.
+    """Return the confidence margin of a sum of `count` averaged noises (means of several draws).
 
-    It is a union bound over the draws of the mean.
+    It is a union bound: the weighted sum of the margins for each draw of the mean.
     """
     miss = (1 - confidence) / len(noise.draws)
     pairs = zip(noise.weights(), noise.draws, strict=True)
@@ -137,7 +137,10 @@ def _of_many(noise: Noise, count: int, confidence: Fraction) -> float:
 
 
 def _characteristic(noise: Noise, angles: Floats) -> Floats:
-    """Return the characteristic function E cos(uX) of one draw X, for each angle |u| <= pi."""
+    """Return the characteristic function E cos(uX) of one noise draw X, at each angle |u| <= pi.
+
+    Its power gives the distribution of a sum of draws.
+    """
     if noise.kind == "laplace":
         b = 1 / float(noise.parameter)
         wide = 4 * math.exp(-b) / math.expm1(-b) ** 2  # expm1 keeps precision at a large scale

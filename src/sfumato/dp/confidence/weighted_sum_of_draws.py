@@ -61,14 +61,17 @@ def margin_of_weighted_sum(
 
 
 def _on_grid(weight: float, draw: Noise, cell: float, std: float) -> Floats:
-    """Return the probability that a weighted noise draw rounds to each point of a fine grid."""
+    """Return the distribution of weight * draw, rounded to a grid with steps of `cell`.
+
+    The grid ends at a fixed number of standard deviations `std` on each side of 0.
+    """
     far = round(GRID_STDS * std / cell)
     edges = (np.arange(-far, far + 2) - 0.5) * cell / weight
     return np.diff(_below(draw, np.floor(edges)))
 
 
 def _below(draw: Noise, places: Floats) -> Floats:
-    """Return P(X <= k) of one noise draw X, for integers k given as floats."""
+    """Return P(X <= k) of one noise draw X, for each integer k in `places` (floats)."""
     if draw.kind == "laplace":
         return _laplace_below(float(draw.parameter), places)
     sigma = draw.width()
@@ -82,7 +85,7 @@ def _below(draw: Noise, places: Floats) -> Floats:
 
 
 def _laplace_below(scale: float, places: Floats) -> Floats:
-    """Return P(X <= k) of discrete Laplace noise X, for integers k given as floats.
+    """Return P(X <= k) of discrete Laplace noise X, for each integer k in `places` (floats).
 
     It is 1 - a^(k+1)/(1+a) for k >= 0, and a^-k/(1+a) for k < 0, with a = exp(-1/scale).
     """

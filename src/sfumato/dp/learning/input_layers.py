@@ -115,9 +115,9 @@ class InputLayersSpec:
         return _checked(InputLayers(len(features), self.image, self.conv, tables))
 
     def places(self, features: Sequence[str]) -> int:
-        """Return the largest number of positions at which any kernel is applied.
+        """Return at how many positions of an image a kernel is applied, or the most of any kernel.
 
-        Layers that do not fit the features are refused.
+        It is 1 without convolutions. Layers that do not fit the features are refused.
         """
         if self.columns - set(features):
             raise bad_input_layers("a column with a table is one of the features")
@@ -173,7 +173,7 @@ class Table:
     width: int
 
     def chosen(self, scaled: Numbers) -> Numbers:
-        """Convert feature values, scaled to 0..1, to the indices of table entries.
+        """Convert feature values, scaled to 0..1, to the indices of the selected table entries.
 
         Values outside are clamped. A value k steps above the lower bound was divided by the number
         of steps, at most 4095. So the result is exactly k.
@@ -213,7 +213,7 @@ class InputLayers:
 
     @cached_property
     def drawn(self) -> int:
-        """Return how many numbers the last convolution outputs, or 0 without convolutions."""
+        """Return how many numbers the last convolution outputs per image, or 0 if there is none."""
         return int(np.prod(self.stages[-1].leaves)) if self.stages else 0
 
     @cached_property
@@ -428,7 +428,7 @@ def _count(found: object, name: str, least: int, most: int) -> int:
 
 @dataclass(frozen=True)
 class Passed:
-    """The intermediate values of a forward pass through the input layers, for backpropagation.
+    """What a forward pass through the input layers computed, as backpropagation needs it.
 
     The leading axis is rows, or there are two: people x rows.
     """
@@ -454,7 +454,7 @@ class Passed:
         return Backs(self, kernels, tables[::-1])
 
     def _to_kernels(self, weights: Weights, back: Numbers, activation: str) -> list[Numbers]:
-        """Backpropagate to the outputs of each kernel at each of its positions."""
+        """Backpropagate through the convolutions; return values at each position of each kernel."""
         found: list[Numbers] = []
         for number in range(len(self.after) - 1, -1, -1):
             stage, after = self.front.stages[number], self.after[number]
@@ -506,9 +506,10 @@ class Backs:
         return found
 
     def shortened(self, each: Numbers, scale: Numbers) -> Numbers:
-        """Sum the rows' clipped gradients: each is scaled by its clipping factor.
+        """Sum the gradients of the rows, each scaled by its clipping factor in `scale`.
 
-        The scaled numbers are rounded towards zero.
+        The result is a flat array. `each` is the result of `Backs.each`. The scaled numbers are
+        rounded towards zero.
         """
         tables = [np.trunc(back * scale[:, None]) for back in self.tables]
         kernels = np.trunc(each * scale[:, None]).sum(axis=0)
@@ -612,7 +613,7 @@ def unpooled(back: Numbers, stage: Stage) -> Numbers:
 
 
 def _in_a_row(numbers: Numbers) -> Numbers:
-    """Flatten the two axes of rows and positions to one.
+    """Flatten the axes of data rows and kernel positions to one, so that one product serves all.
 
     If the rows are grouped by person, each person stays separate.
     """
@@ -621,16 +622,20 @@ def _in_a_row(numbers: Numbers) -> Numbers:
 
 
 def _of_entries(matrix: Numbers, chosen: NDArray[np.intp]) -> Numbers:
-    """Look up the selected embedding entries in one table, or in each person's own table."""
+    """Return the embedding table entry that each data row selects.
+
+    `matrix` is one table for all rows, or one table for each person.
+    """
     if matrix.ndim == 2:
         return np.asarray(matrix[chosen])
     return np.asarray(matrix[np.arange(len(matrix))[:, None], chosen])
 
 
 def _added_by_entry(table: Table, chosen: NDArray[np.intp], back: Numbers) -> Numbers:
-    """Sum the backpropagated values of each embedding table entry, as a flat array.
+    """Sum the backpropagated values of the rows by the embedding table entry that each row selects.
 
-    The sums are exact, because the values are integers.
+    The result is a flat array: the gradient of the table. The sums are exact, because the values
+    are integers.
     """
     lead = chosen.shape[:-1]
     whole = np.zeros((*lead, table.entries, table.width))

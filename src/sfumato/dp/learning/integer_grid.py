@@ -51,7 +51,7 @@ def activate(activation: str, value: Numbers) -> None:
 
 
 def slope_of(activation: str, after: Numbers) -> Numbers | NDArray[np.bool_]:
-    """Return the derivative of the activation function at a neuron, from the neuron's output."""
+    """Return the derivative of the activation function at each neuron, from the neuron's output."""
     if activation == "tanh":
         return np.asarray(1.0 - np.square(after * 2.0**-INPUT_BITS))
     return np.asarray(after > 0)
@@ -67,9 +67,9 @@ def on_back_grid(back: Numbers) -> None:
 
 
 def squared(numbers: Numbers) -> Numbers:
-    """Return each row's sum of squares, exact in any order of addition.
+    """Return the sum of squares of each row of numbers: its squared L2 norm.
 
-    The values are integers, and each sum is below 2**53.
+    The values are integers, and each sum is below 2**53, so it is exact in any order of addition.
     """
     return np.asarray(np.einsum("ij,ij->i", numbers, numbers))
 

@@ -133,7 +133,7 @@ class Gradients:
         return np.concatenate([self.front.shortened(each, scale), linear])
 
     def _shorter(self, scale: Numbers) -> Gradients:
-        """Return the gradients of the linear layers, each row scaled by its clipping factor."""
+        """Clip the rows' gradients of the linear layers: scale each row by its clipping factor."""
         return Gradients(self.ins, [np.trunc(back * scale[:, None]) for back in self.backs])
 
 
@@ -233,7 +233,10 @@ class Network:
         return total
 
     def _at_once(self, room: int) -> int:
-        """Return the batch size for which sums stay exact and memory within `room` numbers."""
+        """Return the batch size: how many data rows are computed at once.
+
+        All sums stay exact, and the memory stays within `room` numbers.
+        """
         if self.front is None:
             return AT_ONCE
         places = MAX_ADDED // self.front.most_places
@@ -300,7 +303,7 @@ class Network:
         return ins, np.clip(value, -MAX_MAGNITUDE, MAX_MAGNITUDE, out=value), through
 
     def _gradients(self, weights: Weights, entered: Numbers, target: Numbers) -> Gradients:
-        """Run the forward and backward pass; return all values from which gradients follow."""
+        """Run the forward and backward pass; return all values that determine the gradients."""
         ins, said, through = self._forward(weights, entered)
         linear = weights[len(weights) - len(ins) :]
         back = self._back(said, target)
@@ -319,7 +322,10 @@ class Network:
         return Gradients(ins, backs[::-1], front)
 
     def _back(self, said: Numbers, target: Numbers) -> Numbers:
-        """Return the derivative of the loss by the network's outputs, in units of 2**-18."""
+        """Return the derivative of the loss with respect to the network's outputs `said`.
+
+        It is in units of 2**-18. Backpropagation starts from it.
+        """
         if self.loss == SQUARES:
             off = 2 * (said - inputs_of(target[..., None]) * 2.0**-INPUT_BITS)
             return np.trunc(np.clip(off * 2.0**BACK_BITS, -MAX_BACK, MAX_BACK))
@@ -351,9 +357,9 @@ def bad_weights(fault: str) -> Refused:
 
 
 def _scale(squares: Numbers, clip: float) -> Numbers:
-    """Return the clipping factor of each row, at most 1, from its squared gradient norm.
+    """Return the factor, at most 1, that clips each row's gradient to the norm `clip`.
 
-    The squared norms are in units of 2**-60.
+    `squares` has the squared gradient norms, in units of 2**-60.
     """
     norms = np.sqrt(squares) * 2.0**-SUM_BITS
     return np.asarray(np.minimum(1.0, clip * _SHORTER / np.maximum(norms, 2.0**-SUM_BITS)))

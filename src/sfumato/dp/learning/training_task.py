@@ -73,12 +73,18 @@ class TrainingTask:
     opening: InputLayersSpec = NO_INPUT_LAYERS  # the layers before the linear ones
 
     def weight_of(self, site: str) -> Fraction:
-        """Return the public weight of a site's update; 1 if the task does not name the site."""
+        """Return the public weight of a site's update; 1 if the task does not name the site.
+
+        The sum over the sites is weighted with it.
+        """
         return dict(self.weights).get(site, Fraction(1))
 
     @property
     def is_of_sites(self) -> bool:
-        """Return whether a site's whole update is clipped, instead of the update of each person."""
+        """Return whether each site's whole update is clipped, not the update of each person.
+
+        It is so if the sites take local steps and `each` is site.
+        """
         return bool(self.local) and self.each == SITE
 
     def as_json(self) -> Json:
@@ -171,7 +177,7 @@ def _check_person(lesson: TrainingTask, places: int) -> None:
 
 
 def bad_lesson(why: str) -> Refused:
-    """Build the refusal of a malformed training task."""
+    """Build the refusal (an exception) of a malformed training task; `why` says what is wrong."""
     return Refused(
         "bad-request",
         f"The training task is malformed: {why}.",

@@ -53,7 +53,10 @@ class Split:
 
     @property
     def arity(self) -> int:
-        """Return the number of answer columns of the ballot: one for each single question."""
+        """Return the number of answer columns of the ballot: one for each single question.
+
+        A question that is itself a ballot has several columns.
+        """
         return sum(map(arity, self.questions))
 
     @property
@@ -73,9 +76,10 @@ class Split:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a ballot: the product of its questions' ratios.
+        """Return how many times likelier a ballot can be under some answers than under others.
 
-        Its logarithm is the local epsilon of the ballot.
+        It is the product of the questions' likelihood ratios, because the ballot asks all
+        questions. Its logarithm is the local epsilon of the ballot.
         """
         return prod((question.ratio for question in self.questions), start=Fraction(1))
 
@@ -100,7 +104,7 @@ class Split:
         return np.asarray(np.all(valid, axis=0))
 
     def parts(self, reports: Reports) -> list[tuple[Randomiser, Reports]]:
-        """Return each question with the reports on it, cut out of the ballots."""
+        """Cut the ballots into reports; return each question with the reports on it."""
         places = _cut([question.width for question in self.questions])
         return [
             (question, np.ascontiguousarray(reports[:, some]))
@@ -154,10 +158,10 @@ class Sampled:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a ballot: the largest of any question.
+        """Return how many times likelier a ballot can be under some answers than under others.
 
-        Its logarithm is the local epsilon. The choice of the question adds nothing, because it is
-        independent of the answers.
+        It is the largest likelihood ratio of any question, and its logarithm is the local epsilon.
+        The choice of the question adds nothing, because it is independent of the answers.
         """
         return max(question.ratio for question in self.questions)
 
@@ -197,7 +201,7 @@ class Sampled:
         return valid
 
     def parts(self, reports: Reports) -> list[tuple[Randomiser, Reports]]:
-        """Return each question with the reports of the ballots that name it."""
+        """Return each question with the reports of the ballots that drew it."""
         which = _which(reports)
         return [
             (question, np.ascontiguousarray(reports[which == number, 2 : 2 + question.width]))
@@ -211,7 +215,7 @@ def randomise_ballots(ballot: Randomiser, values: Integers, dice: RandomSource) 
 
 
 def leaves(ballot: Randomiser, reports: Reports) -> list[tuple[Randomiser, Reports]]:
-    """Return every single question of a nested ballot, in order, with the reports on it.
+    """Return the single questions of a nested ballot (its leaves), in order, with their reports.
 
     Ballots of the wrong length and invalid ballots are refused.
     """
@@ -237,9 +241,10 @@ def arity(question: Randomiser) -> int:
 
 
 def choices(count: int, epsilon: Fraction) -> Sampled:
-    """Return a multiple-choice ballot that asks about one random choice out of `count`.
+    """Return a ballot for a multiple-choice question: it asks about one random choice of `count`.
 
-    The answers to each choice are: not chosen (0), chosen (1), silence (2).
+    The answers to each choice are: not chosen (0), chosen (1), silence (2). `epsilon` is the local
+    epsilon of the ballot.
     """
     return Sampled((KAry.within(3, epsilon),) * count)
 
@@ -250,7 +255,7 @@ def _check(questions: tuple[Randomiser, ...]) -> None:
 
 
 def _columns(values: Integers, questions: tuple[Randomiser, ...]) -> list[Integers]:
-    """Split the matrix of answers into the columns of each question.
+    """Split a matrix of answers (one row per person) into the columns of each question.
 
     A single question gets a vector of answers, and a nested ballot gets a matrix.
     """

@@ -54,13 +54,13 @@ class Binary:
 
     @property
     def law(self) -> Law:
-        """Return the exact probability of each report for both answers; `ratio` follows from it."""
+        """Return the exact probability of each report for both answers; `ratio` compares them."""
         chances = (Fraction(self.other, PARTS), Fraction(self.yes, PARTS))
         return {value: {1: chance, 0: 1 - chance} for value, chance in enumerate(chances)}
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a report under the two answers.
+        """Return how many times likelier a report can be under one answer than under the other.
 
         Its logarithm is the local epsilon.
         """
@@ -71,7 +71,7 @@ class Binary:
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the local epsilon of one report."""
+        """Return the local epsilon of one report: the logarithm of `ratio`, rounded up to 1e-9."""
         return epsilon_of(self.ratio)
 
     @property

@@ -58,16 +58,17 @@ class Duchi:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio: that of the 3-ary response to the end of the grid.
+        """Return how many times likelier a report can be under one number than under another.
 
-        Its logarithm is the local epsilon. Numbers between the ends mix the distributions of the
-        two ends, so their ratio is no larger.
+        Its logarithm is the local epsilon. It is the likelihood ratio of the 3-ary response to the
+        end of the grid. Numbers between the ends mix the distributions of the two ends, so their
+        ratio is no larger.
         """
         return KAry(3, self.truth).ratio
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the local epsilon of one report."""
+        """Return the local epsilon of one report: the logarithm of `ratio`, rounded up to 1e-9."""
         return epsilon_of(self.ratio)
 
     @property

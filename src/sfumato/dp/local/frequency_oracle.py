@@ -33,7 +33,10 @@ _BYTES_AT_ONCE: Final = 1 << 20  # bytes of reports that `simulate` collects bef
 
 
 class Randomiser(Protocol):
-    """The interface of all local randomisers: for one answer, for numbers and for ballots."""
+    """The interface of all local randomisers, which make a person's answer private on their device.
+
+    There are randomisers for one answer among several, for numbers and for ballots of questions.
+    """
 
     @property
     def words_per_report(self) -> int:
@@ -52,9 +55,9 @@ class Randomiser(Protocol):
 
     @property
     def ratio(self) -> Fraction:
-        """Return the exact largest ratio of the probabilities of one report under two answers.
+        """Return how many times likelier a report can be under one answer than under another.
 
-        Its logarithm is the local epsilon.
+        It is exact, and its logarithm is the local epsilon.
         """
         ...
 
@@ -108,7 +111,8 @@ class Oracle(Counting, Protocol):
     def q(self) -> Floats:
         """Return for each answer the probability that a report of another answer supports it.
 
-        An estimate subtracts this chance support from the share of supporting reports.
+        A report may support wrong answers by chance. An estimate subtracts this chance support from
+        the share of supporting reports.
         """
         ...
 
@@ -159,7 +163,7 @@ def tally(oracle: Oracle, reports: Reports) -> Tally:
 
 
 def nothing(oracle: Oracle) -> Tally:
-    """Return the tally of zero reports, to which other tallies can be added."""
+    """Return the tally of zero reports, as the start of a sum of tallies."""
     return Tally(oracle, 0, oracle.counts(_empty(oracle)))
 
 
@@ -174,7 +178,7 @@ def simulate(oracle: Oracle, values: Integers, dice: RandomSource) -> Tally:
 
 
 def checked(oracle: Oracle, values: Integers) -> Integers:
-    """Return the answer numbers unchanged; refuse a number outside 0 to size - 1."""
+    """Return the answer numbers unchanged, or refuse a number outside 0 to size - 1."""
     if values.size and (values.min() < 0 or values.max() >= oracle.size):
         raise Refused("bad-request", "No answer has this number.", "Give the number of an answer.")
     return values
@@ -192,7 +196,7 @@ def _reports_in_blocks(oracle: Oracle, values: Integers, dice: RandomSource) -> 
 
 
 def packed(columns: list[NDArray[np.unsignedinteger]], sizes: list[int]) -> Reports:
-    """Pack columns of numbers into reports (rows of bytes), little-endian.
+    """Pack columns of numbers into reports: one row of bytes for each person, little-endian.
 
     `sizes` gives the number of bytes of each column.
     """

@@ -81,15 +81,16 @@ class Hadamard:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a report; its logarithm is the local epsilon.
+        """Return how many times likelier a report can be under one answer than under another.
 
-        It is that of a column with +1 for one answer and -1 for another.
+        Its logarithm is the local epsilon. The worst report is a column with +1 in the row of one
+        answer and -1 in that of another.
         """
         return _ratio(self.truth)
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the local epsilon of one report."""
+        """Return the local epsilon of one report: the logarithm of `ratio`, rounded up to 1e-9."""
         return epsilon_of(self.ratio)
 
     @property

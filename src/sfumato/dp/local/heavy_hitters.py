@@ -108,20 +108,21 @@ class PrefixOracle:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a report; its logarithm is the local epsilon.
+        """Return how many times likelier a report can be under one text than under another.
 
-        It is that of the k-ary response to the hash cell.
+        Its logarithm is the local epsilon. It is the likelihood ratio of the k-ary response to the
+        hash cell.
         """
         return KAry(self.cells, self.truth).ratio
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the local epsilon of one report."""
+        """Return the local epsilon of one report: the logarithm of `ratio`, rounded up to 1e-9."""
         return epsilon_of(self.ratio)
 
     @property
     def silence(self) -> int:
-        """Return the symbol for silence: the first symbol of a person without a text."""
+        """Return the number of the symbol that a person without a text has first: silence."""
         return len(self.alphabet) + 1
 
     def encoded(self, texts: Sequence[str | None]) -> Integers:
@@ -247,7 +248,11 @@ def grow(
 def _longer(
     oracle: PrefixOracle, kept: list[tuple[int, ...]], level: int
 ) -> Iterator[tuple[int, ...]]:
-    """Yield all extensions of the frequent prefixes `kept`; an ended text only gets padding."""
+    """Yield the candidates of a level: every frequent prefix in `kept`, extended by new symbols.
+
+    `level` is the level of the candidates, from 0. A text that has already ended is only padded
+    with END symbols.
+    """
     more = min(oracle.step, oracle.length - level * oracle.step)
     tails = [tail for tail in product(range(oracle.silence), repeat=more) if _is_text(tail)]
     for prefix in kept:
@@ -256,7 +261,7 @@ def _longer(
 
 
 def _is_text(tail: tuple[int, ...]) -> bool:
-    """Return whether only END symbols follow the first END, as in a valid text."""
+    """Return whether these symbols can end a text: after the first END, only END may follow."""
     return END not in tail or not any(tail[tail.index(END) :])
 
 
@@ -271,9 +276,10 @@ def _supports(oracle: PrefixOracle, reports: Reports, prefixes: Integers) -> Int
 def _standing_out(
     oracle: PrefixOracle, supports: Integers, people: int, most: int, confidence: float
 ) -> Integers:
-    """Return the indices of the prefixes whose counts are significantly above the noise.
+    """Return the indices of the frequent prefixes: their counts are significantly above the noise.
 
-    At most `most` of these prefixes are returned, the most frequent first.
+    `supports` has the number of supporting reports of each prefix. At most `most` prefixes are
+    returned, the most frequent first.
     """
     another, _ = _chances(oracle)
     z = NormalDist().inv_cdf(1 - (1 - confidence) / len(supports))
@@ -301,7 +307,7 @@ def _back(seen: Floats, another: float, contrast: float) -> list[float]:
 
 
 def _chances(oracle: PrefixOracle) -> tuple[float, float]:
-    """Return q and p - q of local hashing, from which shares of prefixes are estimated.
+    """Return the two probabilities from which shares of prefixes are estimated: q and p - q.
 
     A report supports the prefix of its own person with probability p, and any other prefix with
     probability q.

@@ -68,7 +68,7 @@ class Hybrid:
 
     @property
     def width(self) -> int:
-        """Return the length of a report in bytes: one for the mechanism, plus a piecewise one."""
+        """Return the length of a report in bytes: one names the mechanism, the rest is a place."""
         return 1 + self.by_window.width
 
     @property
@@ -85,16 +85,16 @@ class Hybrid:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a report: the larger of the two mechanisms.
+        """Return how many times likelier a report can be under one number than under another.
 
-        Its logarithm is the local epsilon. A report names its mechanism, so the mixture hides
-        nothing more.
+        It is the larger ratio of the two mechanisms, and its logarithm is the local epsilon. A
+        report names its mechanism, so the mixture hides nothing more.
         """
         return max(self.by_window.ratio, self.by_ends.ratio)
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the local epsilon of one report."""
+        """Return the local epsilon of one report: the logarithm of `ratio`, rounded up to 1e-9."""
         return epsilon_of(self.ratio)
 
     @property

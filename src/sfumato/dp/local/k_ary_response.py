@@ -78,16 +78,17 @@ class KAry:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a report; its logarithm is the local epsilon.
+        """Return how many times likelier a report can be under one answer than under another.
 
-        The worst report is the one to which the fewest random words lead.
+        Its logarithm is the local epsilon. The worst report is the one to which the fewest random
+        words lead.
         """
         least = PARTS // self.size  # random words that lead to the rarest outcome
         return 1 + Fraction(self.truth * PARTS, (PARTS - self.truth) * least)
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the local epsilon of one report."""
+        """Return the local epsilon of one report: the logarithm of `ratio`, rounded up to 1e-9."""
         return epsilon_of(self.ratio)
 
     @property
@@ -107,7 +108,7 @@ class KAry:
         return words_each(self.size) / PARTS * ((PARTS - self.truth) / PARTS)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise answers to answer numbers.
+        """Randomise each answer number to a report: the true answer number, or a random one.
 
         Every report consumes two random words, whatever the outcome.
         """

@@ -19,7 +19,7 @@ _GRID: Final = Decimal("1e-9")
 
 
 def worst_ratio(law: Law) -> Fraction | None:
-    """Return the largest ratio of one report's probabilities under two true answers.
+    """Return how many times likelier any report can be under one true answer than under another.
 
     `law` has the probability of each report for each true answer. None means that the ratio is
     infinite: some report is possible for one answer and impossible for another.

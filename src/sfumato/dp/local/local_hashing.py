@@ -81,15 +81,16 @@ class Hashing:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a report; its logarithm is the local epsilon.
+        """Return how many times likelier a report can be under one answer than under another.
 
-        It is that of the k-ary response to the hash cell.
+        Its logarithm is the local epsilon. It is the likelihood ratio of the k-ary response to the
+        hash cell.
         """
         return self.response.ratio
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the local epsilon of one report."""
+        """Return the local epsilon of one report: the logarithm of `ratio`, rounded up to 1e-9."""
         return epsilon_of(self.ratio)
 
     @property
@@ -145,18 +146,25 @@ class Hashing:
 
     @cached_property
     def _hashed(self) -> tuple[Fraction, ...]:
-        """Return for each hash cell the probability that a random hash sends an answer there."""
+        """Return for each hash cell the exact probability that a random hash maps an answer to it.
+
+        The cells do not have exactly equal probabilities, and unbiased estimates need the exact
+        ones.
+        """
         first = -((-np.arange(self.cells + 1) * HASHED) // self.cells)
         return tuple(Fraction(int(count), HASHED) for count in np.diff(first))
 
     @property
     def _same(self) -> Fraction:
-        """Return the probability that a random hash sends two answers to the same cell."""
+        """Return the probability that a random hash maps two different answers to the same cell."""
         return sum((chance**2 for chance in self._hashed), Fraction(0))
 
     @property
     def _drawn(self) -> Fraction:
-        """Return the probability that a uniformly drawn cell is the hash cell of a given answer."""
+        """Return the probability that a cell drawn at random is the hash cell of a given answer.
+
+        It is near one over the number of cells, but exact.
+        """
         chances = [Fraction(int(words), PARTS) for words in words_each(self.cells)]
         return sum((a * b for a, b in zip(chances, self._hashed, strict=True)), Fraction(0))
 

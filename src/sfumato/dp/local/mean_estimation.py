@@ -135,9 +135,10 @@ def fieller(total: float, response_rate: float, cov: np.ndarray, z: float) -> tu
 
 
 def _moments(tally: NumberTally) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sums over reports of the unbiased estimates, and of their products.
+    """Return the sums over all reports of two unbiased estimates, and the sums of their products.
 
-    The estimates are a person's number, and whether the person gave a number.
+    The two estimates of a report are the person's number, and whether the person gave a number. The
+    mean is the quotient of their sums, and the products give its variance.
     """
     sums, squares = np.zeros(2), np.zeros((2, 2))
     for line, row in zip(tally.oracle.lines, tally.counts, strict=True):
@@ -148,10 +149,10 @@ def _moments(tally: NumberTally) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _back(line: Line) -> np.ndarray:
-    """Return the matrix that maps a report to unbiased estimates.
+    """Return the matrix that turns one report into two unbiased estimates about its person.
 
-    It maps (1, silent, place) of the report to the estimates of (number, gave): the number, and
-    whether the person gave one.
+    It maps (1, is silent, place) of the report to the estimates of the number, and of whether the
+    person gave one.
     """
     truth, middle = float(line.truth), float(line.middle)
     gave = np.array([1 + float(line.silence) / truth, -1 / truth, 0.0])
@@ -160,10 +161,10 @@ def _back(line: Line) -> np.ndarray:
 
 
 def _raw(row: Integers) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sums over reports of (1, silent, place), and the sums of their products.
+    """Return the sums over all reports of (1, is silent, place), and the sums of their products.
 
-    The place is the reported grid position. The product of silent and place is 0, because a silent
-    report has no place.
+    `row` holds the counts of the reports of one mechanism. The place is the reported grid position.
+    The product of silent and place is 0, because a silent report has no place.
     """
     people, silent, places, squares = (float(n) for n in row)
     raw = np.array([people, silent, places])

@@ -44,10 +44,10 @@ class Numbers(Counting, Protocol):
 
 @dataclass(frozen=True)
 class Line:
-    """The mean and the mean square of a report, as functions of the true number i.
+    """How the mean and the mean square of a report depend on the true number.
 
-    The report is a place j. A Hybrid randomiser has one line for each of its two sub-mechanisms.
-    Other randomisers have one line.
+    The true number is a grid step i, and the report a grid place j. A Hybrid randomiser has one
+    line for each of its two sub-mechanisms. Other randomisers have one line.
     """
 
     share: Fraction  # probability that this sub-mechanism makes the report
@@ -66,10 +66,10 @@ class Line:
         return least, least + Fraction(self.last) / self.truth
 
     def variance(self, step: int) -> Fraction:
-        """Return the variance that one report adds to the mean, if every number is `step`.
+        """Return the variance that one report adds to the mean, if every person's number is `step`.
 
-        It is the variance of (j + (middle + step) * is_silent) / truth, where j is 0 for a silent
-        report.
+        It is the variance of (j + (middle + step) * is_silent) / truth. Here j is the reported
+        place, or 0 for a silent report.
         """
         a, b, c = self.squares
         place = self.truth * (step + self.middle) + self.rest
@@ -81,9 +81,10 @@ class Line:
 
 
 def moments(places: Integers, is_silent: Booleans) -> Integers:
-    """Return four sums: reports, silent reports, reported places, and squares of the places.
+    """Return the sums that a mean is estimated from, over reports of numbers.
 
-    A place is the reported grid position; a silent report counts as place 0.
+    They are the number of reports, of silent reports, the sum of the places, and that of their
+    squares. A place is the reported grid position; a silent report counts as place 0.
     """
     said = np.where(is_silent, 0, places)
     return np.array([len(said), is_silent.sum(), said.sum(), (said * said).sum()], dtype=np.int64)

@@ -97,9 +97,10 @@ class PermanentResponse:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of the report in one wave; its logarithm is epsilon.
+        """Return how many times likelier a report can be under one true answer than under another.
 
-        A report names answer y with probability told * P(permanent = y) + drawn(y). Here `told` is
+        The report is that of one wave, and the logarithm of the ratio is its local epsilon. A
+        report names answer y with probability told * P(permanent = y) + drawn(y). Here `told` is
         the probability of a truthful report of the permanent answer, and `drawn` that of a random
         one. Neither depends on the true answer. The worst y is one with the fewest random words.
         """
@@ -111,7 +112,10 @@ class PermanentResponse:
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the local epsilon of the report in one wave."""
+        """Return the local epsilon of the report in one wave, which is the logarithm of `ratio`.
+
+        It is rounded up to 1e-9.
+        """
         return epsilon_of(self.ratio)
 
     @property

@@ -99,15 +99,16 @@ class Piecewise:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a report; its logarithm is the local epsilon.
+        """Return how many times likelier a report can be under one number than under another.
 
-        It compares a place inside the window of one number and outside that of another.
+        Its logarithm is the local epsilon. The worst report is a place inside the window of one
+        number and outside that of another.
         """
         return _ratio(self.truth, _pairs(self.steps, self.window))
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the local epsilon of one report."""
+        """Return the local epsilon of one report: the logarithm of `ratio`, rounded up to 1e-9."""
         return epsilon_of(self.ratio)
 
     @property
@@ -158,9 +159,10 @@ class Piecewise:
 
 
 def _sums(outcomes: int, below_: int) -> tuple[Fraction, Fraction, Fraction]:
-    """Return the sums of P(j), j P(j) and j * j P(j) over all places j below `below_`.
+    """Return three sums over the places j below `below_`, for a place drawn at random.
 
-    Here j is a uniform draw among `outcomes`.
+    They are the sums of P(j), j * P(j) and j * j * P(j), from which the mean report is computed.
+    The draw is among `outcomes` places, and P(j) is its exact probability of place j.
     """
     words = words_each(outcomes)[:below_].tolist()
     return (
@@ -177,10 +179,10 @@ def _ratio(truth: int, pairs: frozenset[tuple[int, int]]) -> Fraction:
 
 @lru_cache(maxsize=64)
 def _pairs(steps: int, window: int) -> frozenset[tuple[int, int]]:
-    """Return, for each place, how many random words lead to it in two ways, without duplicates.
+    """Count for each place the random words that lead to it; return the different pairs of counts.
 
-    The first number is the most words of a draw in any window, and the second the words of a draw
-    among all places. The likelihood ratio (`ratio`) needs the largest quotient of the two.
+    The first count is for a draw in a window: the most words over all windows. The second count is
+    for a draw among all places. `ratio` needs the largest quotient of the two.
     """
     inside, anywhere = words_each(window), words_each(steps + 2 * window)
     most = int(inside.max())

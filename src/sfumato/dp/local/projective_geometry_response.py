@@ -118,7 +118,7 @@ class Projective:
 
     @property
     def ratio(self) -> Fraction:
-        """Return an upper bound of the largest likelihood ratio of a report.
+        """Return a bound of how many times likelier a report can be under one answer than another.
 
         Its logarithm is the local epsilon. The bound compares the most likely point of a plane with
         the least likely point of the space.
@@ -128,7 +128,7 @@ class Projective:
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the local epsilon of one report."""
+        """Return the local epsilon of one report: the logarithm of `ratio`, rounded up to 1e-9."""
         return epsilon_of(self.ratio)
 
     @property
@@ -196,9 +196,9 @@ class Projective:
 
     @property
     def _shared(self) -> Fraction:
-        """Return the share of a plane's points that also lie on another plane.
+        """Return which share of the points of one answer's plane is also on another answer's plane.
 
-        It is the same for every two planes.
+        It is the same for every two answers.
         """
         shared = _points(self.prime, self.dimension - 2)
         return Fraction(shared, self.on_plane)
@@ -218,9 +218,10 @@ def _points(prime: int, dimension: int) -> int:
 
 
 def _space(prime: int, size: int) -> tuple[int, int] | None:
-    """Return the smallest space over this prime with at least `size` points, as (prime, dimension).
+    """Return (prime, dimension) of the smallest projective space that has a point for each answer.
 
-    Return None if that space is too large.
+    `size` is the number of answers, and `prime` the size of the field. The result is None if that
+    space is too large.
     """
     dimension = next(d for d in range(2, MAX_DIMENSIONS) if _points(prime, d) >= size)
     is_small = _points(prime, dimension) <= LARGEST and prime**dimension <= _VECTORS
@@ -228,7 +229,11 @@ def _space(prime: int, size: int) -> tuple[int, int] | None:
 
 
 def _error(prime: int, dimension: int, *, odds: Fraction) -> Fraction:
-    """Return the variance of the estimated share of a rare answer, times the number of people."""
+    """Return the variance of the estimated share of a rare answer, times the number of people.
+
+    The best space is that with the least error. `odds` is the likelihood ratio between points on
+    the answer's plane and others.
+    """
     points, plane = _points(prime, dimension), _points(prime, dimension - 1)
     shared = _points(prime, dimension - 2)
     whole = plane * odds + points - plane
@@ -237,19 +242,28 @@ def _error(prime: int, dimension: int, *, odds: Fraction) -> Fraction:
 
 
 def _words_64(outcomes: int) -> list[int]:
-    """Return how many pairs of random words give each outcome of `random_words.among_64`."""
+    """Return how many pairs of 32-bit random words give each outcome of `random_words.among_64`.
+
+    The exact likelihood ratio needs these counts.
+    """
     first = [-(-place * PARTS**2 // outcomes) for place in range(outcomes + 1)]
     return [after - before for before, after in pairwise(first)]
 
 
 def _value(rows: Integers, prime: int) -> Integers:
-    """Encode vectors as numbers in base `prime`, the first coordinate most significant."""
+    """Encode each vector as one number: its coordinates are the digits in base `prime`.
+
+    The first coordinate is the most significant digit.
+    """
     return np.asarray(rows @ (prime ** np.arange(rows.shape[1])[::-1]))
 
 
 @lru_cache(maxsize=8)
 def vectors(prime: int, dimension: int) -> Integers:
-    """Return the coordinates of each point, scaled so that the first non-zero coordinate is 1."""
+    """Return the coordinates of each point of the space: one vector per row.
+
+    Multiples of a vector are the same point, so the first non-zero coordinate is scaled to 1.
+    """
     blocks = []
     for lead in range(dimension):
         free = dimension - lead - 1
@@ -263,7 +277,7 @@ def vectors(prime: int, dimension: int) -> Integers:
 
 @lru_cache(maxsize=8)
 def _indices(prime: int, dimension: int) -> Integers:
-    """Return a table that maps each encoded vector to the index of its point.
+    """Return a table from the encoded vector (`_value`) to the index of its point.
 
     The zero vector represents no point; its entry is 0.
     """

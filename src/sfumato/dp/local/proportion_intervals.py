@@ -66,7 +66,10 @@ def exact(seen: int, people: int, confidence: float) -> tuple[float, float]:
 
 
 def at_most(seen: int, people: int, chance: float) -> float:
-    """Return the binomial P(X <= seen) for `people` trials of probability `chance`."""
+    """Return the binomial probability of at most `seen` successes among `people` trials.
+
+    Each trial succeeds with probability `chance`.
+    """
     if seen < 0 or chance >= 1:
         return float(seen >= people)
     if chance <= 0:
@@ -75,7 +78,7 @@ def at_most(seen: int, people: int, chance: float) -> float:
 
 
 def _log_ways(seen: int, people: int) -> Floats:
-    """Return the logarithms of the binomial coefficients (people over i) for i = 0 to `seen`."""
+    """Return the logarithms of the binomial coefficients (people over i), for i = 0 to `seen`."""
     times = np.arange(1, seen + 1)
     return np.concatenate([[0.0], np.cumsum(np.log((people - times + 1) / times))])
 

@@ -60,7 +60,10 @@ def among_64(high: Words, low: Words, outcomes: int) -> NDArray[np.uint64]:
 
 
 def words_each(outcomes: int) -> Integers:
-    """Return for each outcome of `among` how many of the 2**32 words lead to it."""
+    """Return for each outcome of `among` how many of the 2**32 random words lead to it.
+
+    These counts over 2**32 are the exact probabilities of the outcomes.
+    """
     if not 1 <= outcomes <= MAX_OUTCOMES:
         raise Bug("a draw is among one to 2**21")
     first = -((-np.arange(outcomes + 1, dtype=np.int64) * PARTS) // outcomes)

@@ -129,10 +129,10 @@ def best_ballot(
 
 
 def _error_of(question: Any) -> float:  # Any: a frequency oracle, or a randomiser of numbers
-    """Return the error of a question's estimate, per report.
+    """Return the error of a question's estimate per report, to compare ballots.
 
-    For an oracle it is the variance of a rare answer's share. For numbers it is the worst variance
-    of a mean on a grid from 0 to 1.
+    For an answer among several, it is the largest variance of an estimated share, if all answers
+    are rare. For numbers it is the worst variance of a mean on a grid from 0 to 1.
     """
     if hasattr(question, "lines"):
         return float(worst_variance(question)) / int(question.steps) ** 2

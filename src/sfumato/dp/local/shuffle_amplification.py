@@ -66,7 +66,7 @@ def delta_of(epsilon: float, local: float, people: int) -> float:
 
 
 def _hockey_stick(clones: int, epsilon: float, local: float) -> float:
-    """Return the delta at this epsilon (hockey-stick divergence), given the number of clones.
+    """Return the delta of a shuffled batch at this epsilon, given the number of clones.
 
     A clone is another person's report that looks like one of the two possible reports of the
     target. The observation is the number h of heads among the clones' fair coins and one coin more.
@@ -88,9 +88,9 @@ def _hockey_stick(clones: int, epsilon: float, local: float) -> float:
 
 @lru_cache(maxsize=320)
 def _tails(coins: int) -> Callable[[int], float]:
-    """Return a function of n: the probability of at least n heads among this many fair coins.
+    """Return a function that gives the probability of at least n heads among this many fair coins.
 
-    Each clone of the target's report is such a coin.
+    `_hockey_stick` computes the delta of a shuffled batch from these probabilities.
     """
     first, chances = _binomial(coins, 0.5)
     sums = np.cumsum(chances[::-1])[::-1]
@@ -104,9 +104,10 @@ def _tails(coins: int) -> Callable[[int], float]:
 
 @lru_cache(maxsize=2)
 def _binomial(times: int, chance: float) -> tuple[int, Floats]:
-    """Return the binomial distribution: the first outcome, and the probabilities from it on.
+    """Return the binomial distribution of successes among `times` trials, without its far tails.
 
-    The omitted probability on each side is below exp(-100).
+    The result is the first number of successes, and the probabilities from it on. The omitted
+    probability on each side is below exp(-100).
     """
     centre = min(times, floor((times + 1) * chance))
     reach = ceil(15 * sqrt(times * chance * (1 - chance))) + 60
@@ -124,10 +125,10 @@ def _binomial(times: int, chance: float) -> tuple[int, Floats]:
 
 @lru_cache(maxsize=64)
 def _clones(people: int, chance: float) -> tuple[IntegerArray, Floats]:
-    """Return a coarse distribution of the number of clones, in groups of neighbouring numbers.
+    """Return the distribution of how many other reports hide the target's, in coarse groups.
 
-    A clone is another person's report that looks like one of the two possible reports of the
-    target. The result has the smallest number of each group, and the probability of the group.
+    Such a report is a clone: it looks like one of the two possible reports of the target. The
+    result has the smallest number of each group, and the probability of the group.
     """
     if people == 0:
         return np.zeros(1, dtype=np.int64), np.ones(1)

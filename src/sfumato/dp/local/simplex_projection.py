@@ -51,7 +51,11 @@ def likeliest(tally: Tally, *, close: float = 1e-7) -> Floats:
 
 
 def _table(oracle: Oracle) -> NDArray[np.float64]:
-    """Return the matrix of report probabilities: one row per answer, one column per report."""
+    """Return the matrix of report probabilities, for the maximum likelihood shares.
+
+    It has one row per answer and one column per report. Oracles whose counts do not hold each whole
+    report are refused.
+    """
     if oracle.parameters["kind"] not in LIKELIEST or oracle.size > LARGEST:
         raise Refused(
             "bad-request",

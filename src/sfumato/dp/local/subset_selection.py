@@ -97,16 +97,17 @@ class Subset:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a report; its logarithm is the local epsilon.
+        """Return how many times likelier a report can be under one answer than under another.
 
-        It is P(most likely place) / P(least likely place) of the true answer.
+        Its logarithm is the local epsilon. It is P(most likely place) / P(least likely place) of
+        the true answer.
         """
         weights = [self._weight(*pair) for pair in _pairs(self.field, self.chosen)]
         return Fraction(max(weights), min(weights))
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the local epsilon of one report."""
+        """Return the local epsilon of one report: the logarithm of `ratio`, rounded up to 1e-9."""
         return epsilon_of(self.ratio)
 
     @property
@@ -196,7 +197,7 @@ class Subset:
 
     @property
     def _another(self) -> Fraction:
-        """Return the probability that the set contains a given answer other than the true one."""
+        """Return the probability that the reported set contains a given answer that is not true."""
         return (self.chosen - self._own) / (self.field - 1)
 
     def _says(self, value: int, places: tuple[Fraction, ...]) -> ReportProbabilities:
@@ -209,10 +210,10 @@ class Subset:
 
 @lru_cache(maxsize=64)
 def _pairs(field: int, chosen: int) -> frozenset[tuple[int, int]]:
-    """Return, for each place, how many random words lead to it in two ways, without duplicates.
+    """Count for each place the random words that lead to it; return the different pairs of counts.
 
-    The first number is for a draw among the places in the set, and the second for a draw in the
-    field. The likelihood ratio (`ratio`) needs the most and the least likely place.
+    The first count is for a draw among the places in the set, and the second for a draw in the
+    whole field. `ratio` needs the most and the least likely place.
     """
     whole, inside = words_each(field), words_each(chosen)
     within = zip(inside.tolist(), whole[:chosen].tolist(), strict=True)

@@ -68,7 +68,7 @@ class TwoCoins:
         return TwoCoins(truth, PARTS // 2)
 
     def chance(self, truth: bool) -> Fraction:
-        """Return the probability to report yes, given whether the true answer is yes."""
+        """Return the probability to report yes for a true yes (`truth` is True) or a true no."""
         told, coin = Fraction(self.truth, PARTS), Fraction(self.yes, PARTS)
         return told * truth + (1 - told) * coin
 

@@ -79,15 +79,16 @@ class Unary:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest likelihood ratio of a report; its logarithm is the local epsilon.
+        """Return how many times likelier a report can be under one answer than under another.
 
-        The worst report has the bit of one answer set, and that of another not set.
+        Its logarithm is the local epsilon. The worst report has the bit of one answer set, and that
+        of another not set.
         """
         return _ratio(self.other)
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the local epsilon of one report."""
+        """Return the local epsilon of one report: the logarithm of `ratio`, rounded up to 1e-9."""
         return epsilon_of(self.ratio)
 
     @property
@@ -135,7 +136,7 @@ class Unary:
 
     @property
     def _last(self) -> np.uint32:
-        """Return the mask of the bits in the last group of 32 that belong to an answer."""
+        """Return the mask of the bits in the last group of 32 that belong to a possible answer."""
         return np.uint32((1 << (self.size - 32 * (self.groups - 1))) - 1)
 
     def _says(self, value: int) -> list[tuple[int, Fraction]]:
@@ -171,7 +172,7 @@ def set_bits(rows: Bits) -> Integers:
 
 
 def _added(rows: Bits) -> tuple[Bits, Bits]:
-    """Add rows of bits, three at a time, as a full adder does.
+    """Add bits over many rows, three rows at a time, as a full adder does.
 
     Return one or two rows of sums, and rows of carries, which have twice the weight.
     """

@@ -56,10 +56,10 @@ class AveragedNoise(Noise):
         return _within(self, confidence)
 
     def width(self) -> float:
-        """Return the root of the summed squares of the weighted Laplace scales or Gaussian sigmas.
+        """Return the scale or sigma of a single draw with the same spread as the mean's noise.
 
-        This is the scale or sigma of a single draw with the same spread, if the integer grid is
-        ignored.
+        It is the root of the summed squares of the weighted Laplace scales or Gaussian sigmas. The
+        rounding to the integer grid is ignored.
         """
         pairs = zip(self.weights(), self.draws, strict=True)
         return math.hypot(*(weight * draw.width() for weight, draw in pairs))

@@ -69,7 +69,10 @@ class Tree:
         )
 
     def before(self) -> Integers:
-        """Return how many periods precede the block that ends at period n, for each period n."""
+        """Return for each period n how many periods precede the block that ends at n.
+
+        The running count up to n is that block plus the running count up to this earlier period.
+        """
         ends = np.arange(1, self.periods + 1, dtype=np.int64)
         widths = np.ones_like(ends)
         for level in range(1, self.levels):
@@ -77,9 +80,9 @@ class Tree:
         return ends - widths
 
     def blocks_of_prefixes(self) -> Integers:
-        """Return how many blocks each running count sums.
+        """Return how many noisy blocks are summed to the running count up to each period.
 
-        The number is the digit sum of the period n in base `branching`.
+        The number is the digit sum of the period's number in base `branching`.
         """
         return self.prefixes(np.ones((1, self.periods, 1), dtype=np.int64)).ravel()
 
@@ -131,9 +134,11 @@ def _best(periods: int, spread: Callable[[Tree], int]) -> Tree:
 
 
 def _most_squares(cells: int, width: int) -> int:
-    """Return the largest sum of squares of integers at most `width` whose sum is `cells`.
+    """Return the largest sum of squared changes that one person makes to the blocks of one level.
 
-    It is the worst case of how a person's cells fall into blocks of this width.
+    The person is in `cells` result cells, and a block of this level has `width` periods. The worst
+    case fills whole blocks: it is the largest sum of squares of integers up to `width` that sum to
+    `cells`.
     """
     full, rest = divmod(cells, width)
     return full * width**2 + rest**2
@@ -149,10 +154,10 @@ def _digits(number: int, base: int) -> list[int]:
 
 
 def _largest_digit_sum(maximum: int, base: int) -> int:
-    """Return the largest digit sum, in this base, of the numbers up to `maximum`.
+    """Return the largest digit sum, in this base, of the numbers from 1 to `maximum`.
 
-    The candidates are `maximum`, and the numbers with the same leading digits, a digit one smaller,
-    and then the largest digits.
+    It is the largest number of blocks that any running count sums. The candidates are `maximum`,
+    and the numbers with the same leading digits, a digit one smaller, and then the largest digits.
     """
     digits = _digits(maximum, base)
     found = sum(digits)

@@ -49,7 +49,7 @@ def _starts(exponents: int) -> Integers:
 
 
 def edges(place: int, exponents: int) -> tuple[int, int]:
-    """Return the lower and upper edge of the bin with index `place`.
+    """Return the lower and upper edge of the bin with index `place`, as bounds of the values in it.
 
     Edges are in steps of the integer grid. Each is 0 or plus or minus a power of two.
     """

@@ -98,7 +98,11 @@ def _weighed(candidates: int, weights: Integers | None) -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class _Scale:
-    """The sampler settings that all rows share: rate, weights, and unit 2**-bits of the sums."""
+    """The settings with which all rows of one call are sampled: rate, weights, and precision.
+
+    The partial sums of the weights are integers in units of 2**-bits, and `slack` bounds their
+    errors.
+    """
 
     rate: Fraction
     weights: UintArray
@@ -107,9 +111,9 @@ class _Scale:
 
 
 def _scale(weights: Integers, rate: Fraction) -> _Scale:
-    """Return the sampler settings for these weights: the unit and the errors of the partial sums.
+    """Return the sampler settings for these weights and this rate, with the finest possible unit.
 
-    The unit is the finest in which the sum of all weights fits in 64 bits.
+    The sum of all weights must fit in 64 bits. The settings include the errors of the partial sums.
     """
     words = weights.astype(np.uint64)
     slack = np.cumsum(words) * np.uint64(_OFF)
@@ -131,9 +135,9 @@ def _choose_block(utilities: Integers, scale: _Scale, dice: RandomSource) -> Int
 
 
 def _bracket(gaps: UintArray, scale: _Scale, heads: UintArray) -> tuple[Integers, Integers]:
-    """Return the first and last candidate that the first 64 random bits of each row still allow.
+    """Return the first and last candidate of each row that its first 64 random bits still allow.
 
-    If the two are the same candidate, it is the choice.
+    If the two are the same candidate, it is the choice. Otherwise, the row needs more random bits.
     """
     powers = lower_powers(scale.rate, gaps) >> np.uint64(UNIT_BITS - scale.bits)
     lows = np.cumsum(powers * scale.weights, axis=1, dtype=np.uint64)
@@ -146,7 +150,7 @@ def _bracket(gaps: UintArray, scale: _Scale, heads: UintArray) -> tuple[Integers
 
 
 def _uniform(words: UintArray) -> Uniform:
-    """Join 64-bit words to one uniform random number; the first word has its highest bits."""
+    """Join 64-bit random words to one long uniform number; the first word has its highest bits."""
     return Uniform(int.from_bytes(words.astype(">u8").tobytes(), "big"), UNIFORM_BITS)
 
 
@@ -160,7 +164,10 @@ def _choose_finely(gaps: UintArray, scale: _Scale, uniform: Uniform, dice: Rando
 
 
 def _bracket_finely(gaps: UintArray, scale: _Scale, uniform: Uniform) -> tuple[int, int]:
-    """Return the first and last candidate that all random bits drawn so far still allow."""
+    """Return the first and last candidate that the random bits drawn so far still allow.
+
+    If the two are the same candidate, it is the choice. Otherwise, more bits must be drawn.
+    """
     powers = list(fine_powers(scale.rate, gaps.tolist(), uniform.fine_bits))
     lows, highs = _partial_sums(powers, scale.weights.tolist())
     mark_low = uniform.prefix * lows[-1] >> uniform.bits

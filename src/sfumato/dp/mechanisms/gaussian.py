@@ -119,11 +119,11 @@ def _filled(drawn: Whole, failed: Integers, count: int) -> Integers:
 def _attempts(
     variance: Fraction, low_bits: int, count: int, dice: RandomSource
 ) -> tuple[Whole, Integers]:
-    """Attempt `count` draws; return the numbers, and the sorted indices of the rejected ones.
+    """Attempt `count` draws at a large sigma; return the numbers, and which of them are rejected.
 
-    At most 1 attempt in 20 fails. Table outcome k > 0 means block k - 1, in which all m numbers are
-    equally likely. Outcome 0 means the weight between the blocks and the Gaussian curve. There,
-    `_above` draws the number.
+    The rejected ones are given by their sorted indices. At most 1 attempt in 20 fails. Table
+    outcome k > 0 means block k - 1, in which all m numbers are equally likely. Outcome 0 means the
+    weight between the blocks and the Gaussian curve. There, `_above` draws the number.
     """
     tops = draw_from_int16(_half_table(variance / (1 << 2 * low_bits)), count, dice)
     words = _words(low_bits, count, dice)
@@ -151,36 +151,42 @@ def _above(
 
 
 def bits_below(variance: Fraction, count: int) -> int:
-    """Return how many low bits of a draw are sampled apart from the table, for a sigma from 16 on.
+    """Return how many low bits of a Gaussian draw are sampled apart from the table.
 
-    Sigma / 2**bits is in [8, 16). From MANY (16,384) draws on, sigma / 2**bits is in [32, 64), or
-    the result is 1. The table is then longer, and fewer draws are in the weight above the blocks.
+    It is for a sigma from 16 on. Sigma / 2**bits is in [8, 16). From MANY (16,384) draws on, sigma
+    / 2**bits is in [32, 64), or the result is 1. The table is then longer, and fewer draws are in
+    the weight above the blocks.
     """
     usual = (int(variance).bit_length() - 7) // 2
     return usual if count < MANY else max(1, usual - 2)
 
 
 def _words(low_bits: int, count: int, dice: RandomSource) -> Whole:
-    """Draw one random word per draw, with more than `low_bits` bits: the low bits and the sign."""
+    """Draw random bits for each number: its sign and its `low_bits` low bits, in one word.
+
+    The word has the fewest bytes that hold these bits: 2, 4 or 8.
+    """
     size = next(size for size in (2, 4, 8) if low_bits < 8 * size)
     return np.frombuffer(dice.draw(size * count), dtype=f"<i{size}")
 
 
 @dataclass(frozen=True)
 class _Odds:
-    """The acceptance probability of a number above a block: (exp(-a) - exp(-b)) / (1 - exp(-b)).
+    """The probability with which rejection sampling accepts a number above a flat block.
 
-    exp(-a) is the weight of the number, and exp(-b) the weight at the end of the block. Both are
-    divided by the weight at the start of the block.
+    It is (exp(-a) - exp(-b)) / (1 - exp(-b)). Here exp(-a) is the weight of the number, and exp(-b)
+    the weight at the end of the block. Both are divided by the weight at the start of the block.
     """
 
     variance: Fraction
     low_bits: int
 
     def power(self, block: Integers, rest: Integers | float) -> NDArray[np.float64]:
-        """Return the exponent of a number's weight exp(-a), relative to its block, as a float.
+        """Return a, where exp(-a) is the Gaussian weight of a number relative to its block's start.
 
-        With `rest` equal to the block length, the result is the exponent at the end of the block.
+        The result is a float. `rest` is how far the number's magnitude is from the start of the
+        block. With `rest` equal to the block length, the result is the exponent at the end of the
+        block.
         """
         part = rest * 2.0**-self.low_bits  # exact: at most 47 bits
         power = block * 2.0
@@ -214,9 +220,9 @@ class _Odds:
 
 
 def _coins(odds: _Odds, blocks: Integers, rest: Integers, dice: RandomSource) -> NDArray[np.bool_]:
-    """Return a mask of the accepted numbers; each is accepted with its exact probability.
+    """Return a mask of the numbers that rejection sampling accepts, with exact probabilities.
 
-    This is the accept-or-reject step of rejection sampling.
+    `rest` is how far each number's magnitude is from the start of its block.
     """
     heads = np.frombuffer(dice.draw(4 * blocks.size), dtype="<u4")
     chances = odds.estimate(blocks, rest)
@@ -261,18 +267,18 @@ def half_law(variance: Fraction) -> Distribution:
 
 
 def above_law(variance: Fraction) -> Distribution:
-    """Return the cumulative distribution of the block for a number above the flat blocks.
+    """Return the cumulative distribution of the block, for numbers from above the flat blocks.
 
-    The flat blocks cover most of the Gaussian curve, and this distribution serves the rest.
-    Threshold k is 1 - w(k + 1), where w(k) is the Gaussian weight at the start of block k.
+    The flat blocks cover most of the Gaussian curve, and this distribution serves the weight above
+    them. Threshold k is 1 - w(k + 1), where w(k) is the Gaussian weight at the start of block k.
     """
     return lambda bits: _falls(variance, bits)
 
 
 def _falls(variance: Fraction, bits: int) -> Iterator[Interval]:
-    """Yield bounds of 1 - exp(-(k + 1)**2 / (2 variance)) for k = 0, 1, ..., for ever.
+    """Yield the thresholds of `above_law`: bounds of one minus each Gaussian weight, for ever.
 
-    They are the thresholds of `above_law`.
+    Threshold k = 0, 1, ... is 1 - exp(-(k + 1)**2 / (2 variance)), in units of 2**-bits.
     """
     weights, _ = _weights(variance, bits)
     for weight in weights[1:]:
@@ -282,10 +288,10 @@ def _falls(variance: Fraction, bits: int) -> Iterator[Interval]:
 
 
 def _thresholds(variance: Fraction, times: int, bits: int) -> Iterator[Interval]:
-    """Yield bounds of P(X <= k) for k = 0, 1, ..., for ever.
+    """Yield bounds of the cumulative probability P(X <= k) for k = 0, 1, ..., for ever.
 
-    The weight of each k > 0 counts `times` times: twice for a magnitude, once for the half
-    Gaussian.
+    They are the thresholds of the sampling table, in units of 2**-bits. The weight of each k > 0
+    counts `times` times: twice for a magnitude, once for the half Gaussian.
     """
     weights, beyond = _weights(variance, bits)
     low = high = 1 << bits
@@ -306,10 +312,11 @@ def _below_one(bounds: Interval, bits: int) -> Interval:
 
 @lru_cache(maxsize=8)
 def _weights(variance: Fraction, bits: int) -> tuple[tuple[Interval, ...], int]:
-    """Return bounds of exp(-k**2 / (2 variance)) until they vanish, and a bound of the omitted sum.
+    """Return bounds of the Gaussian weights exp(-k**2 / (2 variance)), and of the omitted rest.
 
-    The ratio of successive weights itself falls by exp(-1 / variance) at each step. So a geometric
-    series bounds the weights after the last one.
+    The list ends where the lower bound of a weight vanishes at this precision. The ratio of
+    successive weights itself falls by exp(-1 / variance) at each step. So a geometric series bounds
+    the weights after the last one.
     """
     one = 1 << bits
     weight, factor = (one, one), exp_minus(1 / (2 * variance), bits)
@@ -353,7 +360,10 @@ def _interval_exact(variance: Fraction, confidence: Fraction) -> int:
 
 
 def _interval_safe(variance: Fraction, confidence: Fraction) -> int:
-    """Return a t with P(|X| <= t) >= confidence, from the tail bounds in gaussian.proof.md."""
+    """Return a t with P(|X| <= t) >= confidence, for Gaussian noise X, from bounds of its tail.
+
+    The bounds are proved in gaussian.proof.md.
+    """
     miss = float(1 - confidence) * (1 - 2.0**-40)
     low, high = -1, math.isqrt(int(variance)) * 64
     while high - low > 1:

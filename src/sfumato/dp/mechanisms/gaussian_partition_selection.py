@@ -79,9 +79,10 @@ def threshold_for(epsilon: Fraction, delta: Fraction, groups: int) -> GaussianTh
 
 
 def _least(variance: Fraction, limit: Fraction) -> int | None:
-    """Return the smallest threshold T with a certified P(1 + noise >= T) <= limit, or None.
+    """Return the smallest threshold that releases a key of only one person rarely enough.
 
-    This is the probability to release a key that only one person has.
+    The probability P(1 + noise >= threshold) is certified to be at most `limit`. The result is None
+    if no threshold in range suffices.
     """
     too_low, enough = 1, MAX_LENGTH
     if tail_above(variance, enough - 1) > limit:
@@ -111,5 +112,8 @@ def tail_above(variance: Fraction, t: int) -> Fraction:
 
 
 def _root_below(square: Fraction) -> Fraction:
-    """Return a lower bound of the square root, within one part in 2**64 for values above one."""
+    """Return a lower bound of the square root of a number, as an exact fraction.
+
+    It is within one part in 2**64 for values above one.
+    """
     return Fraction(math.isqrt((square.numerator << 128) // square.denominator), 1 << 64)

@@ -84,9 +84,10 @@ def magnitude_law(scale: Fraction) -> Distribution:
 
 
 def zero_law(scale: Fraction) -> Distribution:
-    """Return the distribution that decides whether a draw X is 0: P(X = 0) = (1-a)/(1+a).
+    """Return the distribution of one yes-no draw: whether a Laplace draw X is 0.
 
-    Here X is discrete Laplace noise, and a = exp(-1/scale).
+    P(X = 0) = (1-a)/(1+a). Here X is discrete Laplace noise, and a = exp(-1/scale). For large
+    scales, X is drawn in two steps, of which this is the first.
     """
 
     def law(bits: int) -> Iterator[Interval]:
@@ -96,9 +97,10 @@ def zero_law(scale: Fraction) -> Distribution:
 
 
 def _tail_bounds(scale: Fraction, t: int, bits: int) -> Interval:
-    """Return certified bounds of the tail probability P(|X| > t) = 2 a**(t+1) / (1+a).
+    """Return certified bounds of the probability of noise above t in size, P(|X| > t).
 
-    Here X is discrete Laplace noise, and a = exp(-1/scale).
+    They are in units of 2**-bits. The exact probability is 2 a**(t+1) / (1+a). Here X is discrete
+    Laplace noise, and a = exp(-1/scale).
     """
     a = exp_minus(1 / scale, bits)
     power = exp_minus((t + 1) / scale, bits)

@@ -37,10 +37,11 @@ def choose_median(values: Integers, steps: int, epsilon: Fraction, dice: RandomS
 
 
 def _stretches(ordered: Integers, steps: int) -> tuple[Integers, Integers, Integers]:
-    """Return the start, length and utility of each stretch of grid points with equal utility.
+    """Cut the grid into stretches of equal utility; return the start, length and utility of each.
 
-    Each value is a stretch of length one, and each gap between values is a stretch. Equal values
-    share one stretch; the others get length zero.
+    The utility says how near the points of a stretch are to the median. Each value is a stretch of
+    length one, and each gap between values is a stretch. Equal values share one stretch; the others
+    get length zero.
     """
     count = ordered.size
     below = np.searchsorted(ordered, ordered, side="left")
@@ -58,8 +59,8 @@ def _stretches(ordered: Integers, steps: int) -> tuple[Integers, Integers, Integ
 
 
 def ranks_off(epsilon: Fraction, steps: int, confidence: Fraction) -> int:
-    """Return how many ranks the private median is off at most, at the given confidence.
+    """Return how many ranks the private median is at most away from the true median.
 
-    The result depends on public numbers only.
+    This holds at the given confidence. The result depends on public numbers only.
     """
     return rank_error(epsilon, Fraction(SENSITIVITY, 2), steps + 1, confidence)

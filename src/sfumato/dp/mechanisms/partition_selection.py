@@ -65,7 +65,7 @@ def people_for_even_odds(epsilon: Fraction, delta: Fraction) -> float:
 
 
 def _next(kept: int, extra: int, grow: int, shrink: int) -> int:
-    """Return the largest release probability of a key with one more person.
+    """Return the largest allowed probability to release a key with n + 1 people, given that for n.
 
     `kept` is the probability p(n) of a key with n people. Both inequalities of (epsilon, delta)-DP
     hold for the result p(n+1), which is rounded down.
@@ -99,6 +99,6 @@ def keep_partitions(
 
 @lru_cache(maxsize=64)
 def _odds(epsilon: Fraction, delta: Fraction) -> tuple[int, NDArray[np.uint64]]:
-    """Return the count from which a key is always released, and the probabilities below it."""
+    """Return from how many people on a key is always released, and the probabilities below that."""
     kept = keep_probabilities(epsilon, delta)
     return len(kept) - 1, np.array(kept[:-1], dtype=np.uint64)

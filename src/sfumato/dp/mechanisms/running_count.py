@@ -20,7 +20,7 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True)
 class Axis:
-    """The position of the time axis in the table of answer groups, as the shape of an array.
+    """Where the time axis is among the axes of an answer with several groups, as an array shape.
 
     The shape is [above, periods, below]: `above` and `below` are the sizes of the other axes.
     """
@@ -30,7 +30,7 @@ class Axis:
     below: int
 
     def for_each_cell(self, of_periods: list[Number]) -> list[Number]:
-        """Copy a value given for each period to all answer groups of that period."""
+        """Copy a value given for each period to all answer groups of the period, as a flat list."""
         shape = (self.above, self.periods, self.below)
         places = np.arange(self.periods).reshape(1, -1, 1)
         return [of_periods[place] for place in np.broadcast_to(places, shape).ravel().tolist()]

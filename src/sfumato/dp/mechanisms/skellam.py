@@ -81,11 +81,11 @@ def poisson_distribution(mean: Fraction) -> Distribution:
 
 
 def _thresholds(mean: Fraction, bits: int) -> Iterator[Interval]:
-    """Yield bounds of P(X <= k) of a Poisson draw for k = 0, 1, ..., for ever.
+    """Yield bounds of P(X <= k) of a Poisson draw X for k = 0, 1, ..., for ever.
 
-    Weights are relative to the weight of the most likely k, so that they fit at any precision.
-    Weights that vanish at this precision still have bounds: by their number for small k, and by a
-    geometric series for large k.
+    They are the thresholds of the sampling table, in units of 2**-bits. Weights are relative to the
+    weight of the most likely k, so that they fit at any precision. Weights that vanish at this
+    precision still have bounds: by their number for small k, and by a geometric series for large k.
     """
     below, rest_below, above, rest_above = _weights(mean, bits)
     weights = [*reversed(below), *above]
@@ -105,10 +105,11 @@ def _thresholds(mean: Fraction, bits: int) -> Iterator[Interval]:
 
 
 def _weights(mean: Fraction, bits: int) -> tuple[list[Interval], int, list[Interval], int]:
-    """Return bounds of the Poisson weights mean**k / k!, divided by the weight of k = int(mean).
+    """Return bounds of the Poisson weights mean**k / k!, relative to the weight of k = int(mean).
 
-    The result has four items: the weights for k <= int(mean), a bound of the omitted smaller k, the
-    weights for k > int(mean), and a bound of the omitted larger k.
+    The result has four items. The first two are the weights for k <= int(mean), and a bound of the
+    omitted smaller k. The others are the weights for k > int(mean), and a bound of the omitted
+    larger k.
     """
     middle = int(mean)
     below = [(1 << bits, 1 << bits)]

@@ -79,7 +79,10 @@ def sparse_vector_for_rows(epsilon: Fraction, positives: int, rows: int) -> Spar
 
 
 def _two_thirds_power(number: int) -> Fraction:
-    """Return number**(2/3), rounded down to a multiple of 1/1000."""
+    """Return number**(2/3), to split epsilon between the threshold and the answers.
+
+    It is rounded down to a multiple of 1/1000.
+    """
     cube = number**2 * _THOUSAND**3
     root = 1 << -(-cube.bit_length() // 3)
     while (closer := (2 * root + cube // root**2) // 3) < root:

@@ -34,7 +34,10 @@ def exp_minus(x: Fraction, bits: int) -> Interval:
 
 
 def _exp_minus_small(x: Fraction, halvings: int, bits: int) -> Interval:
-    """Return bounds of exp(-x / 2**halvings) in units of 2**-bits, for x < 2**(halvings - 8)."""
+    """Return bounds of exp(-y) for a small y = x / 2**halvings, in units of 2**-bits.
+
+    `exp_minus` squares the result `halvings` times. The argument x must be below 2**(halvings - 8).
+    """
     y = (x.numerator << bits) // (x.denominator << halvings)
     one_squared = 1 << (2 * bits)
     return one_squared // _exp_above(y + 1, bits), -(-one_squared // _exp_below(y, bits))
@@ -103,13 +106,16 @@ def is_at_most(bounds: Bounds, limit: Fraction) -> bool:
 
 @dataclass(frozen=True)
 class Uniform:
-    """A uniform random number in [0, 1): its first bits exist, and the rest are drawn on demand."""
+    """A uniform random number in [0, 1) of which only the first bits are drawn yet.
+
+    The rest are drawn on demand.
+    """
 
     prefix: int
     bits: int
 
     def longer(self, dice: RandomSource) -> Uniform:
-        """Return the same uniform number with twice as many random bits drawn."""
+        """Draw as many random bits again; return the same uniform number with all of them."""
         fresh = int.from_bytes(dice.draw(self.bits // 8), "little")
         return Uniform(self.prefix << self.bits | fresh, 2 * self.bits)
 
@@ -126,7 +132,7 @@ class Uniform:
 
     @property
     def fine_bits(self) -> int:
-        """Return the precision in bits of bounds that are compared with this number."""
+        """Return how many bits of precision `is_below` expects of the bounds of a number."""
         return self.bits + SLACK_BITS
 
 

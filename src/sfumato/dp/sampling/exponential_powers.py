@@ -58,7 +58,7 @@ def powers_of(rate: Fraction) -> Powers:
 def _places(last: int) -> int:
     """Return how many 8-bit digits the largest gap `last` has, at least one.
 
-    The lookup needs one table per digit.
+    `Powers` needs one lookup table per digit.
     """
     return max(1, -(-last.bit_length() // DIGIT_BITS))
 
@@ -103,7 +103,10 @@ def _digit(gaps: UintArray, place: int) -> NDArray[np.intp]:
 
 
 def high_word(a: UintArray, b: UintArray) -> UintArray:
-    """Return the high 64 bits of each 128-bit product: floor(a * b / 2**64), exactly."""
+    """Return the high half of each 128-bit product of two 64-bit numbers: floor(a * b / 2**64).
+
+    The result is exact.
+    """
     a_low, a_high = a & _LOW_HALF, a >> _HALF
     b_low, b_high = b & _LOW_HALF, b >> _HALF
     one, other = a_high * b_low, a_low * b_high

@@ -75,7 +75,8 @@ def check_scale(scale: Fraction) -> None:
 def falling(start: Interval, factor: Interval, bits: int) -> Iterator[Interval]:
     """Yield bounds of 1 - start, 1 - start*factor, 1 - start*factor**2, ... for ever.
 
-    They are the cumulative probabilities of a geometric distribution.
+    They are the cumulative probabilities of a geometric distribution. `start` and `factor` are
+    intervals, and all numbers are in units of 2**-bits.
     """
     one, (low, high), (least, most) = 1 << bits, start, factor
     while True:

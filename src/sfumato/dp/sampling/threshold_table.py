@@ -75,7 +75,10 @@ def certified_floors(distribution: Distribution) -> list[int]:
 
 
 def _floors_at(distribution: Distribution, bits: int) -> list[int] | None:
-    """Return floor(2**64 P(X <= k)) for each k, or None if this precision cannot decide one."""
+    """Return floor(2**64 P(X <= k)) for each k, or None if `bits` of precision cannot decide one.
+
+    The caller then tries again with more bits.
+    """
     shift = bits - FLOOR_BITS
     floors: list[int] = []
     for low, high in distribution(bits):
@@ -90,7 +93,10 @@ def _floors_at(distribution: Distribution, bits: int) -> list[int] | None:
 
 
 def _guide(floors: NDArray[np.uint64]) -> NDArray[np.int16]:
-    """Return the outcome for each value of the first 16 bits, or -1 if it needs more bits."""
+    """Return the outcome for each value of a draw's first 16 bits, or -1 if it needs more bits.
+
+    With this table, most draws need no search.
+    """
     cells = (floors >> np.uint64(REST_BITS)).astype(np.int64)
     cells_between = np.diff(cells, prepend=0, append=1 << CELL_BITS)
     guide = np.repeat(np.arange(floors.size + 1, dtype=np.int16), cells_between)
@@ -131,7 +137,7 @@ def _search(table: Table, cells: NDArray[np.uint16], dice: RandomSource) -> Inte
 
 
 def _rests(count: int, dice: RandomSource) -> NDArray[np.uint64]:
-    """Draw `count` uniform 48-bit integers, the bits after the first 16 of each draw."""
+    """Draw `count` uniform 48-bit integers: the bits that follow the first 16 of each draw."""
     padded = np.zeros((count, 8), dtype=np.uint8)
     padded[:, :6] = np.frombuffer(dice.draw(6 * count), dtype=np.uint8).reshape(count, 6)
     return padded.reshape(-1).view("<u8")
@@ -154,7 +160,7 @@ def resolve_tie(
 
 
 def _advance(distribution: Distribution, outcome: int, uniform: Uniform) -> tuple[int, bool]:
-    """Advance `outcome` past the thresholds below the uniform number.
+    """Advance `outcome` past all thresholds that are certainly below the uniform number.
 
     Return the outcome, and whether the drawn bits make it final.
     """
@@ -169,7 +175,7 @@ def _advance(distribution: Distribution, outcome: int, uniform: Uniform) -> tupl
 
 
 def in_chunks(draw: Callable[[int], NDArray[np.signedinteger[Any]]], count: int) -> Integers:
-    """Draw `count` numbers in chunks that fit in the CPU cache."""  # Any: 32 or 64 bits
+    """Draw `count` numbers by several calls of `draw`, in chunks that fit in the CPU cache."""
     if count <= CHUNK:
         return draw(count).astype(np.int64, copy=False)
     drawn = np.empty(count, dtype=np.int64)

@@ -202,10 +202,10 @@ class Collector:
         return {}
 
     def _secret_of(self, place: int) -> bytes:
-        """Recover a secret of one site from the shares that its neighbours revealed.
+        """Recover one secret of a site from the shares that its neighbours revealed.
 
-        For a survivor it is the seed of the self mask. For a site that dropped out it is the key of
-        the pairwise masks.
+        The secret gives a mask that the server must remove from the sum. For a survivor it is the
+        seed of the self mask. For a site that dropped out it is the key of the pairwise masks.
         """
         shares = self._revealed.get(place, {})
         if len(shares) < self.terms.threshold:
@@ -221,10 +221,10 @@ class Collector:
         raise refused(f"The revealed shares do not give the secret that {name!r} promised.")
 
     def _note_wrong(self, of: int, shares: Mapping[int, bytes], chosen: tuple[int, ...]) -> None:
-        """Record the revealed shares that are inconsistent with the recovered secret.
+        """Record the pairs of sites between which a revealed secret share was wrong.
 
         Either the site that revealed the share cheats, or the site that dealt it. Nobody can decide
-        which of the two, so the code records both.
+        which of the two, so the code records both. `chosen` are the shares that gave the secret.
         """
         right = {one: shares[one] for one in chosen}
         for other in shares.keys() - set(chosen):
@@ -238,7 +238,10 @@ class Collector:
         return public == self._keys[place]
 
     def _unpair(self, gone: int, mask: X25519PrivateKey) -> None:
-        """Remove the pairwise masks between the survivors and one site that dropped out."""
+        """Remove from the sum the masks that the survivors shared with one site that dropped out.
+
+        `mask` is that site's secret key, which its neighbours' shares recovered.
+        """
         for place in self.terms.near[gone] & self._left:
             key = pair_key(mask, self._keys[place], self.terms, gone, place)
             (take_mask if place < gone else add_mask)(self._sum, key)
@@ -282,8 +285,9 @@ class Collector:
 def _choices(places: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
     """Yield every subset of `count` shares once, in an order that soon leaves out each share.
 
-    The server tries subsets to avoid wrong shares. In lexicographic order, an early wrong share
-    would be in every subset that the server tries.
+    One wrong share gives a wrong secret, so the server tries subsets until one gives the right
+    secret. In lexicographic order, an early wrong share would be in every subset that the server
+    tries.
     """
     for left_out in range(len(places) - count + 1):
         *earlier, last = places[: count + left_out]

@@ -92,7 +92,10 @@ class NoisySum:
         return found
 
     def renyi(self, order: int) -> Fraction:
-        """Return a bound of the Rényi divergence of one round of the sum, at this order."""
+        """Return a bound of the Rényi divergence of one round of the noisy sum, at this order.
+
+        The bounds of all rounds add up at each order, and are then converted to epsilon.
+        """
         return self._curve()(order)
 
     def _curve(self) -> Curve:

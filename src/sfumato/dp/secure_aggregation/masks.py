@@ -64,12 +64,18 @@ def check_key(key: bytes) -> None:
 
 
 def own_key(seed: bytes, digest: bytes) -> bytes:
-    """Derive the key of a site's self mask (the mask that no other site shares) from its seed."""
+    """Derive the key of a site's self mask from its secret seed; no other site shares this mask.
+
+    `digest` identifies the round.
+    """
     return HKDF(SHA256(), KEY_BYTES, salt=digest, info=b"sfumato sum self").derive(seed)
 
 
 def commitment(seed: bytes, digest: bytes) -> bytes:
-    """Return a site's commitment to its seed: a hash that does not reveal the seed."""
+    """Return a site's commitment to its secret seed: a hash that does not reveal the seed.
+
+    It shows later whether a recovered seed is the right one.
+    """
     return sha256(b"sfumato sum seed" + digest + seed).digest()
 
 

@@ -54,7 +54,7 @@ def _fields(message: bytes, start: int, count: int, kind: str) -> list[bytes]:
 
 
 def exactly(field: bytes, size: int, kind: str) -> bytes:
-    """Return a message field unchanged; refuse a field that does not have `size` bytes."""
+    """Return a message field unchanged, or refuse it if it does not have exactly `size` bytes."""
     if len(field) != size:
         raise malformed(kind)
     return field
@@ -66,7 +66,10 @@ def malformed(kind: str) -> Refused:
 
 
 def refused(cause: str) -> Refused:
-    """Build the refusal of a message; the receiver has stored nothing of the message."""
+    """Build the refusal (an exception) of a message, of which the receiver has stored nothing.
+
+    `cause` is the sentence that says what is wrong.
+    """
     return Refused(
         "sum-message-refused",
         cause,

@@ -274,8 +274,8 @@ class Participant:
     def _check_left(self, left: frozenset[int]) -> None:
         """Refuse to go on if too few sites are left, or if colluders could split the sum in two.
 
-        The check runs at each stage, so that a round that cannot finish is refused before it is
-        charged.
+        `left` has the indices of the sites left. The check runs at each stage, so that a round that
+        cannot finish is refused before it is charged.
         """
         self._check_floor(len(left))
         if not self.terms.holds_together(left):
@@ -297,7 +297,10 @@ class Participant:
 
     @contextmanager
     def _step(self, now: str, then: str) -> Iterator[None]:
-        """Run one stage, then advance to the next; on any error, end the round for this site."""
+        """Run one stage of the round, if the site is at stage `now`; then advance to stage `then`.
+
+        On any error in the stage, the round is over for this site, and its secrets are deleted.
+        """
         if self._stage != now:
             raise refused(f"The site is at another stage of the round: {self._stage!r}.")
         self._stage = "over"
@@ -314,7 +317,11 @@ class Participant:
 
 
 def keys_in(announced: bytes, terms: Terms) -> dict[int, tuple[bytes, bytes]]:
-    """Decode the server's list of public keys: the channel key and the mask key of every site."""
+    """Decode the server's list of public keys: for each site, its channel key and its mask key.
+
+    The channel key encrypts messages between two sites. The mask key gives the masks that they
+    share.
+    """
     found: dict[int, tuple[bytes, bytes]] = {}
     for message in decode_fields(announced, "announced"):
         place, said = opened(message, "keys", terms, 2)
@@ -326,7 +333,7 @@ def keys_in(announced: bytes, terms: Terms) -> dict[int, tuple[bytes, bytes]]:
 
 
 def survivors_in(survivors: bytes, terms: Terms, heard: bytes) -> frozenset[int]:
-    """Return the indices of the sites that sent an update, from the server's list of survivors.
+    """Return the indices of the surviving sites, those that sent an update, from the server's list.
 
     The list is refused if the sites saw different lists of sharers (sites that dealt secret
     shares).
@@ -361,9 +368,9 @@ def too_few(count: int, floor: int, what: str) -> Refused:
 
 
 def parted(count: int, colluders: int) -> Refused:
-    """Build the refusal of a round in which colluders could split the ring of sites in two.
+    """Build the refusal of a round in which colluders could split the sites' sum in two.
 
-    The server would then learn the sum of each part.
+    The server would then learn the sum of each part of the sites.
     """
     return Refused(
         "sum-too-few",
@@ -390,7 +397,7 @@ def _places(field: bytes, terms: Terms) -> frozenset[int]:
 
 
 def _placed(found: Iterable[int]) -> bytes:
-    """Encode places (site indices) as one field.
+    """Encode a set of sites as one message field, by their places (indices in the cohort).
 
     If `found` is a mapping, the field also has the byte values of each place.
     """

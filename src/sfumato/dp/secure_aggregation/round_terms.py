@@ -94,7 +94,7 @@ class Terms:
 
     @cached_property
     def ring(self) -> tuple[int, ...]:
-        """Return the sites' indices in the order of the ring, on which neighbours share masks.
+        """Return the sites' indices in ring order: sites that are close on the ring share masks.
 
         A hash of the terms and the names determines the order.
         """
@@ -147,9 +147,10 @@ class Terms:
         )
 
     def _left_in_runs(self, left: frozenset[int]) -> list[int]:
-        """Return how many remaining sites each run of neighbours on the ring contains.
+        """Return, for each position on the ring, how many of the next sites are left in the round.
 
-        A run starts at each ring position and has `neighbours` / 2 sites.
+        A run starts at each ring position and has `neighbours` / 2 sites. Runs without enough
+        honest sites would let colluders split the sum.
         """
         count, reach = len(self.members), self.neighbours // 2
         sums = [0, *accumulate(int(place in left) for place in (*self.ring, *self.ring[:reach]))]
@@ -217,7 +218,10 @@ def fewest_neighbours(count: int, floor: int, colluders: int) -> int:
 
 
 def _faults(terms: Terms) -> Sequence[str]:
-    """Return the reasons why these terms would not protect a site; empty if they do."""
+    """Return the reasons, as phrases, why these terms would not protect a site.
+
+    The result is empty if the terms are safe.
+    """
     count = len(terms.members)
     names = [member.name for member in terms.members]
     checks = (

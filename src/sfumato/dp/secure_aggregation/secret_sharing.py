@@ -57,14 +57,18 @@ def join(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
 def is_consistent_share(shares: Mapping[int, bytes], place: int, share: bytes) -> bool:
     """Return whether a share agrees with `threshold` correct shares of the same secret.
 
-    It does if it is a point of the same polynomial.
+    All correct shares are points of one polynomial, so this share must be one too.
     """
     values = {one: int.from_bytes(held, "little") for one, held in shares.items()}
     return _value_through(values, place) == int.from_bytes(share, "little")
 
 
 def _value_through(values: Mapping[int, int], at: int) -> int:
-    """Return the value at `at` of the polynomial through these points (Lagrange interpolation)."""
+    """Return the value at `at` of the polynomial through these points (Lagrange interpolation).
+
+    `values` maps the x coordinate (place) of each point to its y coordinate. All arithmetic is
+    modulo a prime.
+    """
     places = tuple(sorted(values))
     whole, found = 1, 0
     for place, weight in zip(places, _weights(places), strict=True):
@@ -75,7 +79,10 @@ def _value_through(values: Mapping[int, int], at: int) -> int:
 
 @lru_cache(maxsize=64)
 def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the Lagrange weight of each place: 1 / product of its distances to the others."""
+    """Return the Lagrange weight of each place: the inverse of the product of its distances.
+
+    The distances are those to all other places, modulo a prime.
+    """
     products = (prod(one - other for other in places if other != one) for one in places)
     return tuple(pow(product, -1, PRIME) for product in products)
 

@@ -83,7 +83,7 @@ class Grid:
         return found
 
     def _scaled(self, update: Numbers) -> Numbers:
-        """Check an update, clip it and scale it to grid steps, in float precision."""
+        """Check a site's update, clip its norm to `clip`, and scale it to grid steps, as floats."""
         if not isinstance(update, np.ndarray) or update.dtype.kind not in "fi":
             raise bad_update("It is not an array of real numbers.")
         if update.shape != (self.size,):
@@ -162,8 +162,9 @@ class PeopleGrid:
     def person(self, gradient: Numbers) -> NDArray[np.int64]:
         """Clip one person's gradient and round it to grid steps.
 
-        A non-finite gradient becomes zero. Sums of integers are exact, so a person's contribution
-        does not depend on other people.
+        A gradient becomes zero if it is not finite, has another shape, or is too long after
+        rounding. Sums of integers are exact, so a person's contribution does not depend on other
+        people.
         """
         nothing = np.zeros(self.size, dtype=np.int64)
         if gradient.shape != (self.size,) or not np.isfinite(gradient).all():
