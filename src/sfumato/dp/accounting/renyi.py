@@ -27,9 +27,9 @@ _GRID: Final = 10**12
 
 
 def epsilon_at(curve: Callable[[int], Fraction], delta: Fraction) -> Fraction:
-    """Return the epsilon, rounded up, that a Rényi divergence curve implies at this delta.
+    """Convert Rényi DP to (epsilon, delta)-DP: return epsilon at this delta, rounded up.
 
-    `curve` gives a bound of the divergence at each integer order.
+    `curve` gives a bound of the Rényi divergence at each integer order.
     """
     if not 0 < delta < 1:
         raise Bug("delta is inside (0, 1)")

@@ -63,7 +63,7 @@ class Contents:
 def contents_of(
     of_row: Codes, sizes: Codes, sensitive: Column, weights: Codes | None = None
 ) -> Contents:
-    """Count the values of a sensitive column in each equivalence class.
+    """Count how many people have each value of a sensitive column, in each equivalence class.
 
     `of_row` is the class of each row, and `sizes` the number of people in each class.
     """

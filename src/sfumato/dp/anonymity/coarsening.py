@@ -20,7 +20,7 @@ SHOWN_LETTERS: Final = 16  # hex digits, 64 bits: a collision among 1e9 people h
 
 
 def top_and_bottom_code(values: Sequence[Value], low: float, high: float) -> list[Value]:
-    """Top-code and bottom-code numbers, to hide extreme values.
+    """Replace numbers outside `low` to `high` by a text, to hide extreme values (top-coding).
 
     A number below `low` becomes the text `<low`, and a number above `high` becomes `>high`.
     """

@@ -58,7 +58,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of dictionary-encoded columns.
+    """A table whose columns are integer codes plus the list of values that the codes stand for.
 
     A row with weight w stands for w equal original rows.
     """
@@ -82,7 +82,7 @@ class Table:
         return tuple(self._column(name) for name in names)
 
     def at(self, rows: Codes) -> Table:
-        """Return the table with the selected rows only."""
+        """Return a table with only the rows at these indices."""
         kept = {name: column.at(rows) for name, column in self.columns.items()}
         weights = None if self.weights is None else self.weights[rows]
         return Table(kept, len(rows), weights)
@@ -169,7 +169,7 @@ def written_as(before: Column, after: Column) -> Column:
 
 
 def table_of(columns: Mapping[str, Sequence[Value]]) -> Table:
-    """Build a dictionary-encoded table from columns of equal length."""
+    """Build a table from dictionary-encoded columns, which must have the same number of rows."""
     made = {name: coded(name, values) for name, values in columns.items()}
     rows = len(next(iter(made.values())).codes) if made else 0
     return Table(made, rows)

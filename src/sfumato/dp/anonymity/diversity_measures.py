@@ -50,7 +50,8 @@ def entropy_ls(of: Contents) -> Floats:
 def recursive_cs(of: Contents, l: int) -> Floats:  # noqa: E741  # the l of l-diversity
     """Return for each class the bound that c must exceed for recursive (c, l)-diversity.
 
-    It is a quotient. Its numerator is the count of the class's most frequent sensitive value. Its
+    This criterion limits how frequent the most frequent sensitive value may be. The bound is a
+    quotient. Its numerator is the count of the class's most frequent sensitive value. Its
     denominator is the total count of the l-th most frequent value and all rarer ones. The quotient
     is infinite if a class has fewer than l values. For l = 1 the denominator includes the most
     frequent value.

@@ -50,7 +50,10 @@ def classes_of(columns: Sequence[Column], rows: int, weights: Codes | None = Non
 
 
 def classes_of_keys(key: Codes, weights: Codes | None = None) -> Classes:
-    """Return the equivalence classes of rows that have equal integer keys."""
+    """Return the equivalence classes of a table from one integer key per row.
+
+    Rows with equal keys are in the same class.
+    """
     _, first, of_row = np.unique(key, return_index=True, return_inverse=True)
     of_row = of_row.ravel()
     return Classes(of_row, counted(of_row, len(first), weights), first)

@@ -70,9 +70,9 @@ class Pack:
 
 @dataclass(frozen=True)
 class PackedRows:
-    """The distinct rows of a table in packed form, with weights, as the search reads them.
+    """The distinct rows of a table as the search reads them: columns packed into few integers.
 
-    All PackedRows of a task have the same packs.
+    Each row has a weight. All PackedRows of a task have the same packs of columns.
     """
 
     packs: tuple[Pack, ...]
@@ -145,7 +145,7 @@ class NodeEvaluation:
 
 
 def packed_rows(task: Task) -> PackedRows:
-    """Return the distinct rows of a recoding task in packed form."""
+    """Return the distinct rows of a recoding task, with the columns packed into few integers."""
     tuples = task.tuples
     packs, numbers = [], []
     for axes in _packs([len(h.domain) for h in task.hierarchies], min(_WIDE, tuples.rows)):
@@ -174,9 +174,10 @@ def evaluate(rows: PackedRows, node: Node) -> NodeEvaluation:
 
 
 def _packs(domains: Sequence[int], most: int) -> list[tuple[int, ...]]:
-    """Group neighbouring columns into packs, and return the column indices of each pack.
+    """Decide which neighbouring columns are packed into one integer; return each pack's columns.
 
-    A pack has one column, or at most `most` distinct integers.
+    A pack has one column, or at most `most` distinct integers. `domains` has the number of values
+    of each column.
     """
     packs: list[tuple[int, ...]] = []
     size = 0
@@ -222,7 +223,7 @@ def _contents(classes: Kinds, pairs: Kinds, column: Column) -> Contents:
 
 
 def _kinds(key: Codes, span: int, weights: Codes) -> Kinds:
-    """Group rows by their integer keys, which are below `span`.
+    """Group rows by their integer keys, to get equivalence classes; every key is below `span`.
 
     The keys are sorted only if they span a large range.
     """

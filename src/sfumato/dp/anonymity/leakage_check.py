@@ -69,7 +69,7 @@ class Leaks:
 
 
 def leaks(original: Table, look_alike: Table, held_back: Table | None = None) -> Leaks:
-    """Measure how much of the original table a synthetic table contains.
+    """Measure how much of an original table a synthetic table gives away, such as equal rows.
 
     `held_back` are real rows of the same population that were not used for the synthetic table.
     They show which similarity comes from the population and is no leak about individuals.
@@ -140,7 +140,7 @@ class _Rows:
 
 
 def _together(columns: Sequence[Column]) -> _Column:
-    """Encode one column of all tables with common codes; equal numbers get the same code.
+    """Encode one column of all compared tables with common codes: equal values get equal codes.
 
     Sizes are scaled by the range of the real tables, not of the synthetic one. Otherwise a single
     synthetic outlier would make all other values look close. `_gap` limits a distance to 1.
@@ -186,7 +186,7 @@ def _whole(real: Codes, made: Codes) -> tuple[Bits, Bits]:
 
 
 def _partly(real: Codes, made: Codes) -> Bits:
-    """Return a mask of synthetic rows that equal a real row in all columns but at most one."""
+    """Return a mask of synthetic rows that equal a real row in all columns, or in all but one."""
     columns = real.shape[1]
     found: Bits = np.zeros(len(made), bool)
     for left_out in range(columns):
@@ -214,7 +214,7 @@ def _tried(rows: _Rows, real: _Rows, others: Sequence[_Rows]) -> _Rows:
 
 
 def _closest(rows: _Rows, among: _Rows) -> Floats:
-    """Return the Gower distance (1971) from each row to the closest of the rows in `among`.
+    """Return how far each row is from the closest row in `among`: the Gower distance (1971).
 
     The distance of two numbers is their difference over the range; of other values it is 0 or 1.
     The distance of two rows is the mean over the columns.
@@ -286,9 +286,9 @@ def _nearer(near: Floats, to_rest: Floats, parts: Sequence[Table]) -> float:
 
 
 def _by_chance(parts: Sequence[Table]) -> float:
-    """Return the share of synthetic rows that are closer to the original by chance alone.
+    """Return the share of synthetic rows that would be closer to the original by chance alone.
 
-    It is the original's share of all real rows: the expectation if the synthetic rows are
-    independent of the original.
+    The others are closer to the held-back rows. It is the original's share of all real rows: the
+    expectation if the synthetic rows are independent of the original.
     """
     return parts[0].rows / max(1, parts[0].rows + parts[2].rows)

@@ -46,9 +46,9 @@ class _Division:
 
 
 def recode_locally(task: Task) -> Cells:
-    """Recode locally: return equivalence classes that all meet the privacy criteria.
+    """Generalise each equivalence class separately, as little as the search finds.
 
-    Each class has its own generalisation levels, as low as the search finds.
+    All resulting classes meet the privacy criteria.
     """
     if not task.people:
         return Cells(np.zeros(0, np.int64), np.zeros((0, len(task.hierarchies)), np.int64))
@@ -64,7 +64,10 @@ def recode_locally(task: Task) -> Cells:
 
 
 def tightened(task: Task, cells: Cells) -> Cells:
-    """Lower the levels of each class to the lowest at which all its rows are still equal."""
+    """Lower the levels of each class to the lowest at which its rows are still equal.
+
+    The cells become more exact, and the classes stay the same.
+    """
     return Cells(cells.ids, _lowest_levels(task, task.tuples, cells.ids, cells.count))
 
 
@@ -159,7 +162,7 @@ def _division(
 def _with_rest(
     task: Task, tuples: Tuples, at: tuple[Codes, Codes, Codes, Bits], totals: list[Codes]
 ) -> tuple[Codes, Bits, Bits]:
-    """Merge the groups of each class that fail the criteria into one group, the rest.
+    """Merge the groups of each class that fail the criteria into one group: the rest of the class.
 
     If the rest fails too, the smallest group that meets the criteria joins it. Return the group of
     each row, a mask of rows in the rest, and a mask of classes that cannot be split.

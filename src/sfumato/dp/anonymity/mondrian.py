@@ -66,7 +66,7 @@ class Halves:
 
 
 def divide(task: Task) -> Halves:
-    """Split the rows by Mondrian into classes that meet the criteria.
+    """Split the rows by Mondrian (at medians) into classes that meet the privacy criteria.
 
     The splitting ends when every further split would give a class that fails the criteria.
     """

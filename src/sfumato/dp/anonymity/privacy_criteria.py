@@ -64,7 +64,7 @@ class Goal:
 
     @property
     def is_about_the_table(self) -> bool:
-        """Return whether a criterion compares classes with the whole table.
+        """Return whether a criterion, such as t-closeness, compares classes with the whole table.
 
         Suppressing rows changes the whole table, and so the result of such a criterion.
         """
@@ -91,7 +91,7 @@ class Goal:
         return ", ".join(words)
 
     def fails(self, sizes: Codes, contents: Sequence[Contents]) -> Bits:
-        """Return which equivalence classes fail the criteria.
+        """Return a mask of the equivalence classes that fail any of the criteria.
 
         `contents` has the sensitive values of the classes, one item per sensitive column.
         """
@@ -101,10 +101,10 @@ class Goal:
         return wrong
 
     def surely_fails(self, sizes: Codes, contents: Sequence[Contents]) -> Bits:
-        """Return which equivalence classes fail k-anonymity or distinct l-diversity.
+        """Return a mask of the equivalence classes that fail k-anonymity or distinct l-diversity.
 
-        Merging classes never makes a class fail these two, so they allow pruning (predictive
-        tagging).
+        Merging classes never makes a class fail these two. So a search may skip all finer levels
+        (predictive tagging).
         """
         wrong: Bits = sizes < self.k
         if self.l is not None:

@@ -39,7 +39,10 @@ class Recoded:
 
 @dataclass(frozen=True)
 class RecodingSettings:
-    """Settings of a recoding: hierarchies of the quasi-identifiers, criteria, sensitive columns."""
+    """How a table is to be recoded: its quasi-identifiers' hierarchies, and the privacy criteria.
+
+    It also names the sensitive columns.
+    """
 
     hierarchies: Mapping[str, Hierarchy]
     goal: Goal

@@ -63,9 +63,10 @@ class Task:
         return tuple(height - 1 for height in self.heights)
 
     def contents(self, tuples: Tuples, ids: Codes, sizes: Codes) -> list[Contents]:
-        """Return the counts of sensitive values in the classes.
+        """Count the sensitive values in each class, to check criteria such as l-diversity.
 
-        The list is empty if k is the only criterion.
+        `ids` has the class of each distinct row. The list has an item per sensitive column; it is
+        empty if k is the only criterion.
         """
         if not self.goal.needs_sensitive:
             return []
@@ -124,7 +125,7 @@ def task_of(
 
 
 def grouped_by(key: Codes, span: int, weights: Codes) -> tuple[Codes, Codes]:
-    """Number the groups of rows with equal keys without gaps.
+    """Number the groups of rows with equal keys from 0, without gaps.
 
     Return the number of each row's group, and the group sizes. Keys are sorted only if they span a
     large range.

@@ -39,7 +39,7 @@ class Risks:
 
 
 def risks_of(sizes: Codes, fraction: float | None = None, threshold: float = HIGH) -> Risks:
-    """Compute re-identification risks from the sizes of the equivalence classes.
+    """Compute the risk that attackers re-identify people, from the equivalence class sizes.
 
     `fraction` is the sampling fraction: the share of the population that is in the table.
     """

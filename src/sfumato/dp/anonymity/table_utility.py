@@ -40,7 +40,7 @@ class Learnt:
 
 
 def utility_of(before: Table, after: Recoded, quasi: Sequence[str]) -> Utility:
-    """Compute how much utility a recoded table has left.
+    """Compute how much utility a recoded table has left, compared with the table before recoding.
 
     `quasi` names the quasi-identifiers.
     """

@@ -39,7 +39,7 @@ class Uniqueness:
 
     @property
     def finding(self) -> str:
-        """Return the result as an English sentence for a report."""
+        """Return as an English sentence how many rows are unique in these columns, for a report."""
         return f"{self.share:.0%} of {self.rows:,} are unique by {' + '.join(self.columns)}."
 
 

@@ -27,7 +27,10 @@ class SimultaneousNoise(Noise):
         return (1 - CONFIDENCE) / self.times
 
     def std(self) -> float:
-        """Return the standard deviation of the wrapped noise, in grid steps."""
+        """Return the standard deviation of the noise, in grid steps.
+
+        It is that of the wrapped noise: only the intervals are wider.
+        """
         return self._noise().std()
 
     def margin(self) -> float:

@@ -82,7 +82,7 @@ class InputLayersSpec:
     embed: tuple[tuple[str, int], ...] = ()  # columns with tables, and the numbers per entry
 
     def as_json(self) -> Json:
-        """Return the declared input layers as JSON.
+        """Return the declared input layers as JSON, as a part of the training task's JSON.
 
         Without any, the JSON is empty, as in older tasks.
         """
@@ -534,7 +534,7 @@ class Backs:
 
 
 def passed(front: InputLayers, weights: Weights, entered: Numbers, activation: str) -> Passed:
-    """Run the forward pass of the input layers, in integer arithmetic.
+    """Run the forward pass: compute the outputs of the input layers, in integer arithmetic.
 
     `entered` are the network inputs on the integer grid.
     """
@@ -559,7 +559,7 @@ def passed(front: InputLayers, weights: Weights, entered: Numbers, activation: s
 
 
 def patches_of(value: Numbers, stage: Stage) -> Numbers:
-    """Extract the image patch under each kernel position (im2col).
+    """Cut out the part of the image under each kernel position (im2col), for a matrix product.
 
     The numbers of a patch are ordered by channel, down and across.
     """
@@ -602,7 +602,7 @@ def pooled(value: Numbers, stage: Stage) -> Numbers:
 
 
 def unpooled(back: Numbers, stage: Stage) -> Numbers:
-    """Backpropagate through average pooling to each kernel position."""
+    """Backpropagate through average pooling: give each kernel position its part of the value."""
     pool, (height, width) = stage.conv.pool, stage.sides
     if pool == 1:
         return back

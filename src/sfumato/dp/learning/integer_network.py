@@ -105,7 +105,7 @@ class Gradients:
         return Gradients(self.ins, [back * kept for back in self.backs], front)
 
     def sums(self) -> Numbers:
-        """Sum the gradients over the rows, as a flat array.
+        """Sum the gradients over the rows; return the sum as one flat array of all parameters.
 
         If rows are grouped by person, there is one sum for each person.
         """
@@ -243,7 +243,7 @@ class Network:
         return max(1, min(AT_ONCE, places, room // self.front.through))
 
     def _few(self, entered: Numbers) -> Iterator[Numbers]:
-        """Yield the input rows in batches that fit in memory.
+        """Yield the input rows in batches that fit in memory, for the forward pass.
 
         Without input layers, there is a single batch.
         """

@@ -60,7 +60,7 @@ class PoissonSample:
 
 
 def most_below(chance: Fraction) -> int:
-    """Convert a sampling probability to a threshold for 64-bit random words.
+    """Convert a sampling probability to a threshold: random 64-bit words below it mean sampled.
 
     It is rounded down, so that the sampling probability never exceeds `chance`.
     """

@@ -116,7 +116,7 @@ class TrainingTask:
 
 
 def read_training_task(shape: object) -> TrainingTask:
-    """Read a training task from its JSON; refuse a malformed task."""
+    """Read a training task from parsed JSON, and check all its values; refuse a malformed task."""
     if not isinstance(shape, Mapping) or not set(shape) <= _KEYS:
         raise bad_lesson(f"it must be an object with {', '.join(sorted(_KEYS))}")
     features, target = _texts(shape.get("features"), "features"), _text(shape.get("target"))

@@ -21,7 +21,7 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class Binary:
-    """Randomised response to a yes-no question.
+    """Randomised response to a yes-no question: a person reports yes or no, partly at random.
 
     `yes` and `other` are the probabilities to report yes, for the answer yes and for any other
     answer, in parts of 2**32.

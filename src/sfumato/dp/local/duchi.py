@@ -25,7 +25,7 @@ LOW, HIGH, SILENT = 0, 1, 2
 
 @dataclass(frozen=True)
 class Duchi:
-    """Duchi's mechanism for numbers on a grid.
+    """Duchi's mechanism for numbers on a grid: a report names only the low or the high end.
 
     `steps` is the last grid step. `truth` is the probability to report the true end, in parts of
     2**32.

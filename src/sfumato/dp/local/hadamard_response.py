@@ -111,7 +111,7 @@ class Hadamard:
         return np.full(self.size, 0.5)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise each answer to the number of a matrix column.
+        """Randomise each answer to a report: the number of a column of the Hadamard matrix.
 
         The column is drawn uniformly. If the report is truthful, it moves to a column in which the
         answer's row is +1.

@@ -80,7 +80,7 @@ class PrefixOracle:
 
     @property
     def words_per_report(self) -> int:
-        """Return the number of random words per report.
+        """Return the number of 32-bit random words per report.
 
         One word chooses the prefix length, `length` + 1 words define the hash function, and two
         randomise the hash cell.
@@ -144,7 +144,7 @@ class PrefixOracle:
         return rows
 
     def decoded(self, symbols: Sequence[int]) -> str:
-        """Decode a row of symbol numbers to a text."""
+        """Decode a row of symbol numbers to its text, without the symbols that pad it."""
         return "".join(self.alphabet[symbol - 1] for symbol in symbols if symbol != END)
 
     def randomise(self, values: Integers, words: Words) -> Reports:
@@ -172,7 +172,7 @@ class PrefixOracle:
         return np.asarray((reports[:, 0] < self.levels) & (reports[:, -1] < self.cells))
 
     def supports_prefixes(self, reports: Reports, prefixes: Integers) -> Booleans:
-        """Return a matrix of which reports (rows) support which prefixes (columns).
+        """Return for each report (row) which candidate prefixes (columns) it supports, as a matrix.
 
         A report supports a prefix if it names the prefix's hash cell.
         """

@@ -58,12 +58,12 @@ class Hybrid:
 
     @cached_property
     def by_window(self) -> Piecewise:
-        """Return the piecewise mechanism, which the hybrid uses with probability `share`."""
+        """Return the piecewise mechanism (a window of places), used with probability `share`."""
         return Piecewise(self.steps, self.window, self.truth)
 
     @cached_property
     def by_ends(self) -> Duchi:
-        """Return Duchi's mechanism, which the hybrid uses with probability 1 - `share`."""
+        """Return Duchi's mechanism (ends of the grid), used with probability 1 - `share`."""
         return Duchi(self.steps, self.ends)
 
     @property

@@ -36,7 +36,7 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class KAry:
-    """k-ary randomised response to a question with `size` answers.
+    """k-ary randomised response: a person reports one of `size` answers, partly at random.
 
     `truth` is the probability of a truthful report, in parts of 2**32.
     """

@@ -34,7 +34,7 @@ _AT_ONCE: Final = 1 << 17  # hashes per block, which fit in the CPU cache
 
 @dataclass(frozen=True)
 class Hashing:
-    """Optimised local hashing, a frequency oracle for many answers.
+    """Optimised local hashing: a frequency oracle whose reports name a hash function and a cell.
 
     `size` is the number of answers, and `cells` the number of hash cells. `truth` is the
     probability to report the true cell, in parts of 2**32.
@@ -170,7 +170,7 @@ class Hashing:
 
 
 def cells_of(times: Unsigned, shifts: Unsigned, answers: Unsigned, cells: int) -> Unsigned:
-    """Hash each answer to one of `cells` cells.
+    """Hash each answer to one of `cells` cells; `times` and `shifts` define the hash function.
 
     The cell is the upper 16 bits of times * answer + shift, scaled to `cells`.
     """

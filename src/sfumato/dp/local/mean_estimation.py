@@ -25,7 +25,7 @@ _WORDS_AT_ONCE = 1 << 18
 
 @dataclass(frozen=True, eq=False)
 class NumberTally:
-    """The counts and sums of the randomised numbers of `people`.
+    """The counts and sums of the randomised numbers of `people`, from which a mean is estimated.
 
     Tallies with the same parameters can be added.
     """
@@ -119,7 +119,7 @@ def estimate_mean(tally: NumberTally, confidence: float = 0.95) -> Mean:
 
 
 def fieller(total: float, response_rate: float, cov: np.ndarray, z: float) -> tuple[float, float]:
-    """Return Fieller's confidence interval of the ratio total / response_rate.
+    """Return the confidence interval of the mean: total / response_rate, by Fieller's method.
 
     The interval has all ratios r for which total - r * response_rate is at most z standard
     deviations from 0. It is infinite if the response rate may be 0.

@@ -168,7 +168,7 @@ class Device:
             raise Bug("a device's secret has 32 bytes")
 
     def __repr__(self) -> str:
-        """Return a representation of the device that omits its secret."""
+        """Return a text of the device for debugging that omits its secret."""
         return "Device(...)"
 
     def words(self, survey: str, question: str, value: int, count: int) -> list[int]:

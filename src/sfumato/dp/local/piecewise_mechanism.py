@@ -41,7 +41,7 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class Piecewise:
-    """The piecewise mechanism for numbers on a grid.
+    """The piecewise mechanism: a report is a grid place that is likely to be near the number.
 
     `steps` is the last grid step, and `window` the number of places per window. `truth` is the
     probability, in parts of 2**32, that the report is drawn in the window instead of among all

@@ -97,7 +97,7 @@ class Projective:
 
     @property
     def on_plane(self) -> int:
-        """Return the number of points on the plane of one answer."""
+        """Return how many points one answer's plane has: the reports that support the answer."""
         return _points(self.prime, self.dimension - 1)
 
     @property

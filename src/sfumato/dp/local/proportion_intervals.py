@@ -43,7 +43,7 @@ def into_shares(low: Floats, high: Floats) -> tuple[Floats, Floats]:
 
 
 def wilson(shares: Floats, people: int, confidence: float) -> tuple[Floats, Floats]:
-    """Return the ends of Wilson's score interval (1927) of each share."""
+    """Return the ends of Wilson's score interval (1927), a confidence interval for each share."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     whole = 1 + z * z / people
     middle = (shares + z * z / (2 * people)) / whole

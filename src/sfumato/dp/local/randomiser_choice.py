@@ -84,7 +84,7 @@ def best_oracle(
     width: int | None = None,
     kinds: Sequence[str] | None = None,
 ) -> Oracle:
-    """Choose the frequency oracle with the least error for `size` answers.
+    """Choose the frequency oracle with the least error for a question with `size` answers.
 
     Among oracles with nearly the least error, it chooses the one with the least work. `width`
     limits the bytes per report, and `kinds` limits the kinds to choose from.

@@ -231,5 +231,5 @@ def is_prime(number: int) -> bool:
 
 
 def next_prime(number: int) -> int:
-    """Return the smallest prime that is at least the number."""
+    """Return the smallest prime that is at least `number`, as the size of a field."""
     return number if is_prime(number) else next_prime(number + 1)

@@ -41,7 +41,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class TwoCoins:
-    """Randomised response to a yes-no question with two coins (Warner 1965).
+    """Randomised response to a yes-no question with two coins: tell the truth or the second coin.
 
     `truth` and `yes` are the probabilities of heads of the first and the second coin, in parts of
     2**32.
@@ -99,11 +99,11 @@ class TwoCoins:
     say = randomise  # the name of version 0.1
 
     def observed(self, share: Fraction) -> Fraction:
-        """Return the expected share of yes reports, given the share of true yes answers."""
+        """Return the share of yes reports to expect, given the share of true yes answers."""
         return share * self.chance(True) + (1 - share) * self.chance(False)
 
     def behind(self, observed: Fraction) -> Fraction:
-        """Return the share of true yes answers, given the expected share of yes reports.
+        """Return the share of true yes answers that is behind an expected share of yes reports.
 
         It is the inverse of `observed`.
         """

@@ -71,7 +71,7 @@ class Unary:
 
     @property
     def law(self) -> Law:
-        """Return the exact probability of each bit pattern for each answer.
+        """Return the exact probability of each report (bit pattern) for each answer.
 
         Use it for few answers only.
         """

@@ -78,7 +78,7 @@ class AveragedNoise(Noise):
 
 
 def average_noise(draws: Sequence[Noise]) -> Noise:
-    """Return the noise of the inverse-variance weighted mean of several releases.
+    """Return the noise of an average of several releases, weighted by their inverse variances.
 
     `draws` holds the noise of each release. If there is only one release, its noise is returned.
     """

@@ -32,7 +32,7 @@ def bin_count(exponents: int) -> int:
 
 
 def bin_starts(exponents: int) -> tuple[int, ...]:
-    """Return the smallest integer of each bounds-search bin, in rising order.
+    """Return the smallest integer of each histogram bin of the bounds search, in rising order.
 
     Integers below the first bin are counted in the first bin too.
     """
@@ -61,7 +61,7 @@ def edges(place: int, exponents: int) -> tuple[int, int]:
 
 
 def threshold(epsilon: Fraction, rows: int, bins: int, false_positive: Fraction) -> int:
-    """Return the smallest noisy-count threshold that empty bins rarely exceed.
+    """Return the smallest threshold that the noisy count of an empty bin rarely exceeds.
 
     The probability that any of the `bins` empty bins exceeds the threshold is at most
     `false_positive`. One person has at most `rows` rows.

@@ -121,7 +121,7 @@ def _scale(weights: Integers, rate: Fraction) -> _Scale:
 
 
 def _choose_block(utilities: Integers, scale: _Scale, dice: RandomSource) -> Integers:
-    """Choose one candidate for each row of a block of utilities.
+    """Choose one candidate for each row of utilities; the rows are few enough for the memory.
 
     Each row uses 32 random bytes, and more if those cannot decide.
     """
@@ -155,7 +155,10 @@ def _uniform(words: UintArray) -> Uniform:
 
 
 def _choose_finely(gaps: UintArray, scale: _Scale, uniform: Uniform, dice: RandomSource) -> int:
-    """Choose one candidate: draw more random bits and compute finer sums until one is left."""
+    """Choose one candidate for a row: draw more random bits until only one candidate is possible.
+
+    The partial sums of the weights are computed ever finer.
+    """
     first, last = _bracket_finely(gaps, scale, uniform)
     while first != last:
         uniform = uniform.longer(dice)

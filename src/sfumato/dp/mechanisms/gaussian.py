@@ -206,7 +206,7 @@ class _Odds:
         return np.asarray((1.0 - fallen) * 2.0**COIN_BITS)
 
     def bounds(self, block: int, rest: int, bits: int) -> Interval:
-        """Return certified bounds of the acceptance probability, in units of 2**-bits."""
+        """Return certified bounds of the probability to accept a number, in units of 2**-bits."""
         one, m = 1 << bits, 1 << self.low_bits
         if rest in {0, m}:
             return (one, one) if rest == 0 else (0, 0)

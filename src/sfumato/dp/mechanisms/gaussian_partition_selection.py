@@ -35,7 +35,11 @@ _BITS: Final = 320
 
 @dataclass(frozen=True)
 class GaussianThreshold:
-    """The settings of Gaussian thresholding: noise variance, threshold and privacy cost."""
+    """The settings with which Gaussian thresholding decides what keys to release, and their cost.
+
+    The settings are the noise variance and the threshold. The cost is rho, and the probability
+    `tail` of releasing a key that only one person has.
+    """
 
     variance: Fraction
     threshold: int
@@ -62,7 +66,7 @@ class GaussianThreshold:
 
 @lru_cache(maxsize=1024)
 def threshold_for(epsilon: Fraction, delta: Fraction, groups: int) -> GaussianThreshold | None:
-    """Return the partition-selection mechanism with the smallest threshold at (epsilon, delta).
+    """Return the settings of Gaussian thresholding with the smallest threshold at (epsilon, delta).
 
     `groups` is the contribution bound: in how many groups one person is at most. The result is None
     if no key would be released.

@@ -142,8 +142,8 @@ def _below_one(bounds: Interval, bits: int) -> Interval:
 def renyi(order: int, l1: int, l2_squared: int, variance: Fraction) -> Fraction:
     """Return a bound of the Rényi divergence of an integer vector released with Skellam noise.
 
-    Neighbouring data sets give vectors that differ by at most the norms `l1` and `l2_squared`. Each
-    coordinate has noise of at least `variance`.
+    `order` is the Rényi order. Neighbouring data sets give vectors that differ by at most the norms
+    `l1` and `l2_squared`. Each coordinate has noise of at least `variance`.
     """
     if order < MIN_ORDER or l1 < 0 or l2_squared < 0 or variance <= 0:
         raise Bug("the bound holds for whole orders from 2 on")

@@ -36,7 +36,7 @@ _WORD: Final = 1 << 64
 
 @dataclass(frozen=True, eq=False)
 class Powers:
-    """The lookup tables of one rate, for exp(-rate * gap).
+    """The lookup tables from which exp(-rate * gap) is multiplied together, for one rate.
 
     Entry d of table j is a lower bound of exp(-rate * d * 256**j). For gaps above `last`, the
     result counts as zero.

@@ -47,7 +47,7 @@ def draw_geometric(scale: Fraction, count: int, dice: RandomSource) -> Integers:
 
 
 def bits_below(scale: Fraction) -> int:
-    """Return how many low bits of a draw are sampled separately.
+    """Return how many low bits of a geometric draw are sampled separately from its high part.
 
     The remaining high part then has a scale below 8, so that its table is short.
     """

@@ -56,7 +56,7 @@ class Table:
 
 
 def table_of(distribution: Distribution) -> Table:
-    """Build the table from which a distribution is sampled exactly."""
+    """Build the sampling table of a distribution: its thresholds, and a guide to find outcomes."""
     floors = np.array(certified_floors(distribution), dtype=np.uint64)
     if floors.size >= 1 << 15:
         raise Bug("a table of noise is too long for its guide")

@@ -46,7 +46,7 @@ MAX_TRIES: Final = 1000  # most subsets of shares that the server tries if some 
 
 
 class Collector:
-    """The server in one round of secure aggregation.
+    """The server in one round of secure aggregation: it learns the sites' sum, not their numbers.
 
     For each stage of the round, the caller passes the sites' messages to `take`, then calls
     `close`.
@@ -247,7 +247,7 @@ class Collector:
             (take_mask if place < gone else add_mask)(self._sum, key)
 
     def total(self) -> NDArray[np.int64]:
-        """Return the unmasked sum of the integers of all surviving sites."""
+        """Return the result of the round: the sum of the integers of all surviving sites."""
         if not self._is_whole:
             raise Bug("the round has no sum")
         return to_signed(reduced(self._sum, self.terms.bits), self.terms.bits)

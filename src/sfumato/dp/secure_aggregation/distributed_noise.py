@@ -79,7 +79,7 @@ class NoisySum:
         return bits
 
     def epsilon(self, delta: Fraction, rounds: int = 1) -> Fraction:
-        """Return the epsilon that `rounds` rounds cost at this delta.
+        """Return the epsilon that `rounds` rounds of the noisy sum cost together, at this delta.
 
         Delta also covers the probability that numbers do not fit the modulus in some round.
         """

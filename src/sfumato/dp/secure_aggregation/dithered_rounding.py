@@ -51,7 +51,7 @@ class DitheredGrid:
 
     @property
     def steps(self) -> Fraction:
-        """Return a person's clipping norm, counted in grid steps."""
+        """Return a person's clipping norm `clip`, converted to grid steps."""
         return self.clip * (1 << UNIT_BITS) / (1 << self.shift)
 
     @cached_property

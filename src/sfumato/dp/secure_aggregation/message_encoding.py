@@ -15,7 +15,7 @@ _LENGTH: Final = 8
 
 
 def encode_fields(kind: str, *fields: bytes) -> bytes:
-    """Encode byte fields as one message of this kind."""
+    """Encode byte fields as one message; `kind` names what the message is."""
     name = kind.encode("ascii")
     parts = [MAGIC, bytes([len(name)]), name, len(fields).to_bytes(_COUNT, "little")]
     for field in fields:
@@ -24,7 +24,7 @@ def encode_fields(kind: str, *fields: bytes) -> bytes:
 
 
 def decode_fields(message: bytes, kind: str, count: int | None = None) -> list[bytes]:
-    """Decode a message of this kind; return its fields.
+    """Decode a message into its byte fields; `kind` is the kind of message that is expected.
 
     A message of another kind is refused, and one whose number of fields is not `count`.
     """

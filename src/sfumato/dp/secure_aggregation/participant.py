@@ -348,7 +348,10 @@ def survivors_in(survivors: bytes, terms: Terms, heard: bytes) -> frozenset[int]
 
 
 def pair_key(own: X25519PrivateKey, other: bytes, terms: Terms, one: int, two: int) -> bytes:
-    """Derive the key of the pairwise mask that two sites share."""
+    """Derive the key of the pairwise mask that two sites, `one` and `two`, share.
+
+    Each of the sites derives it from its own secret key and the public key of the other.
+    """
     ends = b"".join(place.to_bytes(_PLACE, "little") for place in sorted((one, two)))
     return agreed_key(own, other, terms.digest, b"mask" + ends)
 

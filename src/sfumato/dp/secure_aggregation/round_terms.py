@@ -112,7 +112,7 @@ class Terms:
         return tuple(self.near_of(place) for place in range(len(self.members)))
 
     def near_of(self, place: int) -> frozenset[int]:
-        """Return the neighbours with which one site shares masks.
+        """Return the neighbours of one site: the sites with which it shares masks.
 
         They are all other sites, or the nearest sites on each side of the ring.
         """

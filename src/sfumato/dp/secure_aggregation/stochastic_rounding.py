@@ -102,7 +102,7 @@ class Grid:
         return np.asarray(numbers * factor)
 
     def numbers(self, total: NDArray[np.int64]) -> Numbers:
-        """Convert a sum of rounded updates back to real numbers."""
+        """Convert a sum of rounded updates from grid steps back to real numbers."""
         return np.asarray(total * (float(self.clip) / self.steps))
 
 
@@ -178,7 +178,7 @@ class PeopleGrid:
         return found if squared_norm(found) <= self.most_squared else nothing
 
     def rounded(self, update: Numbers, dice: RandomSource) -> NDArray[np.int64]:
-        """Round a sum of clipped vectors to grid steps.
+        """Round a site's sum of its people's clipped vectors to grid steps.
 
         An array of another shape, or with numbers that are not finite, is refused.
         """
