@@ -13,7 +13,7 @@ _MAX_COUNT: Final = 10**15  # a number this large is no count of people
 
 
 def plain(cell: object) -> str:
-    """Normalise a table cell for comparison: `1` and `1.00` become equal, and so do `A` and `a`."""
+    """Normalise a table cell for comparison: `1` and `1.00` become equal, as do `A` and `a`."""
     number = number_of(str(cell))
     return str(cell).strip().casefold() if number is None else f"{number.normalize():f}"
 
@@ -44,9 +44,9 @@ def numbers_in(text: str) -> tuple[Decimal, ...]:
 
 
 def _read(word: str) -> list[Decimal]:
-    """Parse a word of digits and separators, such as 1,234.5, as one number.
+    """Parse a word of digits and separators as one number, such as 1,234.5.
 
-    If the word is not one number, return the numbers between its separators: 2,3,4 gives three.
+    If it is not one number, return the numbers between its separators: 2,3,4 gives three.
     """
     if _GROUPED.fullmatch(word):
         word = re.sub("[,'_ ]", "", word)
@@ -69,7 +69,7 @@ def count_of(cell: str) -> Decimal | None:
 
 
 def digits_of(number: Decimal) -> int:
-    """Count the significant digits of a number, to find numbers that are not rounded.
+    """Count a number's significant digits: many of them mean that it is not rounded.
 
     Leading and trailing zeros do not count.
     """

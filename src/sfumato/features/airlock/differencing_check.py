@@ -114,7 +114,7 @@ def _of_tables(mine: Table, theirs: Table, where: str, terms: AirlockTerms) -> I
 
 
 def _as_many(mine: Table, theirs: Table, before: Counts, now: Counts) -> int:
-    """Count the groups with equal counts of people in both tables whose other numbers differ.
+    """Count the groups that have equally many people in both tables, but differ in other numbers.
 
     Counts may be rounded, so equal counts can hide a difference of one person.
     """
@@ -253,7 +253,10 @@ def _of_json(said: object, above: tuple[str, ...]) -> Iterator[tuple[_Label, Dec
 
 
 def _nearest(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the first texts, cut to 500 letters in all (_MAX_BESIDE), for a number's label."""
+    """Return the first of the texts near a number, cut to 500 letters in all (_MAX_BESIDE).
+
+    They label the number, so that numbers of two files can be compared.
+    """
     left = _MAX_BESIDE
     found: list[str] = []
     for text in texts:

@@ -351,7 +351,10 @@ def text_of(file: bytes) -> str:
 
 
 def _seen(text: str) -> str:
-    """Return the text if a reader can see all of it; raise ValueError for invisible characters."""
+    """Check that a reader can see all characters of a text; return the text unchanged.
+
+    Raises ValueError for invisible characters, which could hide data.
+    """
     for letter in set(text) - {" ", "\t", "\n", "\r"}:
         kind = unicodedata.category(letter)
         if kind in _UNSEEN or kind == "Zs" or _BLANK.match(letter):
@@ -423,7 +426,10 @@ def json_of(file: bytes) -> object:
 
 
 def _texts_of(said: object, depth: int = 0) -> Iterator[str]:
-    """Yield all decoded keys and strings; raise ValueError if the JSON is nested too deeply."""
+    """Yield all keys and strings of a parsed JSON, to check them for invisible characters.
+
+    Raises ValueError if the JSON is nested too deeply.
+    """
     if depth > _MAX_DEPTH:
         raise ValueError
     if isinstance(said, str):
@@ -445,9 +451,10 @@ def _no_number(_text: str) -> None:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Build a dictionary from the key-value pairs of a JSON object, each key once.
+    """Build a dictionary from a JSON object's pairs of key and value; refuse a repeated key.
 
-    Raise ValueError for a repeated key, because most readers keep only its last value.
+    Most readers keep only the last value of a repeated key, so the others would stay unseen. Raises
+    ValueError.
     """
     if len({key for key, _ in pairs}) < len(pairs):
         raise ValueError
@@ -466,7 +473,7 @@ def _npy(file: bytes) -> str | None:
 
 
 def _hides(kind: str, file: bytes, array: NumpyFile) -> bool:
-    """Return True if an array could hide data: a NaN in it has bits other than the usual ones."""
+    """Return True if an array of floats has a NaN with unusual bits, which could hide data."""
     if kind[0] != "f":
         return False
     found = np.frombuffer(file, dtype=f"<{kind}", offset=array.start)

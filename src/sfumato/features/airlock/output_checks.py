@@ -50,7 +50,10 @@ _Group = tuple[int, float, float, float]
 
 @dataclass(frozen=True)
 class Measured:
-    """What our own program measured in the real rows, to check files: people and sums per group."""
+    """What our own counting program measured in the real rows: the people and sums of each group.
+
+    The output checks compare a program's files with it.
+    """
 
     people: int
     groups: Mapping[str, Mapping[tuple[str, ...], _Group]]
@@ -87,7 +90,7 @@ def _groups(lines: Any) -> dict[tuple[str, ...], _Group]:
 
 
 def _sized(first: float, second: float, total: float) -> tuple[float, float, float]:
-    """Return the largest person's part, the second largest part, and the total of a sum.
+    """Return a sum's largest part by one person, its second largest part, and its total.
 
     If one of them is not finite, return values for which one person dominates the sum.
     """
@@ -324,10 +327,10 @@ def _is_miscounted(
 
 
 def _is_dominated(group: _Group, terms: AirlockTerms) -> bool:
-    """Return True if a group's sum reveals one person's part of it.
+    """Return True if a group's sum says too much about one person's part of it.
 
-    Either two people dominate the sum, or the second largest could compute the largest part
-    closely.
+    Either the two largest parts exceed the allowed share of the sum, or all other parts are so
+    small that the second person could compute the largest part closely.
     """
     _, first, second, total = group
     if math.isinf(first) or total <= 0:

@@ -211,7 +211,7 @@ def check_releasable(door: AirlockPorts, draft: Draft) -> None:
 
 
 def has_left(door: AirlockPorts, request: Request) -> bool:
-    """Return True if the ledger records that the request's files have been released."""
+    """Return True if the ledger has an entry that the request's files were released."""
     return noted(door.programs.ledger, request.id) is not None
 
 

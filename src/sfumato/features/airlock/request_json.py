@@ -70,7 +70,10 @@ def shown_to(one: Request, caller: Caller) -> Json:
 
 
 def _votes(one: Request) -> Json:
-    """Return the votes, the draft's number and its editors, for everybody but the author."""
+    """Return the votes on a request, the number of its draft, and who edited it.
+
+    Everybody but the author may see them.
+    """
     return {
         "draft": one.draft,
         "editors": list(one.editors),

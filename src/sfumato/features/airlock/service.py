@@ -275,7 +275,7 @@ class Airlock:
         return shown_to(made, caller)
 
     def _ended(self, caller: Caller, kind: str, made: Request) -> Json:
-        """Finish a request without a release: note it in the ledger, and delete its files."""
+        """Finish a request that was not released: note it in the ledger, and delete its files."""
         self._note(kind, made, {"by": made.ended_by})
         self._change(made)
         self.door.files.drop(made.place)

@@ -228,7 +228,10 @@ class FileAirlock:
 
 
 def _lies_at(held: int, path: Path) -> bool:
-    """Return True if the path still names the open file, and no newer file has replaced it."""
+    """Return True if the path still names the open file, so that its lock counts.
+
+    Another process may have deleted or replaced the file since it was opened.
+    """
     try:
         return os.path.samestat(os.fstat(held), path.stat())
     except FileNotFoundError:

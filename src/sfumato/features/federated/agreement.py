@@ -41,7 +41,10 @@ JOINED, LEFT = "federation-joined", "federation-left"  # kinds of entry in a sit
 
 @dataclass(frozen=True)
 class Agreement:
-    """The agreement of a federation: sites, convener, least number of sites, and colluders."""
+    """The agreement of a federation: its sites, its convener, and its limits for secure sums.
+
+    The limits are the floor (fewest sites in a sum) and the colluders (how many may work together).
+    """
 
     name: str
     convener: bytes

@@ -35,9 +35,9 @@ _NOTHING: Final = Fraction(1, 1 << 80)  # a positive noise scale, for aggregates
 
 
 class NoNoise(Noise):
-    """Zero noise, for code that needs a noise object to format a sum.
+    """Noise of standard deviation 0, because formatting an answer needs a `Noise` object.
 
-    Its errors of 0 are not shown.
+    The answer shows no errors, so the zeros are never shown.
     """
 
     def std(self) -> float:
@@ -100,9 +100,9 @@ class AveragePlan:
 
     @cached_property
     def cohort(self) -> str:
-        """Return the hash of the sites' keys, to compare the sites of earlier sums.
+        """Return one hash over the keys of all sites, to find out if earlier sums had other sites.
 
-        It does not depend on the agreement's name.
+        It does not depend on the agreement's name, so a renamed agreement has the same hash.
         """
         keys = sorted(member.identity.hex() for member in self.joined.members)
         return hashlib.sha256(canonical_json({"sites": keys}).encode()).hexdigest()
@@ -171,7 +171,10 @@ def _check_whole(question: Query) -> None:
 
 
 def _is_plain(of: object) -> bool:
-    """Return True for an aggregate of plain columns, or for a formula of other output columns."""
+    """Return True for an output that a sum without noise may have.
+
+    That is an aggregate of plain columns, or a formula of other output columns.
+    """
     if isinstance(of, Formula):
         return True
     return isinstance(of, Aggregate) and of == Aggregate(of.verb, of.operands) and _all_columns(of)

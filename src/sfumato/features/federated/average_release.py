@@ -166,7 +166,7 @@ def _check_limit(ledger: Ledger, order: AverageOrder, before: int | None) -> Non
 
 
 def _averages(ledger: Ledger, people: str) -> list[tuple[int, Any]]:  # Any: JSON of our own ledger
-    """Return these people's sums without noise in the ledger, each as (sequence number, body)."""
+    """Return all sums without noise about these people, as (ledger entry number, entry body)."""
     found = [(entry.seq, json.loads(entry.body)) for entry in ledger.store.notes(NOT_DP)]
     return [(s, b) for s, b in found if (b["people"], b["guarantee"]) == (people, GUARANTEE)]
 

@@ -330,8 +330,8 @@ class Convener:
 def _wrong(collector: Collector) -> Json:
     """Return a round's wrong key shares as JSON: which site showed each, and which site made it.
 
-    The sum is right without these shares, but one of the two sites lied. Returns {} if there are
-    none.
+    The sum is right without these shares, but one of the two sites lied. Without wrong shares, the
+    result is {}.
     """
     found = [{"shown_by": shown, "dealt_by": dealt} for shown, dealt in collector.wrong_shares]
     return {"wrong_shares": found} if found else {}

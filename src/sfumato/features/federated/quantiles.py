@@ -97,10 +97,10 @@ def _quantile(bins: Bins, share: float) -> BinnedQuantile:
 
 
 def _doubts(stds: Sequence[float], share: float) -> list[float]:
-    """Return how uncertain the noise makes each running sum, compared to `share` of the total.
+    """Return the standard deviation of (running sum - share * total) at each bin.
 
-    This is the standard deviation of (running sum - share * total). The noises of the bins are
-    taken to be independent.
+    It says how uncertain the noise makes the place where the running sum reaches that share. The
+    noises of the bins are taken to be independent.
     """
     squares = [std**2 for std in stds]
     whole = math.fsum(squares)

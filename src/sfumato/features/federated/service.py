@@ -226,7 +226,10 @@ class SiteService:
         return {"message": part.message, "receipt": part.receipt}
 
     def _planned(self, card: Card, asked: JoinSum) -> tuple[SumPlan | AveragePlan | TrainPlan, str]:
-        """Return the plan of a sum or training run, and the text that names it in the terms."""
+        """Plan the sum or training round that is asked for; return the plan and its name.
+
+        The name is a text that the round's terms contain, so all sites sign it.
+        """
         if asked.lesson is None:
             sum_ = self._summed(card, asked)
             return sum_, sum_.about

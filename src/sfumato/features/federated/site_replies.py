@@ -34,7 +34,10 @@ def majority_reply(said: Mapping[str, Json], one: str) -> Json:
 
 
 def _told(words: Json, word: str) -> str:
-    """Return a key's value in a reply as text, or an empty text if the key is missing."""
+    """Return a key's value in a reply as JSON text, so that replies can be compared.
+
+    The text is empty if the key is missing.
+    """
     return json.dumps(words[word], sort_keys=True, default=str) if word in words else ""
 
 

@@ -46,18 +46,18 @@ ADDITIVE: Final = ("rows", "values", "people", "sum")
 
 @dataclass(frozen=True)
 class SummedSkellam(Noise):
-    """Skellam noise summed over sites, which aggregates treat as Gaussian of the same variance.
+    """The noise of a finished sum over sites: Skellam noise, of which each site drew a share.
 
-    As a subclass of `Noise`, the object looks like the noise of one draw, but no site draws the
-    whole noise. The variance is in the value's own steps, not in steps of the rounding grid. It
-    includes the rounding error of the grid.
+    It is a subclass of `Noise`, so that an answer is formatted like that of one data set.
+    Aggregates treat it as Gaussian noise of the same variance. The variance is in steps of the
+    value, not of the rounding grid, and includes the grid's rounding error.
     """
 
     sites: int = 0
     grid: int = 1
 
     def is_drawable(self) -> bool:
-        """Return True, because the shares were checked when the plan was made."""
+        """Return True: whether the noise can be drawn was checked when the plan was made."""
         return True
 
     def sample(self, count: int, dice: RandomSource) -> IntegerArray:
@@ -93,7 +93,7 @@ class Summand:
         return self.cells * self.per_cell**2
 
     def on_grid(self, values: IntegerArray) -> IntegerArray:
-        """Round values in whole steps to units of the grid, halves upwards."""
+        """Convert values from steps of the column to steps of the grid, rounding halves upwards."""
         return (values + self.grid // 2) // self.grid
 
 
@@ -114,7 +114,7 @@ class SumPlan:
 
     @property
     def failure(self) -> Fraction:
-        """Return the chance that overflow makes a site send nothing; part of delta covers it."""
+        """Return the chance that a site's noise overflows and it sends nothing; delta covers it."""
         return failure_budget(self.epsilon, self.delta / FAILS)
 
     @property
@@ -133,7 +133,11 @@ class SumPlan:
 
     @cached_property
     def bits(self) -> int:
-        """Return the bits per integer of the masked sum; delta covers the rare overflow."""
+        """Return how many bits each integer of the masked sum gets, so that overflow is very rare.
+
+        Overflow would give a wrong sum, so a site then sends nothing; a part of delta covers that
+        case.
+        """
         each = self.failure / (len(self.agreement.members) * self.size)
         pairs = zip(self.plan.parts, self.summands, strict=True)
         most = max(
@@ -236,10 +240,10 @@ def check_additive(plan: Plan) -> None:
 def _summands(
     parts: Sequence[PartSensitivity], epsilon: Fraction, delta: Fraction
 ) -> tuple[Summand, ...]:
-    """Return the counts and sums of the query with the least noise that fits epsilon and delta.
+    """Return the query's counts and sums with the least noise that fits epsilon and delta.
 
-    A bisection finds the noise variance, as a multiple of 1/1024 of the variance that Gaussian
-    noise would need.
+    A bisection finds one factor for all noise variances, in steps of 1/1024. A factor of 1 gives
+    the variance that Gaussian noise would need.
     """
     rho = rho_within(epsilon, delta)
     if rho == 0:
@@ -264,10 +268,11 @@ def _summands(
 
 
 def _grid(bounded: PartSensitivity, rho: Fraction) -> int:
-    """Return the rounding grid of a count or sum: the finest whose noise is cheap to draw exactly.
+    """Return the step of a count's or sum's rounding grid: the finest with noise of small variance.
 
-    The noise variance in steps of that grid is at most 2**20 (FINE). The grid is a power of two: 1,
-    or less than twice the sensitivity per group. At that limit, the variance may be larger.
+    Noise is cheap to draw exactly if its variance is at most 2**20 (FINE) in steps of the grid. The
+    grid is a power of two. It stops growing at the sensitivity per group, even if the variance is
+    still larger.
     """
     grid = 1
     while grid < bounded.per_cell and _summand(bounded, grid, rho).variance > FINE:
@@ -284,9 +289,9 @@ def _summand(bounded: PartSensitivity, grid: int, rho: Fraction) -> Summand:
 
 
 def _cost(summands: Sequence[Summand], delta: Fraction) -> Fraction:
-    """Return the epsilon at `delta` of all counts and sums together.
+    """Return the epsilon, at this `delta`, that the noise of all counts and sums costs together.
 
-    Their Rényi divergences add up at each order.
+    Their Rényi divergences are added at each order.
     """
 
     def curve(order: int) -> Fraction:
@@ -297,7 +302,10 @@ def _cost(summands: Sequence[Summand], delta: Fraction) -> Fraction:
 
 
 def most_of(card: Card, bounded: PartSensitivity) -> int:
-    """Return an upper bound on a count or sum of one group at a site, from the card's row limit."""
+    """Return an upper bound on one group's count or sum at a site, to choose the bits of a sum.
+
+    It follows from the row limit on the card, so no row is read.
+    """
     part = bounded.part
     return card.limits.rows * max(part.per_row, part.per_person or 0)
 

@@ -234,7 +234,7 @@ def says(sum_: SumPlan) -> str:
 
 
 def against(agreement: Agreement) -> str:
-    """Return the text that says against whom a guarantee holds, and who pays at several sites."""
+    """Describe, for a receipt, against whom a guarantee holds, and who pays at several sites."""
     t = agreement.colluders
     who = "one site" if t == 1 else f"{t} sites"
     return (

@@ -65,7 +65,7 @@ class TrainPlan:
 
     @property
     def bits(self) -> int:
-        """Return the bits per integer of the masked sum; delta covers the rare overflow."""
+        """Return how many bits each integer of the masked sum gets; delta covers rare overflow."""
         return self.sum.bits
 
     @property
@@ -171,7 +171,10 @@ def _feature(card: Card, name: str) -> Field:
 
 
 def _entry(card: Card, name: str) -> Field:
-    """Return a column as an index into an embedding table: its key's number, or its integer."""
+    """Return a column as the index of an entry in an embedding table.
+
+    The index is the number of the column's key, or the integer itself if it has no keys.
+    """
     place, column = card.index(name), card.column(name)
     if column.keys is None:
         return _feature(card, name)
@@ -249,10 +252,10 @@ def _sum(  # noqa: PLR0913, PLR0917  # inputs of the noise
 def _grids(
     card: Card, lesson: TrainingTask, size: int, chance: Fraction, epsilon: Fraction
 ) -> tuple[Callable[[int], Grid | DitheredGrid], int]:
-    """Return a function that makes the rounding grid of a sum, and the sum's sensitivity.
+    """Return a function from a shift to a rounding grid, and the sensitivity of a sum on the grid.
 
-    The function takes a shift: a shift larger by one makes a grid step twice as wide. The
-    sensitivity is in multiples of the clipping norm.
+    A shift larger by one makes a grid step twice as wide. The sensitivity is a multiple of the
+    clipping norm: 2 if a site's whole update is protected, else 1.
     """
     if lesson.is_of_sites:
         steps = lesson.clip * (1 << UNIT_BITS)

@@ -71,9 +71,9 @@ def _charges(ledger: Ledger, data_set: str) -> list[tuple[Entry, Mapping[str, An
 
 
 def _rounds(ledger: Ledger, data_set: str, after: int) -> dict[str, list[Json]]:
-    """Return a data set's training rounds recorded after ledger entry number `after`.
+    """Return a data set's training rounds whose ledger entries come after number `after`.
 
-    They are grouped by the operation that paid for the training run.
+    They are grouped by the ledger operation that paid for the training run.
     """
     found: dict[str, list[Json]] = {}
     for entry in ledger.store.notes(ROUND, after):

@@ -214,7 +214,7 @@ def says(plan: TrainPlan) -> str:
 
 
 def _front(plan: TrainPlan) -> str:
-    """Return the words of a receipt on convolutions and embeddings before the linear layers."""
+    """Describe, for a receipt, the convolutions and embeddings before the linear layers."""
     front = plan.network.front
     if front is None:
         return ""
@@ -225,7 +225,7 @@ def _front(plan: TrainPlan) -> str:
 
 
 def bounding(plan: TrainPlan) -> str:
-    """Return the words of a receipt on the clipping bound of one person or site."""
+    """Describe, for a receipt, the norm to which a person's or site's contribution is clipped."""
     lesson = plan.lesson
     if lesson.is_of_sites:
         return f"a site's whole update has a norm of at most {float(lesson.clip):g}"

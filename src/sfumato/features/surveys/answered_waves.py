@@ -53,7 +53,10 @@ def check_wave(made: Published, known: Waves) -> None:
 
 
 def with_wave(made: Published, known: Waves) -> dict[str, Wave]:
-    """Return the record of answered series with this survey added, if it belongs to a series."""
+    """Return the record of answered series with this survey added.
+
+    A survey that belongs to no series leaves the record as it is.
+    """
     if not made.survey.series:
         return dict(known)
     memos = _memos(made)

@@ -83,7 +83,7 @@ def blind(key: PublicKey, token: bytes, dice: RandomSource) -> Blinded:
 
 
 def blind_with(key: PublicKey, token: bytes, salt: bytes, factor: int) -> Blinded:
-    """Blind a token with the given PSS salt and blinding factor, both drawn by the caller."""
+    """Blind a ballot token with a given PSS salt and blinding factor; `blind` draws both."""
     encoded = int.from_bytes(encode(token, key.modulus.bit_length() - 1, salt), "big")
     # a factor that shares a divisor with the modulus would make the token recognisable
     if gcd(encoded, key.modulus) != 1:
@@ -164,9 +164,9 @@ def unproven() -> Refused:
 
 
 def _nobodys(key: PublicKey) -> list[int]:
-    """Derive by a hash of the key the numbers whose roots prove it, so that nobody chooses them.
+    """Derive from a key the numbers whose roots prove that it is honest.
 
-    Their bias is 2**-128.
+    A hash of the key gives the numbers, so nobody chooses them. Their bias is 2**-128.
     """
     start = _PROOF + key.modulus.to_bytes(key.size, "big")
     seeds = (hashlib.sha384(start + bytes([place])).digest() for place in range(ROOTS))
@@ -175,7 +175,7 @@ def _nobodys(key: PublicKey) -> list[int]:
 
 
 def encode(message: bytes, bits: int, salt: bytes) -> bytes:
-    """Encode a message of a signature by EMSA-PSS (RFC 8017, 9.1.1) into `bits` bits."""
+    """Encode a message for an RSA signature in `bits` bits, by EMSA-PSS (RFC 8017, 9.1.1)."""
     length = (bits + 7) // 8
     if length < HASH_BYTES + len(salt) + 2:
         raise Bug("a key that is too short for its hash")
@@ -188,7 +188,7 @@ def encode(message: bytes, bits: int, salt: bytes) -> bytes:
 
 
 def _stretched(seed: bytes, length: int) -> bytes:
-    """Stretch a seed to a mask of `length` bytes: the function MGF1 of RFC 8017, with SHA-384."""
+    """Derive `length` pseudo-random bytes from a seed: MGF1 of RFC 8017, with SHA-384."""
     rounds = range(-(-length // HASH_BYTES))
     parts = (hashlib.sha384(seed + n.to_bytes(4, "big")).digest() for n in rounds)
     return b"".join(parts)[:length]

@@ -94,7 +94,7 @@ def _off(one: Any) -> str:  # Any: the Expected of a question
 
 
 def _size(one: Any, size: float) -> str:  # Any: as above
-    """Format an expected error with its unit: the number's, or percentage points for a share."""
+    """Format a question's expected error, in the number's unit or in percentage points."""
     if one.question.kind == "number":
         return f"{size:.3g} {one.question.unit}".strip()
     return f"{100 * size:.3g} points"

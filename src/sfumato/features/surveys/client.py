@@ -81,7 +81,7 @@ class LocalSurvey:
 
     @property
     def tried(self) -> tuple[tuple[Fraction, tuple[Expected, ...]], ...]:
-        """Return other epsilons for the ballot, each with the expected errors of all questions."""
+        """Return the expected errors of all questions at several other epsilons, to choose from."""
         return tried(self._drawn.survey)
 
     def simulate(self, shares: Mapping[str, Shares], people: int | None = None) -> list[Simulated]:
@@ -139,7 +139,10 @@ class LocalSurvey:
         return Published(read_survey(dict(self.design)), PublicKey(1, 1))
 
     def _told(self, question: Question, shares: Shares, people: int) -> np.ndarray:
-        """Draw the true answers that synthetic people give to a question, with the given shares."""
+        """Draw the true answers of synthetic people to one question, in the shares that are given.
+
+        Refuse shares that do not suit the question, or that sum to more than 1.
+        """
         if question.kind not in ("yes-no", "choice"):
             raise Refused(
                 "bad-survey",

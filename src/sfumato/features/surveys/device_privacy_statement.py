@@ -42,7 +42,7 @@ def device_privacy_statement(made: Published) -> list[str]:
 
 
 def adds_up(made: Published) -> str:
-    """Return the sentence of the statement on who sums up a respondent's epsilon over surveys."""
+    """Return the sentence that tells respondents who sums up their epsilon over several surveys."""
     return (
         "The house adds up what you give away only if it invited you by name: then over all "
         f"surveys of this owner, up to epsilon {_up(made.survey.lifetime)}. An invitation without "
@@ -51,7 +51,10 @@ def adds_up(made: Published) -> str:
 
 
 def summed(spent: Fraction) -> str:
-    """Return the sentence on all reports of this device: epsilon, and how sure a guess can get."""
+    """Return the sentence on everything this device has reported, with the total epsilon `spent`.
+
+    It says how sure somebody could become of a fact about the person from all reports.
+    """
     return (
         f"In all surveys that were answered with this device: epsilon {_up(spent)}. Somebody who "
         "saw every report of yours, and knew it for yours, could become "
@@ -70,9 +73,9 @@ def _each(told: dict[str, object]) -> list[dict[str, Any]]:
 
 
 def _odds(one: dict[str, Any]) -> str:  # Any: as above
-    """Return the sentence on a question that says how often a report follows the true answer.
+    """Say of 100 people how many have their true answer reported, and what others report.
 
-    It also says what a report is, if it is not one of the answers.
+    The sentence also says what a report is, if it is not simply one of the answers.
     """
     if one["ways"]:
         whose = "have their own answer sent"

@@ -64,7 +64,8 @@ _Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 class Estimate:
     """One estimated share or mean of a survey, with its 95 % interval and the effect of liars.
 
-    Liars are one report in a hundred, all of them false in the same way.
+    The effect is the largest change of the value, if one report in a hundred is false and all are
+    false in the same way.
     """
 
     label: str
@@ -215,9 +216,10 @@ def _firsts(question: Question, coin: Answers, slots: _Slots, reports: int) -> I
 def _ratio(
     label: str, coin: Answers, counts: tuple[int, ...], places: tuple[int, int], reports: int
 ) -> Estimate:
-    """Estimate a / (a + b) for the shares a and b of two outcomes of one question.
+    """Estimate which share of those who gave one of two answers gave the first of them.
 
-    "No answer" is in neither share.
+    The two answers have the positions `places` in the counts. For shares a and b the result
+    estimates a / (a + b), without those who gave no answer.
     """
     if isinstance(coin, Subset):
         raise Bug("a ratio is of one thing that was said and another")
@@ -241,9 +243,9 @@ def _ratio(
 
 
 def _moved(coin: Answers, people: int, reports: int) -> float:
-    """Bound how far false reports move a share, if all liars answer the same sub-question (slot).
+    """Bound how far false reports can move an estimated share of one sub-question (slot).
 
-    Liars choose their slot, so they can be a larger share of that slot than of all reports
+    All liars may choose that slot, so they can be a larger part of its reports than of all reports
     (soundness rule 35).
     """
     return float(_in_slot(people, reports) / coin.p_minus_q)
@@ -258,9 +260,9 @@ def _moved_number(question: Question, coin: Numbers, people: int, reports: int) 
 
 
 def _in_slot(people: int, reports: int) -> Fraction:
-    """Return the largest share that liars can have among the reports of one sub-question (slot).
+    """Return the largest share of false reports that one sub-question (slot) can have.
 
-    They reach it if all of them choose this sub-question.
+    All liars then choose that sub-question.
     """
     return min(Fraction(1), LIARS * reports / people)
 
@@ -384,10 +386,13 @@ def _expected(question: Question, coin: QuestionRandomiser, asked: int, reports:
 
 
 def _width(question: Question) -> int:
-    """Return the width of the range in which a question's true value may be: 1 for a share."""
+    """Return how wide the range of a question's true value is: `high - low`, or 1 for a share.
+
+    The expected interval is compared with it.
+    """
     return question.high - question.low if question.kind == "number" else 1
 
 
 def _truths(coin: Answers) -> float:
-    """Return the probability that a report is, or lists, the truth, by design or by chance."""
+    """Return how likely a report is the true answer, or lists it: by design or by chance."""
     return float(coin.p_minus_q) + float(coin.q[0])

@@ -42,9 +42,9 @@ def mean_of(tally: NumberTally, confidence: float) -> Mean:
 
 
 def _bounded(tally: NumberTally, confidence: float) -> tuple[float, float]:
-    """Return an interval for the mean of few reports: the means that Bernstein's bound allows.
+    """Return an interval for the mean of few reports: all means that Bernstein's bound allows.
 
-    The means are in grid steps.
+    The ends are in steps of the question's grid.
     """
     steps, (total, gave) = float(tally.oracle.steps), _sums(tally)
     likely = min(max(total / gave, 0.0), steps) if gave > 0 else steps / 2
@@ -64,9 +64,9 @@ def _bounded(tally: NumberTally, confidence: float) -> tuple[float, float]:
 
 
 def _furthest(are_allowed: Callable[[Floats], Booleans], start: float, end: float) -> float | None:
-    """Return the end of an interval: the last ratio that `are_allowed` accepts on the way to `end`.
+    """Return one end of an interval: the last mean from `start` to `end` that is allowed.
 
-    The value is rounded outwards. The result is None if no value is accepted.
+    The value is rounded outwards. The result is None if `are_allowed` accepts no mean.
     """
     for _ in range(2):  # first on a coarse grid, then on a fine grid after the last allowed value
         places = np.linspace(start, end, _PLACES)
@@ -79,7 +79,10 @@ def _furthest(are_allowed: Callable[[Floats], Booleans], start: float, end: floa
 
 
 def _sums(tally: NumberTally) -> tuple[float, float]:
-    """Estimate, without bias, the sum of all true numbers and how many people gave one."""
+    """Estimate from a tally the sum of all true numbers, and how many people gave a number.
+
+    Both estimates are unbiased. Numbers are in steps of the question's grid.
+    """
     total = gave = 0.0
     for line, row in zip(tally.oracle.lines, tally.counts, strict=True):
         people, silent, places, _ = (float(count) for count in row)
@@ -108,7 +111,10 @@ def _variance(oracle: Numbers, ratios: Floats) -> Floats:
 
 
 def _square(line: Line, number: float | Floats, ratios: Floats) -> Floats:
-    """Return the mean square of the estimate of (number - ratio), given a report's true number."""
+    """Return the mean square of one report's estimate of (number - ratio), for a given true number.
+
+    There is one result for each ratio, a candidate for the mean.
+    """
     truth, weight, quiet = float(line.truth), float(line.middle) + ratios, float(line.silence)
     a, b, c = map(float, line.squares)
     place = truth * (number + float(line.middle)) + float(line.rest)
@@ -118,7 +124,10 @@ def _square(line: Line, number: float | Floats, ratios: Floats) -> Floats:
 
 
 def _quiet_square(line: Line, ratios: Floats) -> Floats:
-    """Return the mean square of the estimate of (number - ratio), from a report of no answer."""
+    """Return the mean square of one report's estimate of (number - ratio), if it has no answer.
+
+    There is one result for each ratio, a candidate for the mean.
+    """
     truth, weight = float(line.truth), float(line.middle) + ratios
     quiet = truth + float(line.silence)
     place = float(line.rest) + weight * quiet
@@ -127,7 +136,10 @@ def _quiet_square(line: Line, ratios: Floats) -> Floats:
 
 
 def _widest(oracle: Numbers, ratios: Floats) -> Floats:
-    """Return, for each ratio, the largest absolute estimate of (number - ratio) from one report."""
+    """Return the largest absolute estimate of (number - ratio) that one report can give.
+
+    There is one result for each ratio, a candidate for the mean. Bernstein's bound needs it.
+    """
     furthest = np.zeros(len(ratios))
     for line in oracle.lines:
         truth, weight = float(line.truth), float(line.middle) + ratios

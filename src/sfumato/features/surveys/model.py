@@ -82,11 +82,14 @@ class Question:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return the answer texts of a yes-no or choice question, in category order."""
+        """Return the texts of a yes-no or choice question's answers, in the order of their numbers.
+
+        "No answer" is the last, unless an answer is required.
+        """
         return (*(self.options or ("yes", "no")), *(() if self.is_required else (NO_ANSWER,)))
 
     def said(self, slot: int, category: int) -> str:
-        """Return the text of an answer to a sub-question (slot), by the number of its category."""
+        """Return an answer as text, given its number (category) and the sub-question (slot)."""
         if category == self.categories - 1 and not self.is_required:
             return NO_ANSWER
         if self.kind == "choice":
@@ -366,9 +369,9 @@ def _lifetime(table: Mapping[str, object]) -> Fraction:
 
 
 def _number(value: object) -> object:
-    """Parse a text such as "1/2" or "0.1" in a definition as an exact number.
+    """Convert a text such as "1/2" or "0.1" in a survey definition to an exact number.
 
-    Other values are returned unchanged, to be refused later.
+    A text that is no number is returned unchanged; a later check refuses it.
     """
     if not isinstance(value, str) or not 1 <= len(value) <= 40 or not value.isascii():
         return value

@@ -44,9 +44,9 @@ def privacy_statement(made: Published) -> dict[str, object]:
 
 
 def _odds(question: Question, coin: QuestionRandomiser, paper: bool) -> dict[str, object]:
-    """Return what the statement says on a question, as JSON: of 100 reports, how many are true.
+    """Return one question's part of the statement: of 100 reports, how many follow the true answer.
 
-    A report is true here if it follows the true answer and not chance.
+    The others follow chance alone.
     """
     told = ceil(100 * told_of(coin))  # every figure that a respondent relies on is rounded up
     return {

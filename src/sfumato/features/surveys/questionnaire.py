@@ -62,7 +62,7 @@ def truth_of(question: Any, typed: str) -> Any:  # Any: as above
 
 
 def _named(question: Any, typed: str) -> str:  # Any: as above
-    """Return the option whose number was typed, or else the typed text."""
+    """Return the option whose number a respondent typed; other texts are returned unchanged."""
     if not _are_numbered(question) or not typed.isdecimal() or len(typed) > 2:
         return typed
     place = int(typed) - 1
@@ -70,7 +70,7 @@ def _named(question: Any, typed: str) -> str:  # Any: as above
 
 
 def _are_numbered(question: Any) -> bool:  # Any: as above
-    """Return True if respondents may type an option's number, as no option is itself a number."""
+    """Return True if a typed number can mean an option: no option is a number itself."""
     return not any(option.isdecimal() for option in question.options)
 
 
@@ -96,7 +96,7 @@ def _wanted(question: Any) -> str:  # Any: as above
 
 
 def _letters(line: str, wide: int) -> int:
-    """Return how many letters of a line surely fit into `wide` columns of the terminal.
+    """Return a number of letters of a line that surely fit into `wide` terminal columns.
 
     Outside ASCII, a letter can be two columns wide.
     """

@@ -92,9 +92,9 @@ def cost_of(coin: QuestionRandomiser, *, is_dice: bool = False) -> Fraction:
 
 
 def told_of(coin: QuestionRandomiser) -> Fraction:
-    """Return the probability that the true answer, and not chance, determines the report.
+    """Return the probability that a report follows the true answer and not chance.
 
-    Respondents are told it.
+    The privacy statement shows it to respondents.
     """
     match coin:
         case PermanentResponse():
@@ -132,12 +132,15 @@ def round_to_grid(question: Question, value: int, word: int) -> int:
 
 
 def dice_ratio(categories: int, sides: int) -> Fraction:
-    """Return exp(epsilon) of an answer by two dice, if `sides` of 36 throws report the truth."""
+    """Return exp(epsilon) of an answer that two dice randomise.
+
+    The respondent reports the truth on `sides` of the 36 throws.
+    """
     return 1 + Fraction(sides * categories, SIDES - sides)
 
 
 def sides_of(coin: KAry) -> int:
-    """Return how many of the 36 throws of two dice report the truth, for this randomiser.
+    """Return how many of the 36 throws of two dice make a respondent report the truth.
 
     The number is rounded up.
     """
@@ -159,7 +162,7 @@ def is_valid_report(coin: QuestionRandomiser, number: int) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def counted(coin: QuestionRandomiser, number: int) -> tuple[int, ...]:
-    """Return what one report adds to each of the stored counts of its sub-question."""
+    """Convert one report to what it adds to each stored count of its sub-question (slot)."""
     return kept_of(coin, 1, coin.counts(_row(coin, number)))
 
 
@@ -232,7 +235,11 @@ def _by_dice(question: Question, survey: Survey) -> KAry:
 
 
 def _are_fitting(survey: Survey, coins: Sequence[QuestionRandomiser]) -> bool:
-    """Return True if each randomiser fits its question, and all together the ballot's epsilon."""
+    """Check a published survey's randomisers against its questions and its epsilon.
+
+    Return True if each randomiser fits its question, and all of them together keep to the ballot's
+    epsilon and to `ever`, if it is set.
+    """
     if len(coins) != len(survey.questions):
         return False
     pairs = zip(survey.questions, coins, strict=True)
@@ -273,9 +280,10 @@ def _listed(question: Question, coin: Subset, number: int) -> str:
 
 
 def _stretch(question: Question, coin: Piecewise, place: int) -> str:
-    """Return the text for a piecewise report: the range of numbers from which it likely comes.
+    """Return the text of a randomised number: the range of true numbers that it likely comes from.
 
-    These are the numbers whose window contains the report.
+    Each number has a window, where its reports fall most often. The range is of the numbers whose
+    window contains the report.
     """
     if place >= coin.silent:
         return NO_ANSWER

@@ -121,7 +121,10 @@ class Published:
 
     @cached_property
     def read_before(self) -> dict[str, RandomisedAnswer]:
-        """Return the cache of valid randomised answers by text, so that each is parsed once."""
+        """Return an empty cache, from the text of a randomised answer to its parsed form.
+
+        The parser of reports fills it up to a limit, so that it rarely parses a text twice.
+        """
         return {}
 
     @property
@@ -131,13 +134,14 @@ class Published:
 
     @cached_property
     def costs(self) -> tuple[Fraction, ...]:
-        """Return the epsilon of each question's randomised answer."""
+        """Return the epsilon of each question's randomised answer, in the order of questions."""
         return tuple(cost_of(coin, is_dice=self.survey.paper) for coin in self.coins)
 
     def _odds(self, coin: QuestionRandomiser) -> object:
-        """Return the parameters of a question's permanent response, for its memo (id).
+        """Return the parameters of a question's permanent randomiser, for the question's memo.
 
-        In waves under `ever`, the fresh response of each wave does not count.
+        The memo is the id of permanent responses, so it changes with the parameters. In waves under
+        `ever`, the fresh response of each wave does not count.
         """
         if isinstance(coin, PermanentResponse):
             return dict(coin.permanent.parameters)

@@ -289,7 +289,10 @@ def write(path: Path, text: str) -> None:
 
 
 def on_disk(path: Path, content: bytes) -> Path:
-    """Write the new content of `path` durably to a draft file beside it; return the draft."""
+    """Write content durably to a draft file next to `path`; return the draft's path.
+
+    The caller then gives the complete draft its final name, so a crash leaves no partial file.
+    """
     draft = path.with_name(f"{path.name}.draft")
     draft.unlink(missing_ok=True)
     write_new(draft, content)
@@ -390,7 +393,7 @@ def read(text: str) -> bytes:
 
 
 def heard(said: object) -> bytes:
-    """Decode base64url text from a server's reply. Anything invalid gives empty bytes."""
+    """Decode base64url text from an untrusted reply; anything invalid gives empty bytes."""
     with contextlib.suppress(ValueError):
         return read(said) if isinstance(said, str) else b""
     return b""

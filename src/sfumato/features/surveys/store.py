@@ -64,7 +64,10 @@ _PAGE: Final = 64  # number of parts on one page
 
 @dataclass
 class _Open:
-    """The state of one survey in a transaction that has locked the survey's database row."""
+    """A survey's stored state, as one transaction reads and changes it.
+
+    The transaction has locked the survey's database row.
+    """
 
     id: str
     minimum: int
@@ -205,7 +208,10 @@ class SqlSurveys:
         return [Outcome(taken) for taken in self.take_all(ballots)]
 
     def _taken(self, link: DatabaseLink, ballots: list[Ballot]) -> list[TakeResult]:
-        """Add new reports to one survey's partitions and tally; each ballot token counts once."""
+        """Add new reports to one survey's partitions and tally; return the outcome of each report.
+
+        Each ballot token counts once.
+        """
         known = self._held(link, ballots[0].survey)
         if known is None:
             raise Bug("a report of a survey that is not there")
@@ -273,9 +279,10 @@ class SqlSurveys:
             self._show_but(link, known)
 
     def _show_but(self, link: DatabaseLink, known: _Open) -> None:
-        """Publish all reports but 25 (STEP), which are drawn at random from the unpublished ones.
+        """Publish all reports but 25 (STEP), which are drawn at random and stay unpublished.
 
-        So a report that arrives next is one of 26, even for somebody with a copy of the store.
+        They are drawn from the reports that were not published yet. So a report that arrives next
+        is one of 26, even for somebody with a copy of the store.
         """
         pool = sorted(_unshown(link, known.id), key=lambda _: self._dice.draw(16))
         held, rest = pool[:STEP], pool[STEP:]

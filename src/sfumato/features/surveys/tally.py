@@ -27,7 +27,10 @@ Slot = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Tally:
-    """The counts of a survey's reports by question and sub-question (slot), with randomisers."""
+    """The counts of a survey's reports, by question, sub-question (slot) and answer.
+
+    It also stores the randomisers with which the reports were made, except in format 1.
+    """
 
     reports: int
     counts: tuple[tuple[Slot, ...], ...]
@@ -66,7 +69,7 @@ class Tally:
 
 
 def nothing(survey: Survey) -> Tally:
-    """Return the tally of no reports, for a newly published survey."""
+    """Return the empty tally of a newly published survey, with all counts at zero."""
     if survey.format == 1:
         return Tally(0, tuple(((0,) * q.categories,) * q.slots for q in survey.questions))
     coins = choose_randomisers(survey)

@@ -130,9 +130,10 @@ def make_distances(
 
 
 def in_order_of_cells(plan: Plan, expected: Integers) -> Integers:
-    """Reorder a query's expected counts from GROUP BY order to the order of the plan's cells.
+    """Reorder a query's expected counts to the order in which its plan counts groups.
 
-    So expected and true counts can be compared cell by cell.
+    So expected and true counts can be compared group by group. `expected` has one axis per GROUP BY
+    key.
     """
     sizes = [key.key.size for key in plan.keys]
     is_count = len(plan.parts) == 1 and plan.parts[0].part.tally.kind == "rows"

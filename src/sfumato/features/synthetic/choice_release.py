@@ -34,7 +34,10 @@ MECHANISM: Final = "exponential mechanism"
 
 
 class Wanted(Protocol):
-    """The interface of a priced release that is no ordinary query: a choice, or a twin's error."""
+    """The interface of a priced release that is no ordinary query.
+
+    It is a private choice of marginals, or a twin's error.
+    """
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -81,9 +84,10 @@ def choose(door: ReleaseContext, order: Order, distances: PrivateChoicePlan) -> 
 def looked(
     door: ReleaseContext, order: Order, charge: Charge, look: Callable[[RowReader], Json]
 ) -> str:
-    """Return an operation's stored result; if there is none, charge it and read the rows.
+    """Return an operation's stored result, or charge the operation and compute the result.
 
-    The charge is durable before `look` reads a row. The new result is stored.
+    The charge is durable before `look` reads a row. The new result is stored, so a repetition is
+    free.
     """
     outcome = door.ledger.charge(charge)
     # impossible: the result is stored only under the operation itself

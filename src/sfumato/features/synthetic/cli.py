@@ -89,7 +89,10 @@ def twin(shell: Shell, name: str, output: str | None, **options: Any) -> None:
 
 
 def _said(place: Path, asked: str) -> str:
-    """Return a note for the user if the synthetic twin's file got another name than asked for."""
+    """Return a note if the synthetic twin was saved under another name than `asked`, else "".
+
+    The kind of twin is added to the name.
+    """
     return "" if place == Path(asked) else " (the kind of twin was added to the name)"
 
 

@@ -54,9 +54,10 @@ class Coded:
         return [plain_number(place * self.column.step) for place in self.begins]
 
     def grouped(self, groups: Sequence[int]) -> Expr:
-        """Return a CASE expression that maps a row's value to a group, to count merged categories.
+        """Return an SQL CASE expression from a row's value to the group of its category.
 
-        `groups` has the group of each category of the column.
+        So categories can be merged before they are counted. `groups` has the group of each
+        category.
         """
         name = Ref(self.column.name)
         missing = groups[-1]
@@ -118,7 +119,7 @@ def _keys_of(
 ) -> list[tuple[Predicate, Expr]]:
     """Return the WHEN conditions of a CASE expression that maps declared keys to groups.
 
-    A value that is no declared key gets the default of the CASE expression.
+    No condition holds for a value that is no declared key; the caller's CASE gives a default.
     """
     found: dict[int, list[Constant]] = {}
     for key, group in zip(keys, groups, strict=False):

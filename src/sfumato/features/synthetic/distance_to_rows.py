@@ -114,7 +114,7 @@ def _counts(side: TwinSide, clique: Clique) -> Integers:
 
 
 def _shown(misfits: TwinErrorPlan, place: int, number: int, side: TwinSide) -> Json:
-    """Return one distance and its interval, as shares of people, from its noisy number.
+    """Convert one noisy distance to a share of people from 0 to 1, with its interval.
 
     The calculation is in misfit_plan.proof.md.
     """

@@ -24,7 +24,10 @@ Clique = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Branch:
-    """A clique's place in the junction tree: its parent (None for a root), shared columns."""
+    """One clique (set of columns) of a junction tree, and the edge to its parent.
+
+    `above` is the parent, or None for a root. `shared` has the columns that both contain.
+    """
 
     clique: int
     above: int | None
@@ -33,7 +36,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Tree:
-    """A junction tree: its cliques (sets of columns), and its edges from the roots outward."""
+    """A junction tree: cliques (sets of columns), and edges from the roots outward."""
 
     sizes: tuple[int, ...]
     cliques: tuple[Clique, ...]
@@ -85,7 +88,10 @@ def _branches(cliques: Sequence[Clique], root: Branch) -> tuple[Branch, ...]:
 
 
 def _cliques(sizes: tuple[int, ...], wanted: Iterable[Clique]) -> list[Clique]:
-    """Return the maximal cliques of columns after variable elimination, cheapest column first."""
+    """Return the largest sets of columns that must be modelled together, by variable elimination.
+
+    The column that is cheapest to eliminate comes first.
+    """
     beside: dict[int, set[int]] = {column: set() for column in range(len(sizes))}
     for clique in wanted:
         for one, other in combinations(clique, 2):
@@ -183,7 +189,10 @@ def marginal(tree: Tree, tables: Sequence[Floats], columns: Clique) -> Floats:
 
 
 def _needed(tree: Tree, columns: Clique) -> list[Branch]:
-    """Return the branches whose cliques contain or connect these columns, the root first."""
+    """Return the part of the tree that a marginal of these columns needs, roots first.
+
+    These are the edges of cliques that contain the columns or connect such cliques.
+    """
     needed: set[int] = set()
     for branch in reversed(tree.branches):
         new = set(tree.cliques[branch.clique]) - set(branch.shared)

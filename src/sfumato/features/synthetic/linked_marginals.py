@@ -97,7 +97,10 @@ def linked(
 def _beside(
     device: PrivateDevice, own: TableMeasurements, name: str, other: TableMeasurements
 ) -> PrivateDevice:
-    """Return a device that measures the join of both tables, with the anchor's columns first."""
+    """Return a device that measures the join of a table with the anchor table.
+
+    The anchor's columns come first.
+    """
     columns = (*_named(name, other.columns), *_named(device.table, own.columns))
     return replace(device, columns=columns, joins=(Joined(name),))
 

@@ -35,9 +35,10 @@ class Link:
 
 @dataclass(frozen=True, eq=False)
 class Partners:
-    """The people of a linked table, each with the group of their column in the anchor table.
+    """The people of a linked table, by number, and the group of each in the anchor table.
 
-    The last group is that of people who are not in the anchor table.
+    The group is that of the linked column. The last group is for people who are not in the anchor
+    table.
     """
 
     people: Integers

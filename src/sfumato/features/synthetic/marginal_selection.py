@@ -91,7 +91,10 @@ class FittedTwin:
 
 
 def _unmerge(codes: Integers, groups: Sequence[int], counts: Floats, stream: Seeded) -> Integers:
-    """Replace each merged group by one of its categories, drawn in proportion to noisy counts."""
+    """Replace each row's merged group by one of the group's categories, drawn at random.
+
+    The draws are in proportion to the categories' noisy counts.
+    """
     made = np.empty(len(codes), dtype=np.int64)
     where = np.asarray(groups)
     for group in range(int(where.max()) + 1):
@@ -194,9 +197,9 @@ def _merged(alone: Sequence[Floats], std: float) -> Merged:
 
 
 def _largest(counts: Floats) -> NDArray[np.bool_]:
-    """Return a mask of the column's largest categories, which are not merged.
+    """Return a mask of a column's largest categories, which are not merged.
 
-    A column keeps so few of them that its pairs can be counted.
+    There are few enough of them that pairs with another column can be counted.
     """
     order = np.argsort(-counts, kind="stable")
     return np.isin(np.arange(len(counts)), order[: MAX_WIDE - 1])
@@ -214,7 +217,7 @@ def _groups(together: NDArray[np.bool_]) -> tuple[int, ...]:
 
 
 def _singles(alone: Sequence[Floats], std: float) -> list[Measured]:
-    """Return each column's noisy counts as a measurement; they say how many people there are."""
+    """Return each column's noisy counts as a measurement, to fit a model to them."""
     return [Measured((column,), counts, std) for column, counts in enumerate(alone)]
 
 

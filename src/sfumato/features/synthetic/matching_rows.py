@@ -141,7 +141,10 @@ def repair_row(
 
 
 def _step(row: dict[str, Value], wanted: Predicate, pools: Pools, *, to: bool) -> dict[str, Value]:
-    """Change a synthetic row, in one attempt to make a part of the condition evaluate to `to`."""
+    """Change a synthetic row in one attempt, so that the condition evaluates to `to` on it.
+
+    The attempt may fail; `repair_row` then tries again.
+    """
     pools.effort.spend(count_up_to(MAX_NODES, [wanted]))
     if holds_on(wanted, row) is to:
         return row
@@ -424,7 +427,7 @@ class _Garden:
 
 
 def _held_equal(join: Join) -> list[int]:
-    """Return the indices of the earlier tables' columns that the join compares for equality."""
+    """Return the indices of earlier tables' columns to which a join compares its own columns."""
     before = [place for place, _ in join.also]
     return before if join.looked_up is None else [join.looked_up, *before]
 

@@ -144,10 +144,10 @@ def _loss(tree: Tree, tables: Sequence[Floats], held: _Held) -> tuple[float, lis
 
 
 def _begun(tree: Tree, measured: Sequence[Measured], total: float) -> list[Floats]:
-    """Return the log-potentials from which a fit begins, from measured cliques.
+    """Return the log-potentials (logs of the cliques' arrays) from which a fit begins.
 
-    Each is the log of the clique's clamped counts, given the columns that it shares with its
-    parent.
+    For a measured clique, it is the log of its clamped counts, given the columns that it shares
+    with its parent; for others, zero.
     """
     logs = [np.zeros(tree.shape(clique)) for clique in tree.cliques]
     of = {one.columns: one for one in measured}

@@ -66,9 +66,10 @@ class Price:
 
     @property
     def debt(self) -> PrivacyCost:
-        """Return the greatest privacy cost of the whole twin, which the privacy filter checks.
+        """Return the greatest privacy cost that the whole twin can have.
 
-        It is checked before the first count.
+        The privacy filter checks it before the first count, to refuse a twin that can't be
+        completed.
         """
         if not self.rho:
             return privacy_cost(PureEvent(self.epsilon))
@@ -76,7 +77,10 @@ class Price:
         return PrivacyCost(whole.epsilon, 2**62, math.ceil(self.rho * RHO_UNITS) + self.events, 0)
 
     def with_error(self, epsilon: Fraction | None) -> PrivacyCost:
-        """Return the greatest privacy cost, with the separately priced error measurement."""
+        """Return the twin's greatest privacy cost together with that of measuring its error.
+
+        `epsilon` is the error's own price, or None if it is not measured.
+        """
         return self.debt if epsilon is None else self.debt + privacy_cost(PureEvent(epsilon))
 
     def as_json(self) -> Json:
@@ -141,10 +145,10 @@ class PrivateDevice:
         return self._asked(self._question(keys), sizes, (names, share))
 
     def middles(self, coded: Coded, share: Fraction) -> list[int]:
-        """Return a private median for each bin of a column, where the bin can be split.
+        """Release a noisy median of the people in each bin of a column, to split the bin there.
 
-        The medians are in steps of the column. Each median is over the people of its bin. So each
-        person affects only one of them.
+        The medians are in steps of the column. Each person is in one bin, so affects only one
+        median.
         """
         epsilon = self.price.epsilon_of_pure(share * self.share)
         question = self._medians_of(coded)
@@ -153,7 +157,7 @@ class PrivateDevice:
         return [found[place] for place in range(len(coded.begins))]
 
     def times(self, most: int, share: Fraction) -> Floats:
-        """Release and return the noisy numbers of people who have 1, 2, ... `most` rows."""
+        """Release and return the noisy numbers of people with 1, 2, ..., `most` or more rows."""
         return self._asked(self._times_of(most), [most], (["rows of a person"], share))
 
     def choose(self, choice: Choice, share: Fraction) -> tuple[int, ...]:

@@ -33,7 +33,10 @@ MAX_QUERIES: Final = 1_000  # the most queries of all numbers together
 
 @dataclass(frozen=True, eq=False)
 class TwinError:
-    """One distance of a twin from the rows: the count queries, and the twin's scaled counts."""
+    """One distance between a twin and the rows that is to be measured.
+
+    It has the count queries on the rows, and the twin's own scaled counts to compare them with.
+    """
 
     says: str
     scale: int  # counts are multiplied by this before they are compared with the expected counts
@@ -139,6 +142,6 @@ def reach(misfit: TwinError, plans: Sequence[Plan]) -> int:
 
 
 def _largest(misfit: TwinError, plans: Sequence[Plan], expected: Sequence[Integers]) -> int:
-    """Return an upper bound on a distance, computed from the card's row limits."""
+    """Return an upper bound on a distance from the card's row limits, to check that it fits."""
     counted = sum(plan.card.limits.rows for plan in plans)
     return misfit.scale * counted + sum(int(one.sum()) for one in expected)

@@ -163,9 +163,9 @@ def _binned(device: PrivateDevice, one: Coded, counted: Counted) -> Coded:
 
 
 def _medians(counted: Counted) -> int:
-    """Return the number of a table's median queries for private bins, to split their price.
+    """Return into how many parts a table's price of private bins is split: one per median query.
 
-    It is 1 if there are none, because the price is divided by it.
+    It is at least 1, because the price is divided by it.
     """
     return max(1, LEVELS * len(counted.binned))
 

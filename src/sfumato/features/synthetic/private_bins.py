@@ -44,9 +44,10 @@ def split_at_median(coded: Coded, middles: Sequence[int]) -> Coded:
 
 
 def _cut(first: int, end: int, middle: int) -> int:
-    """Return the first step of the second half of a bin that is split at a median.
+    """Return where to split a bin: the first step of its second half.
 
-    The median ends the first half; if the median is the last step, it gets a bin of its own.
+    The median `middle` ends the first half. If it is the bin's last step, it gets a bin of its own.
+    If it is outside the bin, the bin is split in the middle.
     """
     if not first <= middle < end:
         middle = (first + end - 1) // 2

@@ -168,10 +168,7 @@ class PrivateTwins:
 
 
 def _may(_op: str) -> None:
-    """Allow any release: the check for a twin of the current data version.
-
-    A twin of an earlier version gets `_check_answered` instead.
-    """
+    """Allow any release, in place of `_check_answered`: the twin is of the current data version."""
 
 
 def _priced(card: Card, wanted: DpTwinTerms) -> tuple[Price, list[Counted]]:

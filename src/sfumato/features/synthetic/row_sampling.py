@@ -44,9 +44,10 @@ def _filled(model: Model, tree: Tree, codes: Integers, stream: Seeded) -> Intege
 
 
 def _shares(tree: Tree, table: Floats, clique: Clique, shared: Clique) -> tuple[int, Floats]:
-    """Reshape a clique's marginal to a matrix: a row per combination of given (shared) columns.
+    """Reshape a clique's marginal to a matrix, to draw the new columns given the shared ones.
 
-    Each matrix column is a combination of the clique's new columns. Also return the number of rows.
+    It has a row for each combination of shared columns, and a column for each combination of new
+    ones. Also return the number of rows.
     """
     new = tuple(column for column in clique if column not in shared)
     axes = [clique.index(column) for column in (*shared, *new)]
@@ -55,7 +56,7 @@ def _shares(tree: Tree, table: Floats, clique: Clique, shared: Clique) -> tuple[
 
 
 def _numbers(codes: Integers, columns: Clique, tree: Tree) -> Integers:
-    """Return, for each row, one number for its combination of codes in these columns."""
+    """Number the combinations of codes in these columns; return each row's number."""
     numbers = np.zeros(len(codes), dtype=np.int64)
     for column in columns:
         numbers = numbers * tree.sizes[column] + codes[:, column]
@@ -82,9 +83,10 @@ def in_shares(numbers: Integers, groups: int, shares: Floats, stream: Seeded) ->
 
 
 def _whole(shares: Floats, count: int, offset: float) -> Integers:
-    """Return `count` codes in these shares, by systematic rounding; no random order yet.
+    """Deal `count` codes in the given shares, rounded up or down to whole numbers.
 
-    Each code occurs its expected number of times, rounded up or down.
+    The codes are sorted: the caller puts them into random order. The rounding is systematic, from a
+    random `offset`.
     """
     total = shares.sum()
     even = shares / total if total > 0 else np.full(len(shares), 1 / len(shares))

@@ -85,7 +85,7 @@ def person_name(card: Card, place: int) -> str:
 
 
 def _people(card: Card, rows: int, stream: Seeded) -> int:
-    """Return how many synthetic people give the first table about `rows` rows."""
+    """Return the number of synthetic people for which the first table gets about `rows` rows."""
     most = most_rows(card.every_table[0])
     return max(1, 2 * rows // (1 + most))
 

@@ -15,7 +15,10 @@ Thing = TypeVar("Thing")
 
 
 class Seeded:
-    """A reproducible stream of pseudo-random numbers, determined by a seed and a name."""
+    """A reproducible stream of pseudo-random numbers; the seed and a name determine it.
+
+    Equal seeds give equal synthetic rows. It must never make noise.
+    """
 
     __slots__ = ("_count", "_key")
 

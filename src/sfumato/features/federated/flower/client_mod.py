@@ -51,9 +51,9 @@ def secure_mod(setting: str = "sfumato-site") -> Callable[[Message, Context, Nex
 
 
 def _said(setting: str, message: Message, context: Context, call_next: Next) -> dict[str, Any]:
-    """Return the site's reply to one stage of a round, as the fields of a Flower record.
+    """Handle the server's message for one stage of a round; return the site's reply as a record.
 
-    The values of the fields are bytes or texts.
+    The values of the record's fields are bytes or texts.
     """
     asked = message.content.get(OURS)
     folder = context.node_config.get(setting)

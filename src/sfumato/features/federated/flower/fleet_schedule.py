@@ -176,9 +176,10 @@ class Plan:
         return self._noise(coarsest, epsilon, delta)
 
     def _noise(self, steps: int, epsilon: Fraction, delta: Fraction) -> NoisySum:
-        """Return the noisy sum for a grid with this number of steps up to the clipping norm.
+        """Return a round's noisy sum on a grid with `steps` steps up to the clipping norm.
 
-        Its sensitivity allows any change of one site's update.
+        The noise is the least that epsilon and delta allow. Its sensitivity covers any change of
+        one site's update.
         """
         return noisy_sum_for(
             Grid(self.schedule.clip, steps, self.schedule.size),
@@ -199,9 +200,9 @@ class Plan:
 
     @property
     def spread(self) -> float:
-        """Return the least standard deviation of the noise per number of a sum, in update units.
+        """Return the std of the noise on each number of a sum, in units of the update.
 
-        Returns 0 if the schedule has no noise.
+        The least number of sites is assumed; more sites add more noise. Returns 0 without noise.
         """
         if self.noise is None:
             return 0.0

@@ -214,9 +214,9 @@ class SecureAverage(Strategy):
         return found
 
     def _closed(self, collector: Collector, replies: Iterable[Message]) -> Mapping[str, bytes]:
-        """Pass the sites' replies to the collector, close the stage, and return the next messages.
+        """Pass the sites' replies to the collector, end the stage, and return the next messages.
 
-        A refused reply is recorded and skipped. Each message belongs to one site.
+        A refused reply is recorded and skipped. Each message is for one site.
         """
         for reply in replies:
             try:

@@ -44,7 +44,10 @@ class LocalTensor(torch.Tensor):
 
     @property
     def child(self) -> LocalTensor:
-        """Return the tensor itself; in PySyft 0.2 this was the tensor inside a wrapper."""
+        """Return the tensor itself, for notebooks that use PySyft 0.2's `child`.
+
+        There it was the tensor inside a wrapper.
+        """
         return self
 
     def tag(self, *tags: str) -> LocalTensor:

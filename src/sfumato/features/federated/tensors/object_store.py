@@ -403,10 +403,10 @@ def _references(words: Any) -> list[str]:
 
 
 def _is_of_a_leaf(held: torch.Tensor) -> bool:
-    """Return True if autograd forbids an in-place write to the tensor.
+    """Return True if PyTorch forbids an in-place write to the tensor, to refuse it early.
 
-    That is so while gradients are enabled, if the tensor (or the one it is a view of) is a leaf
-    that requires gradients.
+    While gradients are enabled, autograd forbids writes to a leaf that requires gradients, and to
+    its views.
     """
     both = [one for one in (held, held._base) if one is not None]
     return torch.is_grad_enabled() and any(one.is_leaf and one.requires_grad for one in both)

@@ -76,7 +76,10 @@ class RemoteTensor(torch.Tensor):
 
     @property
     def child(self) -> RemoteTensor:
-        """Return the tensor itself; in PySyft 0.2 this was the tensor inside a wrapper."""
+        """Return the tensor itself, for notebooks that use PySyft 0.2's `child`.
+
+        There it was the tensor inside a wrapper.
+        """
         return self
 
     @property
@@ -250,7 +253,10 @@ def not_here(held: object, name: str, instead: Mapping[str, str]) -> Exception:
 
 
 def _is_unsaid(key: str, value: object) -> bool:
-    """Return True for a keyword argument that PyTorch adds by default, so that it is not sent."""
+    """Return True for a keyword argument that is not sent to the worker.
+
+    PyTorch adds it by default, or its value is the default.
+    """
     return (
         value is None
         or key in ("_stacklevel", "memory_format")
@@ -259,7 +265,7 @@ def _is_unsaid(key: str, value: object) -> bool:
 
 
 def _attribute(how: str, func: Any, args: tuple[Any, ...]) -> Any:
-    """Get, set or delete an attribute of a remote tensor."""
+    """Carry out PyTorch's access to an attribute of a remote tensor: get, set or delete it."""
     name, tensor = func.__self__.__name__, args[0]
     if how == "__get__":
         return _read(name, func, tensor)

@@ -259,9 +259,11 @@ class SharedTensor(Uncompared):
         return SharedTensor(parts, one.places, one.most + two.most)
 
     def _product(self, how: Callable[..., Any], other: SharedTensor, terms: int) -> SharedTensor:
-        """Multiply two secret-shared tensors with a Beaver triple: shares of random a, b and a * b.
+        """Multiply two secret-shared tensors by `how`, such as an element-wise or matrix product.
 
-        Only numbers under uniform random masks are opened.
+        It uses a Beaver triple: shares of random a, b and how(a, b). Only the numbers minus a and b
+        are opened, and these are uniformly random. `terms` is how many products each result sums
+        up.
         """
         most = self.most * other.most * terms
         _check_size(most)
@@ -349,7 +351,7 @@ def _check_size(most: int) -> None:
 
 
 def _met(other: object) -> FixedTensor:
-    """Convert the other operand of an operation, a number or tensor, to fixed-point numbers."""
+    """Convert the other operand (a number or a tensor) to fixed-point numbers, for an operation."""
     if isinstance(other, FixedTensor):
         return other
     whole, places = _steps(other)

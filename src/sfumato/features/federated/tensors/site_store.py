@@ -26,9 +26,9 @@ REDUCED: Final = ("mean", "sum")
 
 @dataclass(frozen=True)
 class Source:
-    """Where an object of the worker comes from: columns of a site's table, or their sums or means.
+    """Where an object comes from: columns of a site's table, or the columns' sums or means.
 
-    It lets the vault release the object by a query.
+    With a source, the vault can release the object by a query; other objects are never released.
     """
 
     table: str
@@ -227,7 +227,10 @@ def _shape_of(value: torch.Tensor) -> torch.Tensor:
 
 
 def _plain(told: Any) -> Any:
-    """Return a reply with each reference replaced by its key, to compare two stores' replies."""
+    """Return a store's reply with keys in place of references.
+
+    So the replies of the store of values and of the store of shapes can be compared.
+    """
     match told:
         case Reference():
             return told.key

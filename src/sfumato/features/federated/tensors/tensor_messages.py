@@ -119,7 +119,7 @@ def _tensor_out(tensor: torch.Tensor, buffers: list[bytes]) -> Words:
 
 
 def _buffer(data: bytes, buffers: list[bytes]) -> list[int]:
-    """Append a tensor's bytes to the buffers of a message; return their offset and length."""
+    """Append a tensor's bytes to the message's buffers; return their offset and their length."""
     at = sum(map(len, buffers))
     buffers.append(data)
     return [at, len(data)]

@@ -18,7 +18,10 @@ FAILURES: Final = (  # errors of an invalid operation, or of missing memory
 
 
 def blank(words: Any) -> Any:
-    """Return the arguments with each tensor replaced by a meta tensor: same shape, no values."""
+    """Return an operation's arguments with each tensor replaced by a meta tensor of equal shape.
+
+    A meta tensor has no values, so a trial of the operation can't depend on any.
+    """
     return _each(
         lambda held: torch.empty_strided(
             held.size(), held.stride(), dtype=held.dtype, device="meta"
@@ -28,9 +31,9 @@ def blank(words: Any) -> Any:
 
 
 def filled(words: Any, number: int) -> Any:
-    """Return the arguments, with every number in their tensors replaced by `number`.
+    """Return an operation's arguments with every number in their tensors replaced by `number`.
 
-    Shapes and strides stay the same.
+    A trial with them does not depend on private values. Shapes and strides stay the same.
     """
 
     def like(held: torch.Tensor) -> torch.Tensor:
@@ -43,7 +46,7 @@ def filled(words: Any, number: int) -> Any:
 
 
 def is_done(operation: Any, args: Any, named: Any) -> bool:
-    """Return True if the operation succeeds on these arguments."""
+    """Try an operation on stand-in arguments; return True if it succeeds."""
     try:
         operation(*args, **named)
     except FAILURES:

@@ -100,7 +100,7 @@ def one_by_one(layer: Any, into: Any, back: Any) -> list[Any]:
 
 
 def _normed(layer: Any, into: Any, back: Any) -> list[Any]:
-    """Return each row's gradients of a normalisation layer: of its weight, then of its bias."""
+    """Return a normalisation layer's gradients for each row: of its weight, then of its bias."""
     rows = len(into)
     if isinstance(layer, GroupNorm):
         even = torch.nn.functional.group_norm(into, layer.num_groups, eps=layer.eps)
@@ -153,7 +153,7 @@ def _pairs(places: Any, backs: Any) -> Any:
 
 
 def _lengths(many: Any) -> Any:
-    """Return the norm of the numbers at each position, never too low by underflow.
+    """Return the norm of the vector at each position, never too low by underflow.
 
     A tiny constant (LEAST) is added to the square of each number.
     """
@@ -161,9 +161,9 @@ def _lengths(many: Any) -> Any:
 
 
 def _squared(many: Any) -> Any:
-    """Return the squared norm at each position, plus a tiny constant (LEAST) per number.
+    """Return the squared norm of the vector at each position, never too low by underflow.
 
-    The constant is more than underflow can lose.
+    A tiny constant (LEAST) is added for each number; it is more than underflow can lose.
     """
     return many.square().sum(2) + many.shape[2] * LEAST
 
@@ -304,9 +304,10 @@ def _shared(uses: list[Use]) -> Callable[[Any], bool]:
 
 
 def _made(uses: list[Use]) -> dict[int, Any]:
-    """Compute gradients row by row for each parameter, summed over the uses of the parameter.
+    """Compute the gradients of some layers row by row, and sum each parameter's over its uses.
 
-    The keys are the `id` of the parameters.
+    The keys of the result are the `id` of the parameters. A parameter that the model uses twice
+    gets one gradient per row.
     """
     found: dict[int, Any] = {}
     for layer, into, back in uses:
@@ -326,12 +327,15 @@ def _squares(measured: list[Use], made: dict[int, Any]) -> Any:
 
 
 def _added(each: Any, scale: Any, whole: Any) -> Any:
-    """Return the sum of one parameter's scaled gradients over the rows whose norm is finite."""
+    """Scale one parameter's gradient of each row, and sum up the rows with a finite norm."""
     return torch.where(_beside(whole, each), each * _beside(scale, each), 0).sum(0)
 
 
 def _kept(into: Any, back: Any, scale: Any, whole: Any) -> tuple[Any, Any]:
-    """Return a layer's input and its scaled output gradient, zero in rows without a finite norm."""
+    """Return a layer's input and its scaled output gradient, with zeros in rows to be left out.
+
+    Rows without a finite norm (`whole` is False there) are left out, because 0 times NaN is NaN.
+    """
     scaled = back * _beside(scale, back)
     if bool(whole.all()):
         return into, scaled

@@ -211,7 +211,7 @@ def federate(  # noqa: PLR0913  # the facts of a card
 
 
 def _add(model: Any, update: np.ndarray) -> None:
-    """Add the update to the model's parameters, in order."""
+    """Add a flat array of changes to the model's parameters, one parameter after the other."""
     start = 0
     with torch.no_grad():
         for parameter in model.parameters():

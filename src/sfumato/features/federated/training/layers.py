@@ -238,7 +238,7 @@ def _learnt_words(layer: Any) -> Words:
 
 
 def _side(sides: Any) -> Any:
-    """Return the one number of a square setting such as a kernel of (3, 3).
+    """Return the side of a square setting: 3 for a kernel of (3, 3), or for a plain 3.
 
     A setting that is not square is refused later, by a comparison of `_traits`.
     """
@@ -246,9 +246,10 @@ def _side(sides: Any) -> Any:
 
 
 def _traits(layer: Any) -> list[Any]:
-    """Return all settings and parameter shapes of a layer and its submodules, but no weights.
+    """List everything that distinguishes a layer, except its weights: all settings and shapes.
 
-    `words_alone` compares them, to refuse a layer with settings that its encoding does not contain.
+    `words_alone` compares the lists of a layer and of its decoded encoding. If they differ, the
+    layer has a setting that its encoding does not contain, and is refused.
     """
     kept = (int, float, str, tuple, type(None), FunctionType, BuiltinFunctionType)
     found: list[Any] = [[(name, p.shape) for name, p in layer.named_parameters()]]

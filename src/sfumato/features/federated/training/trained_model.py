@@ -36,7 +36,7 @@ class Scale:
 
     @property
     def entries(self) -> int:
-        """Return the number of possible values: the keys, or the steps between the bounds."""
+        """Return how many values a column can have: its keys, or all steps between its bounds."""
         return len(self.keys) or round((self.upper - self.lower) / self.step) + 1
 
     def entry(self, value: Any) -> float:
@@ -52,7 +52,10 @@ class Scale:
         return same[0] / max(1, len(self.keys) - 1)
 
     def keyed(self, place: int) -> Any:
-        """Return the value of a class number: a key, or a step between the bounds."""
+        """Return the value for a class number, which the model predicts: a key, or a number.
+
+        A number is `place` steps above the lower bound.
+        """
         if self.keys:
             return self.keys[place]
         value = self.lower + place * self.step

@@ -192,7 +192,7 @@ def _check_public(model: TrainedModel, public: Sequence[Mapping[str, Any]]) -> N
 class _Pupil:
     """The state of a training run: the model's weights, the momentum, and the sites' receipts.
 
-    It changes with every round.
+    Each round changes it, so that the next round begins with the updated weights.
     """
 
     convener: Convener
@@ -366,7 +366,7 @@ def _scales_in(card: Json, course: TrainingSettings) -> tuple[Scale, ...] | None
 
 
 def _is_of_lesson(said: Json) -> bool:
-    """Return True if a site's price for a training task has every field that training reads."""
+    """Check an untrusted site's price: return True if it has every field that training reads."""
     return (
         is_number(said.get("delta"))
         and is_number(_unit_in(said))
@@ -382,9 +382,9 @@ def _unit_in(said: Json) -> object:
 
 
 def _unit(priced: Mapping[str, Json]) -> float:
-    """Return how much one integer step of the secure sum is worth as a real number.
+    """Return the real number for which one integer step of the secure sum stands.
 
-    Refuse if the sites disagree.
+    The sites state it with their prices. Refuse if they disagree.
     """
     said = {str(_unit_in(one)) for one in priced.values()}
     if len(said) > 1:

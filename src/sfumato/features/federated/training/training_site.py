@@ -144,10 +144,11 @@ class TrainingSite:
         self._charged.append(plan)
 
     def _cost(self, plans: list[NoisySum]) -> Fraction | None:
-        """Return the epsilon of adaptively chosen rounds, or None if their failures use up delta.
+        """Return the epsilon of these rounds together, or None if delta can't cover their failures.
 
-        Each Rényi order gets its own share of delta. A privacy filter at a fixed order holds for
-        adaptive rounds, and the order is chosen afterwards (soundness rule 3).
+        A failure is an overflow of a round's noise. Each Rényi order gets its own share of delta. A
+        privacy filter at a fixed order holds for adaptively chosen rounds, and the order is chosen
+        afterwards (soundness rule 3).
         """
         if not plans:
             return Fraction(0)
