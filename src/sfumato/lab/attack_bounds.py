@@ -43,7 +43,10 @@ class Bounds:
     confidence: float = CONFIDENCE
 
     def least(self, row: Row) -> float:
-        """Return the lower confidence bound of a row's rate; all rows' bounds hold together."""
+        """Return the lower confidence bound of a row's rate, to compare it with theory.
+
+        All rows' lower bounds hold together (Bonferroni).
+        """
         miss = (1 - self.confidence) / len(self.rows)
         return least(row.success.hits, row.success.tries, miss)
 

@@ -176,7 +176,7 @@ def _spec(report: Report) -> Json:
 
 
 def _label(one: SuccessRate) -> str:
-    """Label a bar by the attacked release and its note; bars with equal labels would overlap."""
+    """Label a bar by the attacked release, and a note that tells equal releases apart."""
     return f"{one.against}\n{one.note}" if one.note else one.against
 
 

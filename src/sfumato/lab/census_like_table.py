@@ -139,7 +139,11 @@ def _job(dice: np.random.Generator, school: Draws) -> Draws:
 
 
 def _skewed(dice: np.random.Generator, rows: int, count: int, first: float) -> Draws:
-    """Draw codes: the first one has the share `first`, the others have decreasing shares."""
+    """Draw one of `count` codes for each row, in unequal shares, as in a real census.
+
+    The first code has the share `first`. The others have unequal shares of the rest, in a mixed
+    order.
+    """
     rest = 1.0 / np.arange(1, count) ** 1.1
     order = np.argsort(_scrambled(count - 1))
     return _pick(dice, rows, [first, *(rest[order] * (1 - first) / rest.sum())])

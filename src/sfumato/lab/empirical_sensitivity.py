@@ -89,7 +89,10 @@ def _distance(whole: NDArray[np.float64], query: Query, db: Tabular) -> float:
 
 
 def _people(db: Tabular, person: str | None) -> Mapping[Hashable, list[int]]:
-    """Return the row indices of each person."""
+    """Group a table's rows by person: return each person's row indices, to remove the person.
+
+    Without a person column, each row is a person.
+    """
     if person is None:
         _check_removable(db)
         return {place: [place] for place in range(len(db))}

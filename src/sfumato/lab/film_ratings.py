@@ -77,7 +77,10 @@ def film_ratings(dice: np.random.Generator, *, people: int = PEOPLE, films: int 
 
 
 def _who_rates_what(dice: np.random.Generator, people: int, films: int) -> Places:
-    """Return person * films + film for every rating, sorted and without duplicates."""
+    """Draw which people rate which films; return person * films + film for each rating.
+
+    The numbers are sorted and without duplicates.
+    """
     wanted = np.rint(TYPICAL * np.exp(0.9 * dice.standard_normal(people)))
     person = np.repeat(np.arange(people), wanted.clip(LEAST, MOST).astype(np.int64))
     popular = np.cumsum(1 / (np.arange(films) + 10.0))

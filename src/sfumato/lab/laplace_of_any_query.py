@@ -198,7 +198,7 @@ def _with_noise(
 
 
 def _distance(sensitivity: Any) -> Fraction:  # Any: a number, or a tensor with one
-    """Return the sensitivity as an exact fraction, or refuse an invalid one."""
+    """Parse the claimed sensitivity as an exact fraction, or refuse an invalid one."""
     number = _scalar(sensitivity)
     is_number = isinstance(number, int | float | Fraction | Decimal) and math.isfinite(number)
     if not is_number or not 1e-200 < number < 1e200:
@@ -261,7 +261,7 @@ def _no_numbers(what: str) -> Refused:
 
 
 def _digits(found: Any, db: Any, array: Numbers) -> int:  # Any: see `_result`
-    """Return the number of significant bits of the result, judged by the types.
+    """Return how many significant bits a query's result has, judged by the types: 24 or 53.
 
     A plain number from a torch tensor has 53 if the tensor is float64, else 24, PyTorch's default.
     """
@@ -276,10 +276,7 @@ def _digits(found: Any, db: Any, array: Numbers) -> int:  # Any: see `_result`
 
 
 def _has_short_floats(frame: Any) -> bool:  # Any: a frame, or a column of one
-    """Return True if a frame has floats of less than 64 bits.
-
-    Then its sums are no more precise.
-    """
+    """Return True if a frame has floats of less than 64 bits, which also make its sums short."""
     kinds = frame.dtypes if hasattr(frame, "columns") else [frame.dtype]
     return any(str(kind).casefold() in ("float16", "float32") for kind in kinds)
 

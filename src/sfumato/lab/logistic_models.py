@@ -57,7 +57,10 @@ def trained(examples: Floats, ridge: float) -> Floats:
 
 
 def curves_of(examples: Floats, weights: Floats) -> Floats:
-    """Return the second derivative of each example's loss with respect to its margin."""
+    """Return the curvature of each example's loss: its second derivative in the margin.
+
+    Newton's method needs it to train a model.
+    """
     chances = chance_of(_times(examples, weights))
     return chances * (1 - chances)
 
@@ -68,7 +71,10 @@ def _times(matrices: Floats, vectors: Floats) -> Floats:
 
 
 def _reach(ridge: float, columns: int) -> int:
-    """Return the squared L2 sensitivity of a model's weights to one person, in grid steps."""
+    """Return the squared L2 sensitivity of a model's weights to one person, in grid steps.
+
+    It is rounded up, and covers the rounding of the weights to the grid.
+    """
     apart = (1 + 2 * SLOPE) / ridge * GRID + math.sqrt(columns)
     return math.ceil(apart * apart * (1 + 1e-9))
 

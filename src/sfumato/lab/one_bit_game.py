@@ -47,7 +47,7 @@ def by_the_votes(counts: Whole, dice: np.random.Generator) -> Whole:
 
 @dataclass(frozen=True)
 class Look:
-    """An attack: how many noisy counts share one epsilon, and how to guess from these counts."""
+    """An attack on a count: how many noisy counts share one epsilon, and how to guess from them."""
 
     counts: int = 1
     guess: Guess = by_the_votes
@@ -101,6 +101,6 @@ def successes_against_ours(
 
 
 def _told(leaning: NDArray[np.float64], dice: np.random.Generator) -> Whole:
-    """Return the guesses: 1 for a positive score, 0 for a negative one, a random bit for a tie."""
+    """Turn scores into guesses: 1 if the score is positive, 0 if negative, a random bit if 0."""
     coins = coin_flips(dice, runs=len(leaning))
     return np.where(leaning == 0, coins, leaning > 0).astype(np.int64)

@@ -90,7 +90,10 @@ def is_one_noise(numbers: Iterable[float], epsilon: float) -> bool:
 
 
 def _fitting(ask: Callable[[str], float], question: str) -> float | None:
-    """Return the answer, or None if the privacy budget refuses the question."""
+    """Ask a question; return its answer, or None if the privacy budget refuses it.
+
+    Any other refusal is raised.
+    """
     refused: Refused | None = None
     try:
         return ask(question)

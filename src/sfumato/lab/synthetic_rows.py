@@ -67,7 +67,7 @@ def cells_of(people: Table) -> NDArray[np.int64]:
 
 
 def _rows_in(cells: NDArray[np.int64], dice: np.random.Generator) -> Table:
-    """Return one row for each cell index, with values drawn uniformly inside the cell."""
+    """Draw one row in each of the given cells of the public grid, uniformly inside the cell."""
     age, area, salary, ill = np.unravel_index(cells, SHAPE)
     return {
         "age": _between(AGES, age, dice).round(1),

@@ -63,7 +63,7 @@ class Errors:
 
 
 def _short(number: float) -> str:
-    """Format a number with three significant digits."""
+    """Format a number with three significant digits, for a table or a sentence."""
     return f"{number:.3g}" if number < 1000 else f"{float(f'{number:.3g}'):,.0f}"
 
 

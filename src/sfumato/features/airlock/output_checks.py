@@ -247,7 +247,7 @@ def _number_checks(path: str, cells: Iterable[str], terms: AirlockTerms) -> Iter
 
 
 def _rest_checks(table: Table, rest: Sequence[str], terms: AirlockTerms) -> Iterator[Finding]:
-    """Yield findings about the table columns that hold neither groups nor counts of people.
+    """Yield findings about the columns `rest`, which hold neither groups nor counts of people.
 
     The checks find shares of few people, words, and sums that the author did not declare.
     """
@@ -329,7 +329,7 @@ def _is_miscounted(
 def _is_dominated(group: _Group, terms: AirlockTerms) -> bool:
     """Return True if a group's sum says too much about one person's part of it.
 
-    Either the two largest parts exceed the allowed share of the sum, or all other parts are so
+    Either the two largest parts exceed the allowed share of the sum. Or all other parts are so
     small that the second person could compute the largest part closely.
     """
     _, first, second, total = group

@@ -215,9 +215,9 @@ class FileAirlock:
             os.close(held)
 
     def _taken(self, path: Path, how: int) -> int:
-        """Open and lock the file, and return its descriptor.
+        """Open and lock a lock file; return its descriptor, which holds the lock while it is open.
 
-        Try again if another process deleted the file meanwhile.
+        Try again if another process deleted the file meanwhile: such a lock would protect nothing.
         """
         while True:
             held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -108,7 +108,7 @@ class Agreement:
         )
 
     def trust(self) -> Trust:
-        """Return what a site requires of a round: convener, known keys, floor and colluders."""
+        """Return what this site requires of a round: convener, keys, floor, colluders and more."""
         known = {member.name: member.identity for member in self.members}
         everyone = len(known) - 1
         fewest = everyone if self.neighbours is None else self.neighbours

@@ -32,7 +32,7 @@ Shares = Mapping[str, float]  # answer -> the share of people who would give it
 
 @dataclass(frozen=True)
 class Simulated:
-    """One answer in a simulated survey: its true share, its share in the reports, and estimate."""
+    """The simulation of one answer: its true share, its share in the reports, and the estimate."""
 
     question: str
     answer: str
@@ -183,7 +183,7 @@ def _check_simulated(survey: Survey, shares: Mapping[str, Shares], people: int) 
 
 @dataclass(frozen=True)
 class Coin:
-    """The share of yes in a two-coin simulation: the true one, the reports', and the estimate."""
+    """The result of a two-coin simulation: the true share of yes, its estimate, and the error."""
 
     truth: float
     observed: float

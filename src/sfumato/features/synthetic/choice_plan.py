@@ -67,7 +67,10 @@ class PrivateChoicePlan:
 
     @property
     def rate(self) -> Fraction:
-        """Return the exponential mechanism's rate in one round, from epsilon and sensitivity."""
+        """Return the exponential mechanism's rate in a round: how fast chances grow with utility.
+
+        It follows from epsilon, and from the most that one person changes a utility.
+        """
         pairs = zip(self.plans, self.candidates, strict=True)
         most = max(plan.parts[0].l1 * one.weight for plan, one in pairs)
         return rate_for(self.epsilon, most, monotone=False)

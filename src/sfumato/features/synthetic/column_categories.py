@@ -36,9 +36,10 @@ _ZERO: Final = date(1970, 1, 1)
 
 @dataclass(frozen=True)
 class Coded:
-    """A column with its categories: declared keys, or bins between its bounds.
+    """A column whose values are mapped to categories: declared keys, or bins between its bounds.
 
-    `begins` has the first value of each bin: its number of steps from 0, or a day's number.
+    `begins` has the first value of each bin, as a whole number: steps from 0, or the number of a
+    day.
     """
 
     column: Column

@@ -40,7 +40,10 @@ SAYS: Final = (
 
 @dataclass(frozen=True, eq=False)
 class TwinSide:
-    """A table's synthetic rows as category codes, and the device to count the real table."""
+    """What a distance needs of one table: the twin's rows, as category codes, and a device.
+
+    The device asks the real table for private counts.
+    """
 
     device: PrivateDevice
     codes: Integers

@@ -48,7 +48,7 @@ class Tree:
 
     @property
     def cells(self) -> int:
-        """Return the number of entries in all cliques' arrays, which is the model's size."""
+        """Return the number of entries in the arrays of all cliques: the model's size."""
         return sum(math.prod(self.shape(clique)) for clique in self.cliques)
 
     def holder(self, columns: Clique) -> int | None:
@@ -58,13 +58,16 @@ class Tree:
 
 
 def tree_of(sizes: Sequence[int], wanted: Iterable[Clique]) -> Tree:
-    """Build a junction tree in which some clique contains each wanted clique."""
+    """Build a junction tree that has each wanted set of columns within one of its cliques."""
     cliques = _cliques(tuple(sizes), [*wanted, *((c,) for c in range(len(sizes)))])
     return Tree(tuple(sizes), tuple(cliques), _branches(cliques, Branch(0, None, ())))
 
 
 def root_tree(tree: Tree, column: int) -> Tree:
-    """Return the junction tree with the same cliques, rooted at one that contains the column."""
+    """Return a junction tree with the same cliques, but rooted at one that contains the column.
+
+    So rows can be drawn given that column.
+    """
     place = tree.holder((column,))
     if place is None:
         raise Bug("a column of the tree is in no clique")

@@ -206,9 +206,10 @@ def _largest(counts: Floats) -> NDArray[np.bool_]:
 
 
 def _groups(together: NDArray[np.bool_]) -> tuple[int, ...]:
-    """Return each category's group; all categories that the mask `together` marks share one.
+    """Give each category of a column the number of its group, to merge small categories.
 
-    Every other category has a group of its own.
+    All categories that the mask `together` marks share one group. Every other category has a group
+    of its own.
     """
     if together.sum() < 2:
         return tuple(range(len(together)))

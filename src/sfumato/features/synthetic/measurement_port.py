@@ -75,6 +75,6 @@ def sizes_of(merged: Merged) -> tuple[int, ...]:
 
 
 def regrouped(counts: Floats, groups: Sequence[int]) -> Floats:
-    """Sum a column's counts of categories to counts of groups."""
+    """Sum up a column's counts per category to counts per group of merged categories."""
     summed = np.bincount(np.asarray(groups), weights=counts, minlength=max(groups) + 1)
     return np.asarray(summed, dtype=np.float64)

@@ -59,7 +59,7 @@ class Price:
         return self.epsilon - min(Fraction(self.events, EPSILON_UNITS), self.epsilon / 2)
 
     def epsilon_of_pure(self, part: Fraction) -> Fraction:
-        """Return the epsilon, rounded down, of a pure-DP release at this part of the price."""
+        """Return the epsilon, rounded down, that this part of the price buys without a delta."""
         if not self.rho:
             return self.usable * part
         return Fraction(math.isqrt(math.floor(2 * self.rho * part * FINE**2)), FINE)
@@ -182,7 +182,7 @@ class PrivateDevice:
         return choose(self.door, order, distances)
 
     def check_looks(self, most: int, binned: Sequence[Coded]) -> None:
-        """Plan the twin's first queries before anything is paid; refuse an impossible twin."""
+        """Plan the twin's first queries, to refuse an impossible twin before it costs anything."""
         medians = [self._medians_of(uncut(one.column)) for one in binned]
         times = [self._times_of(most)] if most > 1 else []
         singles = [self.question_of((place,)) for place in range(len(self.columns))]
@@ -258,7 +258,7 @@ class PrivateDevice:
         return replace(self._question([key]), outputs=(Output("k0", key), median))
 
     def _times_of(self, most: int) -> Query:
-        """Return the query that counts people by their number of rows."""
+        """Return the query that counts people by number of rows: 1, 2, ..., `most` or more."""
         below = [Compare(Ref("times"), "<", Constant.of(count + 1)) for count in range(1, most)]
         whens = tuple((one, _number(place)) for place, one in enumerate(below))
         key = Case(whens, _number(most - 1))

@@ -77,7 +77,10 @@ def _text(table: TwinTable, separator: str, null: str) -> str:
 
 
 def twin_files(value: Value) -> str:
-    """Format one value as text for a synthetic twin's files; numbers become decimals."""
+    """Format one value as text for a cell in a synthetic twin's files.
+
+    Numbers become decimals, and a missing value becomes an empty cell.
+    """
     match value:
         case bool():
             return "true" if value else "false"

@@ -75,7 +75,10 @@ def joint_chances(village: Village, released: Counts, *, epsilon: float, is_in: 
 
 
 def odds_moved(village: Village, *, epsilon: float) -> float:
-    """Return the largest change of the secret's log odds by the target's row, over all counts."""
+    """Return how much the target's row can change the log odds of their secret at most.
+
+    The largest change over all released counts is at most epsilon.
+    """
     released = _reachable(village, epsilon)
     there = joint_chances(village, released, epsilon=epsilon, is_in=True)
     removed = joint_chances(village, released, epsilon=epsilon, is_in=False)
@@ -84,7 +87,10 @@ def odds_moved(village: Village, *, epsilon: float) -> float:
 
 
 def right_without(village: Village, *, epsilon: float) -> float:
-    """Return the success rate of `guess` if the target's row was left out of the count."""
+    """Return how often `guess` is right about a target whose row was left out of the count.
+
+    It is the baseline: what the attacker learns from the village alone.
+    """
     released = _reachable(village, epsilon)
     there = joint_chances(village, released, epsilon=epsilon, is_in=True)
     removed = joint_chances(village, released, epsilon=epsilon, is_in=False)
@@ -130,7 +136,7 @@ def _run(setting: Setting) -> Report:
 
 
 def _exact(setting: Setting, village: Village) -> SuccessRate:
-    """Return the success rate if the count is exact; the attacker knows all other people."""
+    """Return how often the attacker is right from an exact count, if they know all other people."""
     secrets, others = _drawn(setting, village)
     guessed = (others + secrets) - others == 1
     return SuccessRate("exact count, others known", int((guessed == secrets).sum()), setting.runs)
@@ -165,7 +171,10 @@ def _knowing_village(setting: Setting, village: Village, epsilon: float) -> list
 
 
 def _drawn(setting: Setting, village: Village) -> tuple[Counts, Counts]:
-    """Draw a village per run; return the target's secret (0 or 1), and how many others have it."""
+    """Draw a village for each run, and in it the target's secret and the other people's.
+
+    Return the secrets (0 or 1), and how many other people have the secret.
+    """
     rates = setting.dice.choice(np.array(village.rates), setting.runs)
     secrets = (setting.dice.random(setting.runs) < rates).astype(np.int64)
     return secrets, setting.dice.binomial(village.people - 1, rates).astype(np.int64)

@@ -93,7 +93,10 @@ def attack_counts(
 
 
 def _probed(dice: np.random.Generator, repeats: int) -> Probe:
-    """Repeat a question to a simulated target, which draws new noise once in `repeats` answers."""
+    """Simulate an attack that repeats one question, and return its answers.
+
+    The simulated target draws new noise once in `repeats` answers.
+    """
     count = np.full(PICTURED // repeats, CROWD, dtype=np.int64)
     drawn = private_sums(count, sensitivity=1, epsilon=EACH, dice=dice)
     numbers = np.repeat(drawn, repeats).tolist()

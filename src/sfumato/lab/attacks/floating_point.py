@@ -34,7 +34,10 @@ def naive_release(counts: NDArray[np.int64], epsilon: float, dice: np.random.Gen
 
 
 def could_be(released: Floats, count: float, epsilon: float) -> Bits:
-    """Return, for each released number, whether it is possible as the count plus float noise."""
+    """Return which released numbers are possible if the true count is `count`, with float noise.
+
+    An impossible number shows that the true count is another one.
+    """
     scale = 1 / epsilon
     noise = released - count
     share = np.exp(-np.abs(noise) / scale)
@@ -47,7 +50,7 @@ def could_be(released: Floats, count: float, epsilon: float) -> Bits:
 
 
 def _noise_from(uniform: Floats, scale: float) -> Floats:
-    """Return the noise that numpy makes of a uniform number, with the same float operations."""
+    """Return the noise that numpy makes of uniform numbers, by the same float operations."""
     is_upper = uniform >= 0.5
     inner = np.where(is_upper, 2.0 - uniform - uniform, uniform + uniform)
     noise: Floats = np.where(is_upper, -1.0, 1.0) * scale * _logarithm(inner)

@@ -108,7 +108,7 @@ def rebuilt(found: Floats, truths: Floats) -> int:
 
 
 def _agreed(ratios: Floats) -> Floats:
-    """Return the quotients that two or more neurons share, without duplicates: the inputs found."""
+    """Return the quotients that two or more neurons share, each once: they are the inputs."""
     if len(ratios) == 0:
         return ratios
     near = np.abs(ratios[:, None, :] - ratios[None, :, :]).max(axis=2) < EXACT
@@ -150,7 +150,7 @@ class _Drawn:
 
 
 def _bare(setting: Setting, batch: int) -> tuple[SuccessRate, ...]:
-    """Return the success rates against gradients without noise."""
+    """Attack gradients without noise; return the success rates for single and summed gradients."""
     one = short = many = planted = 0
     for _ in range(setting.runs):
         drawn = _Drawn.of(batch, setting.dice)
@@ -240,9 +240,9 @@ def _faces(setting: Setting) -> Plot:
 
 
 def _averaged(first: Floats, bias: Floats) -> Floats:
-    """Return the input that fits all neurons best.
+    """Reconstruct one input from a noisy gradient: the input that fits all neurons best.
 
-    Under noise, it is better than the input from one neuron.
+    Under noise, it is better than the input from a single neuron.
     """
     together = np.concatenate([first, bias[:, None]], axis=1)
     main = np.linalg.svd(together, full_matrices=False)[2][0]

@@ -89,7 +89,10 @@ def possible(town: Town, rules: dict[str, Rule], goal: Goal, *, knows_blood: boo
 
 
 def _covered(task: Task, levels: NDArray[np.int64], of_row: NDArray[np.int64]) -> Bits:
-    """Return, for each person and class, whether the class's generalised values fit the person."""
+    """Return, for each person and each class of a k-anonymous table, if the person may be in it.
+
+    A person may be in it if its generalised values fit the person's values.
+    """
     classes = len(levels)
     one_of = np.zeros(classes, np.int64)
     one_of[of_row] = np.arange(len(of_row))  # one person of each class, to look up its cells

@@ -58,7 +58,10 @@ class Attacker:
         return private_sums(total, sensitivity=self.reach, epsilon=self.epsilon, dice=dice)
 
     def guesses(self, releases: Whole, values: Sequence[float]) -> FloatArray:
-        """Return a guess of each person by an attacker who knows all others; one row per run."""
+        """Return the attacker's guess of each person's value, one row for each released sum.
+
+        For each guess, the attacker knows all other people.
+        """
         own = self.steps(values)
         left = releases[:, np.newaxis] - (own.sum() - own)
         return self._guess_of(left)
@@ -92,7 +95,7 @@ class Attacker:
         return guesses
 
     def _law(self, moves: Whole) -> FloatArray:
-        """Return the probability of each of these noise values.
+        """Return the probability of each of these consecutive noise values, in grid steps.
 
         The first value stands for all values below it too, and the last for all above it.
         """
@@ -104,11 +107,11 @@ class Attacker:
 
     @cached_property
     def _table(self) -> FloatArray:
-        """Return the attacker's best guess for each remainder of the sum, from the lowest up.
+        """Compute the attacker's best guess for every possible remainder, from the lowest up.
 
         A remainder, in grid steps, is the noisy sum minus all other people's values. Beyond the
-        declared range, every value needs the same additional noise, so the best guess is that of
-        the end.
+        declared range, every value needs the same additional noise. So the best guess there is that
+        of the range's end.
         """
         places = np.arange(-self.reach, self.reach + 1)
         apart = np.abs(places[:, np.newaxis] - places[np.newaxis, :])
@@ -120,20 +123,29 @@ class Attacker:
 
 
 def belief(places: FloatArray) -> FloatArray:
-    """Return the attacker's prior weights: a normal curve with three deviations to each end."""
+    """Return the attacker's prior weight of each value: a normal curve over the declared range.
+
+    `places` are the values from -1 to 1. The range has three standard deviations on each side.
+    """
     bell: FloatArray = np.exp(-((3 * places) ** 2) / 2)
     return bell
 
 
 def _up_to(move: int, a: float) -> float:
-    """Return the chance that discrete Laplace noise is at most `move`, with a = exp(-1/scale)."""
+    """Return the chance that discrete Laplace noise is at most `move` grid steps.
+
+    `a` is exp(-epsilon / sensitivity), the factor by which the chance falls with each step.
+    """
     if move <= 0:
         return a ** (-move) / (1 + a)
     return 1 - a ** (move + 1) / (1 + a)
 
 
 def _windows(weights: FloatArray, reach: int) -> FloatArray:
-    """Return, for each position in a row, the sum of the row's weights at most `reach` away."""
+    """Return the sums of each row's weights over windows: up to `reach` positions on both sides.
+
+    A window's sum is in proportion to the chance that a guess in its middle is right.
+    """
     padded = np.pad(weights, ((0, 0), (reach + 1, reach)))
     summed = np.cumsum(padded, axis=1)
     windows: FloatArray = summed[:, 2 * reach + 1 :] - summed[:, : -2 * reach - 1]

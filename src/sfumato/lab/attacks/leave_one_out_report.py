@@ -52,7 +52,7 @@ class Values:
 
     @property
     def hidden(self) -> tuple[float, ...]:
-        """Return all values but that of the person whom the attacker knows."""
+        """Return the values that the attacker has to guess: all but the one that they know."""
         return self.values[KNOWN + 1 :]
 
     @property

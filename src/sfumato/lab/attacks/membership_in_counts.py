@@ -25,7 +25,10 @@ STRANGERS: Final = 99
 
 
 def likeness(people: NDArray[Any], means: Floats, usual: Floats) -> Floats:
-    """Return how much the study's means resemble each person's traits (Homer's statistic)."""
+    """Return Homer's statistic: how much each person's traits resemble the study's means.
+
+    It is larger for members. `usual` has the usual frequency of each trait.
+    """
     score: Floats = (people - usual) @ (means - usual)
     return score
 
@@ -74,7 +77,7 @@ def _run(setting: Setting) -> Report:
 
 
 def _hits(setting: Setting, people: int, traits: int, strangers: int) -> dict[float | None, int]:
-    """Count how often the target is named, for each release.
+    """Attack many drawn studies; return how often a member is named, for each release.
 
     A release is given by its epsilon; None is the exact release.
     """

@@ -83,7 +83,7 @@ class Shadows:
 
 
 def with_the_row(without: Floats, give: Floats) -> Floats:
-    """Return each margin m after training with the row, from the margin m0 without it.
+    """Compute each margin m after training with the row from the margin m0 without it.
 
     The code solves m = m0 + give (1 - chance(m)), where chance(m) is the probability of the true
     label. `give` is how far a row can move its own margin.
@@ -111,13 +111,19 @@ def draw_people(count: int, columns: int, dice: np.random.Generator) -> Floats:
 
 
 def log_ratios(rows: Floats, model: Floats, bells: Bells, noise: float) -> Floats:
-    """Return each row's log likelihood ratio of two cases: trained with the row, or without it."""
+    """Return each row's log likelihood ratio: was the released model trained with it, or without?
+
+    The two cases are compared by the row's margin. `noise` is the variance of the model's noise.
+    """
     seen = rows @ model
     return _log_bell(seen, bells.with_it, noise) - _log_bell(seen, bells.without, noise)
 
 
 def stand_above(crowd: Floats, model: Floats, bells: Bells, epsilon: float | None) -> int:
-    """Return how many other rows have at least the first row's likelihood ratio."""
+    """Return how many strangers have at least the target's likelihood ratio; the target is first.
+
+    The fewer they are, the surer the attacker is that the target's row was in the training.
+    """
     noise = 0.0
     if epsilon is not None:
         noise = noise_variance(ridge=RIDGE, columns=crowd.shape[1], epsilon=epsilon)

@@ -46,7 +46,10 @@ class Knows:
 
 @dataclass(frozen=True)
 class Hints:
-    """A person's ratings that the attacker knows from elsewhere; `days` is None without dates."""
+    """What an attacker knows of a person's ratings: films, stars, and perhaps dates.
+
+    `days` is None if the attacker knows no dates.
+    """
 
     films: NDArray[np.int64]
     stars: NDArray[np.int64]

@@ -109,7 +109,11 @@ def _run(setting: Setting) -> Report:
 
 
 def _unprotected(subsets: Bits, setting: Setting) -> tuple[SuccessRate, ...]:
-    """Return the success rates against releases that no budget limits."""
+    """Attack counts that no privacy budget limits, and return the success rates.
+
+    The counts are exact, have random errors up to a limit, or have noise of epsilon 1 for each
+    count.
+    """
     root, dice = round(math.sqrt(subsets.shape[1])), setting.dice
     releases: dict[str, Release] = {"exact counts": lambda exact: exact}
     for most in (root // 2, root, 2 * root):

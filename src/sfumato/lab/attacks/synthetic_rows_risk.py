@@ -49,7 +49,7 @@ class Tally:
 
     @staticmethod
     def of(right: Bits) -> Tally:
-        """Count how many outcomes of an attack were right."""
+        """Count the right guesses of an attack, and all of its guesses."""
         return Tally(int(right.sum()), int(right.size))
 
 
@@ -253,7 +253,10 @@ def singling_out(
 
 
 def _fits(column: Column) -> Bits:
-    """Return, for each row's value in this column, which rows fulfil the condition made from it."""
+    """Make a condition from each row's value in a column; return which rows fulfil which condition.
+
+    A numeric condition is "at least" for values above the median, else "at most".
+    """
     if not is_number(column):
         return np.asarray(column[:, None] == column[None, :])
     above = column[:, None] > np.median(column)

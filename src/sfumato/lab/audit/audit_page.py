@@ -96,7 +96,7 @@ def page(held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit], before:
 
 
 def _known(lines: Iterable[Row], known: Sequence[str]) -> list[Row]:
-    """Return the table rows whose first cell names an audit that still exists."""
+    """Return the rows of the old page whose audits still exist, so that the new page keeps them."""
     return [line for line in lines if line[0] in known]
 
 

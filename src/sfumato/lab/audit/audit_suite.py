@@ -56,15 +56,16 @@ class MechanismAudit:
 
     @property
     def counts(self) -> bool:
-        """Return True if the audit is sharp: it caught a twin that costs at most twice its claim.
+        """Return True if the audit counts as sharp: its twin costs at most twice the claim.
 
-        The twin is the positive control: the same mechanism with too little noise.
+        The twin is the positive control, a mechanism with too little noise. The audit must have
+        caught it.
         """
         return self.tells and self.factor <= CONTROL_FACTOR
 
     @property
     def is_well(self) -> bool:
-        """Return True if the audit caught its twin, and does not accuse the mechanism."""
+        """Return True if the audit went as it should: it caught the twin, but not the mechanism."""
         return self.tells and not self.audited.is_violated
 
     @property
@@ -86,7 +87,7 @@ class SpecimenAudit:
 
     @property
     def is_well(self) -> bool:
-        """Return True if the audit caught the mechanism, or if no audit by running it can."""
+        """Return True if the audit caught the broken mechanism, or no audit by running it can."""
         return self.audited.is_violated or not self.specimen.catchable
 
     @property
@@ -104,7 +105,7 @@ def names() -> tuple[str, ...]:
 
 
 def dice_of(seed: int, use: int = 0) -> Random:
-    """Return the random generator of a seed; generators of different uses are independent."""
+    """Return the random generator of a seed; each `use` number gives an independent one."""
     return np.random.default_rng([seed, use])
 
 

@@ -230,9 +230,9 @@ def run_audit(  # noqa: PLR0913  # an auditor's terms
 
 
 def _is_suspicious(claim: Claim, event: Event, past: Trials) -> bool:
-    """Return True if past runs contradict the claim, at a lenient alpha.
+    """Return True if past runs seem to contradict the claim, so that more runs are worth it.
 
-    It proves nothing, because the same runs chose the guessing rule (event).
+    It proves nothing, because the same runs chose the guessing rule (event), and alpha is lenient.
     """
     return claim.proved(event, past.half(1), SUSPICION_ALPHA) > claim.value
 
@@ -261,7 +261,7 @@ def _check(claim: Claim, alpha: float, most: int) -> None:
 
 
 def _trials(run: Run, count: int, dice: Random) -> Trials:
-    """Run the mechanism `count` times, each time on the data set that a fair coin chooses."""
+    """Run the mechanism `count` times; a fair coin chooses the data set of each run."""
     is_second = dice.integers(0, 2, size=count).astype(np.bool_)
     return Trials(run(is_second), is_second)
 
@@ -327,9 +327,9 @@ def _caught(mechanism: Mechanism, takes: int, dice: Random) -> Callable[[object]
 
 
 def _taken(found: object) -> object:
-    """Return the first 4096 items of a generator, with the error that ended it, if any.
+    """Turn a generator that a mechanism returned into a list of its first 4096 items.
 
-    Any other output of a mechanism is returned unchanged.
+    An error that ended the generator is the last item. Any other output is returned unchanged.
     """
     if not isinstance(found, Iterator):
         return found

@@ -166,12 +166,12 @@ class Canaries:
 
 
 def listed(keys: Iterable[object], kind: str = "integer") -> dict[str, object]:
-    """Return a data card's entry for a column with public keys."""
+    """Return the entry for a data card: a column whose public keys are listed."""
     return {"type": kind, "keys": list(keys)}
 
 
 def between(lower: object, upper: object, kind: str = "integer") -> dict[str, object]:
-    """Return a data card's entry for a column with a lower and an upper bound."""
+    """Return the entry for a data card: a column with a lower and an upper bound."""
     return {"type": kind, "lower": lower, "upper": upper}
 
 

@@ -50,16 +50,19 @@ def accuracy(epsilon: float) -> float:
 
 
 def surely_above(right: int, guesses: int, alpha: float) -> float:
-    """Return the Clopper-Pearson lower bound of the probability that a guess is right."""
+    """Return a lower confidence bound of the chance that a guess is right (Clopper-Pearson).
+
+    The bound is wrong with a chance of at most `alpha`.
+    """
     if right <= 0:
         return 0.0
     return float(special().betaincinv(right, guesses - right + 1, alpha))
 
 
 def most_told(coins: int, delta: float, alpha: float) -> int:
-    """Return how many coins a delta reveals at most; this bound is wrong with a chance of alpha.
+    """Return an upper bound on the coins that a mechanism reveals with probability delta each.
 
-    Each coin is revealed with probability delta.
+    The bound is wrong with a chance of at most `alpha`.
     """
     if delta <= 0:
         return 0
@@ -106,7 +109,7 @@ def one_run_above(score: Score, delta: float, alpha: float) -> float:
 def one_run_chance(score: Score, epsilon: float, delta: float) -> float:
     """Bound the chance of at least as many right guesses as in `score`, for one run.
 
-    The bound holds if the run is (epsilon, delta)-DP.
+    The bound holds if the run is (epsilon, delta)-DP. So a tiny chance refutes that epsilon.
     """
     q = accuracy(epsilon)
     # the terms for "at least v, v - 1, ..., 0 guesses are right"

@@ -154,7 +154,7 @@ def audit_http(  # noqa: PLR0913  # an auditor's terms
 
 
 def came(client: httpx.Client, request: Request) -> Said:
-    """Send one request, and return everything observable, including a failed connection."""
+    """Send one HTTP request; return everything observable of its answer, or of its failure."""
     method = "GET" if request.body is None else "POST"
     try:
         said = client.request(method, request.url, json=request.body, headers=dict(request.headers))
@@ -167,7 +167,7 @@ def came(client: httpx.Client, request: Request) -> Said:
 
 
 def _spelled(content: bytes) -> str:
-    """Decode bytes to text without loss, so that different bytes give different texts."""
+    """Decode output bytes to text so that different bytes give different texts."""
     return content.decode("utf-8", "surrogateescape")
 
 

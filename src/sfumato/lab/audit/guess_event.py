@@ -31,7 +31,7 @@ _NOTHING: Final = -1e300  # replaces a missing number in a maximum
 
 @dataclass(frozen=True)
 class View:
-    """A named function that reduces the outputs of a run to one number."""
+    """A way to look at a run: a named function that reduces the run's outputs to one number."""
 
     name: str
     of: Callable[[Outputs], Floats]
@@ -70,15 +70,15 @@ def _most_separating(columns: Columns, is_second: Bools, most: int) -> list[str]
 
 
 def _places(marks: Floats) -> Floats:
-    """Return the rank of each hash code, because the codes are too large to be averaged."""
+    """Replace hash codes by their ranks, because the codes are too large to be averaged."""
     return np.unique(marks, return_inverse=True)[1].astype(np.float64)
 
 
 def _separation(column: Floats, is_second: Bools) -> float:
-    """Return how far apart a column's clipped means on the two data sets are, in deviations.
+    """Return how well a column tells the two data sets apart; the best columns are looked at.
 
-    A deviation is the column's standard deviation. The difference of the shares of missing values
-    is added.
+    It is the distance of the clipped means, in standard deviations of the column. The difference of
+    the shares of missing values is added.
     """
     there = np.isfinite(column)
     low, high = np.percentile(column[there], [1, 99]) if there.any() else (0.0, 0.0)
@@ -107,7 +107,7 @@ def lowest_bits(numbers: Floats) -> Floats:
 
 
 def _pairs(names: list[str]) -> Iterator[View]:
-    """Yield differences and ratios of pairs of columns: the first ones and neighbouring ones."""
+    """Yield views of two columns: differences and ratios of the first ones and of neighbours."""
     some = list(combinations(names[:PAIRED], 2))
     some += [pair for pair in pairwise(names) if pair not in some]
     for one, other in some:
@@ -174,7 +174,10 @@ def _repeats(numbers: Floats) -> Floats:
 
 
 def _orders(numbers: Floats) -> Floats:
-    """Return the sort order of the first eight numbers, encoded as one number."""
+    """Encode the sort order of each run's first eight numbers as one number.
+
+    The order alone can tell the two data sets apart.
+    """
     places = np.argsort(_filled(numbers[:, :8]), axis=1, kind="stable")
     return np.asarray(places @ (8.0 ** np.arange(places.shape[1])))
 
@@ -207,7 +210,10 @@ class Trials:
         return self.seen.runs
 
     def half(self, which: int) -> Trials:
-        """Return every other run, from run number `which` (0 or 1) on."""
+        """Return every other run: one half chooses guesses, the other half judges them.
+
+        `which` (0 or 1) is the number of the first run.
+        """
         places = slice(which, None, 2)
         return Trials(self.seen.at(places), self.is_second[places])
 
@@ -267,7 +273,7 @@ def _event(
 
 
 def _ranked(view: View, edges: Floats, first: Trials) -> tuple[Guesses, Integers]:
-    """Return the guess for each cell of the view, and the cells in order of certainty.
+    """Choose the guess for each cell of a view; return the guesses, and the cells by certainty.
 
     The most certain cell comes first.
     """
@@ -294,13 +300,20 @@ def _counted(cells: Integers, which: NDArray[np.bool_], edges: Floats) -> Floats
 
 
 def _log_odds(zeros: Floats, ones: Floats) -> tuple[Floats, Floats]:
-    """Return the log odds of the second data set in each cell, and their standard errors."""
+    """Return each cell's log odds that a run was on the second data set, and their errors.
+
+    The arguments are the runs per cell on the first and on the second data set. The errors are
+    standard errors.
+    """
     odds = np.log((ones + 0.5) / (ones.sum() + 1)) - np.log((zeros + 0.5) / (zeros.sum() + 1))
     return odds, np.sqrt(1 / (ones + 0.5) + 1 / (zeros + 0.5))
 
 
 def _cuts(numbers: Floats) -> list[Floats]:
-    """Return the cuts of numbers into cells: one cell per value, or fine and coarse quantiles."""
+    """Choose where to cut a view's numbers into cells: one per value, or fine and coarse quantiles.
+
+    Each result is one list of edges.
+    """
     some = _placed(numbers[:LOOKED_AT])
     values, counts = np.unique(some, return_counts=True)
     if len(values) <= ATOMS:
@@ -352,9 +365,9 @@ def _joint(found: Iterable[View], first: Trials) -> Iterator[View]:
 
 
 def _table(view: View, first: Trials) -> tuple[Floats, Floats]:
-    """Return the edges of a view's cells, and the log odds of the second data set in each cell.
+    """Cut one view's numbers into cells; return the edges and each cell's log odds.
 
-    The log odds of uncertain cells are 0.
+    The log odds are those of the second data set, and 0 where they are uncertain.
     """
     numbers = view.of(first.seen)
     edges = _cuts(numbers)[-1]
@@ -363,11 +376,12 @@ def _table(view: View, first: Trials) -> tuple[Floats, Floats]:
 
 
 def _weighed(name: str, singles: list[View], ranges: list[Range], first: Trials) -> View:
-    """Return Fisher's linear discriminant: the weighted sum that best separates the two data sets.
+    """Return a view: the weighted sum of columns that best separates the two data sets.
 
-    For Gaussian noise nothing separates better, while each number alone says little. For Laplace
-    noise, only where a number is between the medians of the two data sets matters. So each number
-    is first clipped to its `ranges`: wide percentiles, or those medians.
+    The weights are Fisher's linear discriminant. For Gaussian noise nothing separates better, while
+    each number alone says little. For Laplace noise, only where a number is between the medians of
+    the two data sets matters. So each number is first clipped to its `ranges`: wide percentiles, or
+    those medians.
     """
 
     def placed(seen: Outputs) -> Floats:
@@ -394,7 +408,10 @@ def _range(numbers: Floats) -> Range:
 
 
 def _within(numbers: Floats, low: float, high: float) -> Floats:
-    """Clip numbers to a range and scale it to [-1/2, 1/2]; missing numbers become 0."""
+    """Clip numbers to a range and scale them to [-1/2, 1/2], to weigh and add them.
+
+    Missing numbers become 0.
+    """
     if not 0 < high - low < np.inf:
         return np.zeros(len(numbers))
     shares = (np.clip(_placed(numbers), low, high) - low) / (high - low) - 0.5

@@ -100,7 +100,7 @@ class Totalled(OutOfBoundsCanaries):
 
 
 def _keys_of(placed: CanaryFlips, groups: int, place: int) -> range:
-    """Return the keys of the groups of one canary."""
+    """Return the keys of the groups in which one canary (number `place`) has rows."""
     return range(placed.first + groups * place, placed.first + groups * (place + 1))
 
 

@@ -154,7 +154,7 @@ def _unreadable(one: object) -> Refused:
 
 
 def _by_name(one: Mapping[Any, object]) -> dict[str, object]:  # Any: keys of any kind
-    """Return a mapping's values by the text of their keys; equal texts get their place added."""
+    """Return a mapping's values by their keys as text; a repeated text gets its position added."""
     named: dict[str, object] = {}
     for place, (key, value) in enumerate(one.items()):
         name = _ADDRESS.sub("", str(key))
@@ -163,7 +163,10 @@ def _by_name(one: Mapping[Any, object]) -> dict[str, object]:  # Any: keys of an
 
 
 def _has(one: object) -> dict[str, object]:
-    """Return an object's attributes and slots by name; classes and built-in types have none."""
+    """Return an object's attributes and slots by name, because each of them may reveal a row.
+
+    Classes and built-in types give none.
+    """
     if isinstance(one, type) or type(one).__module__ in ("builtins", "datetime"):
         return {}
     kinds = (vars(kind).items() for kind in type(one).__mro__)
@@ -190,7 +193,10 @@ def _days(one: date | timedelta) -> float:
 
 
 def _behind(error: BaseException) -> list[str]:
-    """Return the texts behind an error: its notes, its attributes, and the errors in its chain."""
+    """Return the texts that an error carries besides its message, because they may reveal a row.
+
+    These are its notes, its attributes, and the errors in its chain.
+    """
     said: list[str] = []
     waiting, seen = [error], {id(error)}
     while waiting and len(seen) <= BEHIND:
@@ -206,7 +212,7 @@ def _behind(error: BaseException) -> list[str]:
 
 
 def _is_plain(value: object) -> bool:
-    """Return True if the text of a value identifies it."""
+    """Return True if a value's text identifies it, as for numbers, texts and lists of them."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, (str, bytes, int, float, Decimal, Fraction))
@@ -303,7 +309,10 @@ def read_outputs(found: object, runs: int) -> Outputs:
 
 
 def _unmasked(found: object) -> object:
-    """Return a masked array as a list of pairs: the visible value, and the value under the mask."""
+    """Make the values under a masked array's mask visible: return pairs of shown and hidden value.
+
+    Anything else is returned unchanged.
+    """
     if not isinstance(found, np.ma.MaskedArray):
         return found
     return list(zip(found.tolist(), found.data.tolist(), strict=True))
@@ -379,9 +388,9 @@ def _names(count: int) -> list[str]:
 
 
 def _odd(numbers: Floats) -> Floats:
-    """Return a code for the bits of each -0.0 and NaN, so that comparisons can tell them apart.
+    """Return a code for each -0.0 and NaN, because equal comparisons hide their bits; else 0.
 
-    As numbers, -0.0 equals 0.0, and no NaN equals another. Other numbers get 0.
+    As numbers, -0.0 equals 0.0, and no NaN equals another.
     """
     bits: NDArray[np.uint64] = numbers.view(np.uint64)
     is_odd = (numbers == 0) & np.signbit(numbers) | np.isnan(numbers)
@@ -389,7 +398,7 @@ def _odd(numbers: Floats) -> Floats:
 
 
 def _beyond(rows: NDArray[Any], numbers: Columns) -> Columns:
-    """Return what 64 bits lose of floats with more bits, by column."""
+    """Return, for floats of more than 64 bits, what a 64-bit float loses of them, by column."""
     if rows.dtype.itemsize <= 8:
         return {}
     with np.errstate(invalid="ignore", over="ignore"):
@@ -398,7 +407,10 @@ def _beyond(rows: NDArray[Any], numbers: Columns) -> Columns:
 
 
 def _hashes(rows: NDArray[Any]) -> Floats:
-    """Hash the exact bits of each row of numbers to one number."""
+    """Hash each row's numbers to one number, by their exact bits.
+
+    So two runs can be compared as a whole.
+    """
     wide = rows.astype(np.float64 if rows.dtype.kind == "f" else np.int64, order="C")
     words: NDArray[np.uint64] = wide.view(np.uint64)
     mark = np.zeros(len(rows), dtype=np.uint64)

@@ -118,10 +118,10 @@ class OrderTwoClaim(RhoClaim):
 def _apart(
     divergence: Callable[[float, float], float], event: Event, fresh: Trials, alpha: float
 ) -> float:
-    """Return a lower bound of the divergence of an event's chances on the two data sets.
+    """Return a lower bound of the divergence between two chances: those of one event.
 
-    The event is that the second data set is guessed. The bound uses the ends of the two chances'
-    confidence intervals that are nearest to each other.
+    The event is that the second data set is guessed; its chance differs between the two data sets.
+    The bound uses the nearest ends of both chances' confidence intervals.
     """
     says, is_second = event.guessed(fresh) == 1, fresh.is_second
     ones, zeros = int(is_second.sum()), fresh.size - int(is_second.sum())

@@ -79,7 +79,7 @@ def _by_key(question: Builder) -> Builder:
 
 
 def _of_key(answer: Answer, key: int) -> Answer:
-    """Return the answer's row of one key, without the key column."""
+    """Return one key's row of a grouped answer, in the form of an answer without groups."""
     place = [row[0] for row in answer.rows].index(key)
     return replace(
         answer,
@@ -119,10 +119,10 @@ class Fitted:
 
 
 def _in_a_crowd(placed: CanaryFlips) -> Table:
-    """Return one canary per key, at a corner of all columns, and a crowd that avoids that corner.
+    """Return an audit's rows: one canary per key at a corner, and a crowd that avoids the corner.
 
-    So the fit finds the canary's value unlikely, and the canary changes the gradients by nearly the
-    whole sensitivity.
+    The fit uses the crowd alone, so it finds the canary's value unlikely. Then the canary changes
+    the gradients by nearly the whole sensitivity.
     """
     first, crowd = placed.first, placed.first + KEYS
     always = ((f"r{first + n}", crowd, int(n % 4 > 0), n % (8 if n % 4 == 0 else 31) == 0)

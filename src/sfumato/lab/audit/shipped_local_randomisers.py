@@ -41,12 +41,12 @@ _Within = Callable[[int, Fraction], Any]  # Any: an oracle, or numbers on a grid
 
 
 def oracle(within: _Within) -> Callable[[Fraction], Mechanism]:
-    """Return a function that makes, for an epsilon, a randomiser of one of six answers."""
+    """Return a function from an epsilon to a mechanism that randomises one of six answers."""
     return lambda epsilon: _said(within(ANSWERS, epsilon))
 
 
 def numbers(within: _Within) -> Callable[[Fraction], Mechanism]:
-    """Return a function that makes, for an epsilon, a randomiser of a number on a short grid."""
+    """Return a function from an epsilon to a mechanism that randomises a number on a short grid."""
     return lambda epsilon: _said(within(STEPS, epsilon))
 
 
@@ -111,7 +111,7 @@ def _said(randomiser: Randomiser) -> Mechanism:
 
 
 def _seen(randomiser: Randomiser, reports: Reports) -> Integers:
-    """Convert each report of a randomiser to a short row of numbers that the auditor can read."""
+    """Convert each randomised report to the numbers that anybody can read from it, as one row."""
     if isinstance(randomiser, (Hashing, Subset)):
         return np.array([randomiser.counts(report) for report in reports[:, np.newaxis]])
     if isinstance(randomiser, Unary):

@@ -111,8 +111,8 @@ def _skellam(rho: Fraction) -> Mechanism:
 def _drawn(divergence: Fraction) -> Mechanism:
     """Return a mechanism: the Skellam sum under Poisson subsampling, as in a training round.
 
-    The person is in the sample with a chance of 1/2. Each run uses another coin of the same key, as
-    each person of a site does.
+    The person is drawn into the sample with a chance of 1/2. Each run uses another coin of the same
+    key, as each person of a site does.
     """
     curves = (skellam.renyi_curve(PART, PART**2, Fraction(n), HALF) for n in range(1, 10**5))
     variance = 1 + next(place for place, curve in enumerate(curves) if curve(2) <= divergence)
@@ -298,7 +298,7 @@ def _epsilon_of(rho: Fraction) -> Fraction:
 
 
 def _coins(epsilon: Fraction) -> Mechanism:
-    """Return a mechanism: a two-coin response that is true as often as the price allows."""
+    """Return a mechanism: randomised response with two coins, as often true as the price allows."""
     coins = TwoCoins.within(epsilon)
 
     def run(data: bool, runs: int, dice: Random) -> NDArray[np.int64]:

@@ -47,7 +47,7 @@ def said(ask: Ask, question: str) -> Said:
 
 
 def _marks(value: object) -> object:
-    """Return the value with each number replaced by a placeholder.
+    """Replace each number in an answer by a placeholder, so that only the rest is compared.
 
     Texts, nulls and lengths stay.
     """
@@ -110,7 +110,7 @@ def _spent(call: Callable[[], object]) -> float:
 
 
 def _kolmogorov(distance: float) -> float:
-    """Return the chance that times of equal distribution differ by more than `distance` by luck.
+    """Return the chance that two sets of times differ by more than `distance` by luck alone.
 
     The distance is that of Kolmogorov and Smirnov, times the square root of half the runs.
     """

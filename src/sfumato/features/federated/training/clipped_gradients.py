@@ -294,7 +294,7 @@ def _passed(model: Any, data: Any, target: Any, loss: str) -> list[Use]:
 
 
 def _shared(uses: list[Use]) -> Callable[[Any], bool]:
-    """Return a function that says if a layer has a weight that the model uses more than once.
+    """Return a function from a layer to whether the model uses one of its weights several times.
 
     Such a weight has one gradient for all of its uses. The norm at one use would measure only a
     part of that gradient.

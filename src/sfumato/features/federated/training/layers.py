@@ -360,7 +360,10 @@ def _tied(layer: Any, first: Any) -> Any:
 
 
 def _are_counts(*numbers: Any, most: int = MAX_NUMBERS - 1) -> bool:
-    """Return True if all `numbers` are positive integers and their product is at most `most`."""
+    """Return True if `numbers` are positive integers whose product is at most `most`.
+
+    A decoded layer is refused otherwise, because it could take too much memory.
+    """
     return (
         bool(numbers)
         and all(type(number) is int and 0 < number <= most for number in numbers)
