@@ -51,7 +51,7 @@ def rows_of(table: Table) -> int:
 
 
 def taken(table: Table, places: NDArray[Any]) -> Table:
-    """Return the rows of a table at these indices, as a table."""
+    """Return the rows at these indices as a new table."""
     return {name: column[places] for name, column in table.items()}
 
 

@@ -272,7 +272,10 @@ def _log_axis(floor: float, high: float) -> Json:
 
 
 def _ticks(low: float, high: float, digits: Sequence[int]) -> list[float]:
-    """Return the numbers digit * 10^power between two limits, for these digits."""
+    """Return the tick marks of a logarithmic axis between two limits.
+
+    They are the numbers digit * 10^power, for the given digits and every power.
+    """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
     return [tick for tick in ticks if low <= tick <= high]

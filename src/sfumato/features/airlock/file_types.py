@@ -280,7 +280,7 @@ def _svg(file: bytes) -> str | None:
 
 
 class _Defines(Exception):
-    """Raised where an SVG defines a document type (DOCTYPE), to stop parsing."""
+    """The exception that stops the parsing of an SVG at a document type definition (DOCTYPE)."""
 
 
 class _Drawing:

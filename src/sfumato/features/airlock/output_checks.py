@@ -132,7 +132,7 @@ def checked(
 
 
 def stops(found: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return the findings that stop a release, however the reviewers vote."""
+    """Return those findings that block a release, however the reviewers vote."""
     return tuple(one for one in found if one.weight == STOPS)
 
 

@@ -115,7 +115,7 @@ class Agreement:
         return Trust(self.convener, known, self.floor, self.colluders, fewest)
 
     def check(self, terms: Terms) -> None:
-        """Refuse a round whose members or terms differ from the agreement."""
+        """Refuse a round whose members or terms differ from what the site's owner has agreed to."""
         if terms != self.terms(terms.nonce, terms.size, terms.bits, terms.about):
             raise not_trusted("they differ from the agreement")
 
@@ -198,5 +198,5 @@ class NonceStore(Protocol):
     """
 
     def take(self, nonce: bytes) -> bool:
-        """Store a round's nonce; return True if it was not stored before."""
+        """Store a round's nonce; return False if this site has joined a round with it before."""
         ...

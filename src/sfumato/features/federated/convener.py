@@ -41,7 +41,7 @@ _ASKED: Final = {"data_set", "sql", "question", "epsilon", "delta", "max_groups"
 
 
 class Site(Protocol):
-    """A client for one site, signed in there as the convener's user."""
+    """A client for one site of a federation, signed in there as the convener's user."""
 
     def call(self, verb: str, body: Json) -> Json:
         """Call a verb (API operation) of the site; return its reply, or raise its refusal."""

@@ -125,7 +125,10 @@ class VirtualWorker(virtual_worker.VirtualWorker):
     _tensors = _objects
 
     def add_workers(self, workers: Iterable[object]) -> Self:
-        """Do nothing, because a tensor reference already knows its worker."""
+        """Do nothing; in PySyft 0.2 this makes workers known to each other.
+
+        Here each tensor reference already knows its worker.
+        """
         del workers
         return self
 

@@ -19,7 +19,7 @@ class SqlNonces:
         records.make(_TABLES)
 
     def take(self, nonce: bytes) -> bool:
-        """Store a round's nonce; return True if it was not stored before."""
+        """Store a round's nonce; return False if this site has joined a round with it before."""
         with self._records.change() as link:
             sql = "INSERT INTO sum_nonces (nonce) VALUES (?) ON CONFLICT DO NOTHING"
             return link.change(sql, (nonce.hex(),)) == 1

@@ -108,7 +108,7 @@ def told_of(coin: QuestionRandomiser) -> Fraction:
 
 
 def grid_step_width(question: Question) -> int:
-    """Return the step width of a number's grid, as a whole number."""
+    """Return the distance between two steps of a number question's grid, as a whole number."""
     return -(-(question.high - question.low) // MAX_STEPS)
 
 
@@ -176,7 +176,7 @@ def kept_of(coin: QuestionRandomiser, people: int, counts: Integers) -> tuple[in
 
 
 def people_of(coin: QuestionRandomiser, counts: tuple[int, ...]) -> int:
-    """Return the number of reports behind a sub-question's stored counts."""
+    """Return how many reports the stored counts of one sub-question (slot) come from."""
     if isinstance(coin, Subset):
         return counts[0]
     return sum(counts[::4]) if isinstance(coin, NUMBERS) else sum(counts)
@@ -271,7 +271,7 @@ def _row(coin: QuestionRandomiser, number: int) -> np.ndarray:
 
 
 def _listed(question: Question, coin: Subset, number: int) -> str:
-    """Return the text for a subset-selection report: the answers that it lists."""
+    """Return the text of a subset-selection report: the answers that the report lists."""
     times, shift = number & 0xFFFF, number >> 16
     inside = [
         w for v, w in enumerate(question.words) if (times * v + shift) % coin.field < coin.chosen

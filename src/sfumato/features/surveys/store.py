@@ -138,7 +138,10 @@ class SqlSurveys:
             return True
 
     def invite(self, invited: tuple[Invited, ...]) -> None:
-        """Store invitations to a survey, in the order of their digests."""
+        """Store invitations to a survey, in the order of the codes' digests.
+
+        So the order of the database's rows says nothing of the people who were invited.
+        """
         with self._records.change() as link:
             for one in sorted(invited, key=lambda one: one.digest):
                 values = (one.digest, one.survey, one.account)

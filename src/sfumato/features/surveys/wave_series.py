@@ -37,5 +37,5 @@ def asks_otherwise() -> Refused:
 
 @lru_cache(maxsize=256)
 def kept_survey(text: str) -> Published:
-    """Parse a stored survey's text, cached because it never changes."""
+    """Parse a stored survey's text; the result is cached, because a survey never changes."""
     return read_published(text)

@@ -161,7 +161,7 @@ class PrivateDevice:
         return self._asked(self._times_of(most), [most], (["rows of a person"], share))
 
     def choose(self, choice: Choice, share: Fraction) -> tuple[int, ...]:
-        """Choose candidates by a paid release; return their indices."""
+        """Choose candidates privately, by a release that is paid for; return their indices."""
         merged = choice.merged
         candidates = [
             Candidate(
@@ -252,7 +252,7 @@ class PrivateDevice:
         )
 
     def _medians_of(self, coded: Coded) -> Query:
-        """Return the query for the median of each bin of a column."""
+        """Return the query that asks for the median of each bin of a column."""
         key = coded.grouped(tuple(range(coded.size)))
         median = Output("m", Aggregate("quantile", (Ref(coded.column.name),), at=Fraction(1, 2)))
         return replace(self._question([key]), outputs=(Output("k0", key), median))

@@ -36,7 +36,10 @@ class Counted:
 
     @property
     def times(self) -> int:
-        """Return the largest number of rows per person that the twin distinguishes."""
+        """Return up to how many rows per person the twin counts people separately.
+
+        People with more rows count as having this number.
+        """
         return min(most_rows(self.table), MAX_TIMES) if self.table.unit is not None else 1
 
     @property

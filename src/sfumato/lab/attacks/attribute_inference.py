@@ -200,7 +200,7 @@ def _finding(village: Village, successes: tuple[SuccessRate, ...]) -> str:
 
 
 def _picture(village: Village) -> Plot:
-    """Plot the attacker's belief after each released count, at epsilon 1."""
+    """Plot how sure the attacker is of the secret after each released count, at epsilon 1."""
     released = np.arange(-4, village.people + 5)
     points = []
     for line, is_in in (("target in the count", True), ("target removed", False)):

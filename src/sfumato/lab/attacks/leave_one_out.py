@@ -48,7 +48,7 @@ class Rebuilt:
 
 @dataclass(frozen=True)
 class Guessed:
-    """Errors of guesses from private means, and of guesses without a release."""
+    """How wrong guesses of people's values are, with a private mean and without any release."""
 
     runs: int
     people: int

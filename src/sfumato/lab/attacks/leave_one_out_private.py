@@ -43,7 +43,7 @@ class Attacker:
 
     @property
     def reach(self) -> int:
-        """Return the sensitivity of the sum, in grid steps."""
+        """Return the sensitivity of the sum, in grid steps: the most that one person changes it."""
         return STEPS // 2
 
     def steps(self, values: Sequence[float]) -> Whole:

@@ -57,7 +57,7 @@ class Values:
 
     @property
     def odd(self) -> int:
-        """Return the index of the value that is farthest from the median."""
+        """Return the index of the most unusual value: the one farthest from the median."""
         return int(np.argmax(np.abs(np.array(self.values) - np.median(self.values))))
 
 

@@ -105,7 +105,7 @@ def _success(ratings: Ratings, knows: Knows, dice: np.random.Generator, people: 
 def _targets(
     ratings: Ratings, knows: Knows, dice: np.random.Generator, people: int
 ) -> Sequence[int]:
-    """Draw targets among the people who have enough ratings."""
+    """Draw the people to attack, among those with enough ratings to know some of."""
     able = np.flatnonzero(ratings.sizes >= knows.ratings - knows.wrong)
     if not len(able):
         raise Refused(

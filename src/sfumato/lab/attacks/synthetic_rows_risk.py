@@ -205,7 +205,10 @@ def predicates_of_extremes(synthetic: Table) -> list[Predicate]:
 def random_predicates(
     synthetic: Table, count: int, columns: int, dice: np.random.Generator
 ) -> list[Predicate]:
-    """Return predicates with values of independently chosen rows, for the baseline attack."""
+    """Return random conditions on several columns, for the baseline attack of singling out.
+
+    The values come from independently chosen synthetic rows.
+    """
     made = []
     for _ in range(count):
         names = sorted(dice.choice(list(synthetic), columns, replace=False).tolist())
@@ -214,7 +217,7 @@ def random_predicates(
 
 
 def singles_out(predicates: Sequence[Predicate], people: Table) -> Bits:
-    """Return, for each predicate, whether it is true of exactly one person."""
+    """Return, for each predicate (conditions on columns), whether exactly one person fulfils it."""
     return np.array([int(fulfils(one, people).sum()) == 1 for one in predicates], dtype=bool)
 
 

@@ -110,7 +110,7 @@ class Fitted:
         return OneRunClaim(float(self.epsilon))
 
     def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
-        """Return everything that all questions of a fit release of each key."""
+        """Fit the model; return all that its questions release of each canary's key."""
         placed = canaries.put_once(NAME, KEYS, _in_a_crowd)
         grouped = Grouped(canaries.vault[NAME], placed.first + KEYS)
         self.fit(grouped.builder(), factor * self.epsilon)

@@ -51,7 +51,7 @@ def numbers(within: _Within) -> Callable[[Fraction], Mechanism]:
 
 
 def binary(epsilon: Fraction) -> Mechanism:
-    """Return the randomiser of a yes or no at this epsilon."""
+    """Return a mechanism that randomises a yes or no at this epsilon."""
     return _said(Binary.within(epsilon))
 
 

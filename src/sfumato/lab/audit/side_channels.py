@@ -25,7 +25,7 @@ OWN: Final = frozenset({"op", "seq", "signed", "signature", "key"})
 
 @dataclass(frozen=True)
 class Said:
-    """The contents of an answer or refusal, without its noisy numbers."""
+    """What an answer or refusal contains besides noisy numbers, to compare two of them."""
 
     code: str  # the code of the refusal; empty if the question was answered
     charge: str  # the price and the budget that is left

@@ -40,7 +40,7 @@ def paid_once(data: float, runs: int, dice: Random) -> Floats:
 
 
 def variance_for_deviation(data: float, runs: int, dice: Random) -> Floats:
-    """Add Gaussian noise whose standard deviation is the required variance, by mistake."""
+    """Add Gaussian noise whose standard deviation is, by mistake, the variance that is required."""
     return data + gaussian(dice, deviation(2.0) ** 2, runs)
 
 

@@ -44,7 +44,7 @@ def too_sharp(data: Scores, runs: int, dice: Random) -> Floats:
 
 
 def best_of_five(data: float, runs: int, dice: Random) -> Floats:
-    """Return the largest of five noisy answers, for the price of one."""
+    """Return the largest of five noisy answers, though epsilon pays for one answer only."""
     return np.asarray((data + laplace(dice, 1.0, runs, 5)).max(axis=1))
 
 

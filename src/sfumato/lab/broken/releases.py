@@ -44,7 +44,7 @@ def reused_noise(data: tuple[float, float], runs: int, dice: Random) -> Floats:
 
 
 def raced(data: float, runs: int, dice: Random) -> Floats:
-    """Return two answers to concurrent questions, of which only one was charged."""
+    """Return two answers to concurrent questions, of which the budget check charged only one."""
     return data + laplace(dice, 1.0, runs, 2)
 
 

@@ -52,7 +52,10 @@ def exact_count_beside(data: Values, runs: int, dice: Random) -> Floats:
 
 
 def spread_for_scale(data: float, runs: int, dice: Random) -> Floats:
-    """Add Laplace noise whose standard deviation is 1/epsilon; its scale should be."""
+    """Add Laplace noise with a standard deviation of 1/epsilon; the scale should be 1/epsilon.
+
+    The standard deviation is the scale times the square root of 2, so the noise is too narrow.
+    """
     return data + laplace(dice, 1 / np.sqrt(2), runs)
 
 

@@ -141,7 +141,7 @@ class Node:
 
 
 class Transaction:
-    """Reads and writes within one transaction of the charges database."""
+    """One open transaction of a fleet site's database of charges: its reads and its writes."""
 
     def __init__(self, database: sqlite3.Connection, rules: Rules) -> None:
         self._database = database
@@ -201,11 +201,11 @@ class Transaction:
         return {name: (Fraction(epsilon), Fraction(delta)) for name, epsilon, delta in rows}
 
     def keep(self, nonce: bytes, sealed: bytes) -> None:
-        """Save the encrypted state of a round for its next stage."""
+        """Save the encrypted state of a round, because the next stage runs in a new process."""
         self._database.execute("INSERT INTO kept VALUES (?, ?)", (nonce, sealed))
 
     def take_kept(self, nonce: bytes) -> bytes:
-        """Return the saved state of a round, and delete it."""
+        """Return the saved state of a round, and delete it, so that no stage runs on it twice."""
         row = self._database.execute("SELECT sealed FROM kept WHERE nonce = ?", (nonce,)).fetchone()
         if row is None:
             raise _out_of_round()

@@ -260,7 +260,7 @@ def check_records(names: Iterable[str]) -> None:
 
 
 def _spelled(settings: Mapping[str, object]) -> str:
-    """Return a round's settings as canonical JSON, with bytes as hex."""
+    """Return a round's settings as canonical JSON, with bytes as hex, to hash them."""
     return json.dumps(dict(settings), sort_keys=True, default=lambda held: {"hex": held.hex()})
 
 

@@ -148,7 +148,7 @@ class SecureAverage(Strategy):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Return None; see `configure_evaluate`."""
+        """Return None: no site evaluates the model, as metrics on the sites' rows have no price."""
         del server_round, replies
         return None
 

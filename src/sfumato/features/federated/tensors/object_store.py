@@ -34,7 +34,7 @@ MAX_LETTERS: Final = 1000  # of a tag, and of the description
 
 
 class ObjectLabels:
-    """The caller's tags and descriptions of objects, by object key."""
+    """The tags and descriptions that a caller gave to a worker's objects, by object key."""
 
     def __init__(self) -> None:
         self._tags: dict[str, frozenset[str]] = {}
@@ -99,7 +99,7 @@ class Store:
         self.last = 0  # the number of the newest object
 
     def declare(self, name: str, shape: torch.Tensor) -> None:
-        """Add a table by its shape alone, without values."""
+        """Add a table of the site by its declared shape alone; its values are not in this store."""
         self._tables[TABLE + name] = shape
 
     def bytes_held(self) -> int:
@@ -117,7 +117,10 @@ class Store:
         return 0 if found is None else found.nbytes
 
     def sharing(self, key: str) -> list[str]:
-        """Return the keys of all tensors that share memory with the object."""
+        """Return the keys of all objects that share memory with this one.
+
+        A write to one of them changes them all.
+        """
         return self._sharing_with(self._find(key))
 
     def _sharing_with(self, found: torch.Tensor) -> list[str]:
@@ -125,7 +128,7 @@ class Store:
         return [one for one, value in held.items() if _memory(value) == _memory(found)]
 
     def handle(self, message: bytes) -> bytes:
-        """Return the reply to a message: an answer, or a refusal."""
+        """Execute an encoded message of the client; return the answer or refusal, encoded."""
         try:
             return encode({"said": self.do(decode(message))})
         except Refused as refusal:
@@ -204,7 +207,10 @@ class Store:
         return key
 
     def _told(self, key: str) -> Any:  # Any: JSON
-        """Return an object's key, shape, dtype and `requires_grad` for the client's reference."""
+        """Describe an object for a reply: key, shape, dtype, and whether it requires gradients.
+
+        The client makes its reference from the description.
+        """
         held = self._tables.get(key)
         held = self._find(key) if held is None else held
         return {
@@ -349,7 +355,7 @@ class Store:
         raise malformed(f"{CANNOT}{why}")
 
     def _held(self, words: Any) -> Any:
-        """Return a request's arguments with each reference replaced by its tensor."""
+        """Return the arguments of a request, with the stored tensor in place of each reference."""
         match words:
             case Reference():
                 return self._find(words.key)

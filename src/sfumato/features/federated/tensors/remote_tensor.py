@@ -201,7 +201,10 @@ class RemoteTensor(torch.Tensor):
 
 
 class RemoteParameter(RemoteTensor, torch.nn.Parameter):
-    """A parameter of a sent model; it keeps its identity for optimisers."""
+    """A parameter of a model that was sent to a worker: its values are there.
+
+    It stays the same Python object, so an existing optimiser still updates it.
+    """
 
 
 def remote(worker: Worker, told: Any) -> RemoteTensor:

@@ -166,7 +166,7 @@ class SharedTensor(Uncompared):
 
     @property
     def child(self) -> dict[str, RemoteTensor]:
-        """Return the shares by worker name."""
+        """Return each worker's share by the worker's name; PySyft 0.2 calls this `child`."""
         return {part.location.id: part for part in self.parts}
 
     @property
@@ -298,7 +298,7 @@ def fixed(held: torch.Tensor, places: int) -> FixedTensor:
 def shared(
     whole: torch.Tensor, workers: tuple[Worker, ...], places: int | None = None
 ) -> SharedTensor:
-    """Split integers into random shares, one share at each worker."""
+    """Split a tensor of integers into random shares that sum to it; send one to each worker."""
     if whole.dtype not in WHOLE:
         raise refused("only whole numbers can be shared; write x.fix_precision().share(...)")
     if len({id(worker) for worker in workers}) != len(workers) or len(workers) < 2:
@@ -315,7 +315,7 @@ def _split(held: torch.Tensor, workers: tuple[Worker, ...]) -> list[RemoteTensor
 
 
 def _uniform(shape: torch.Size) -> torch.Tensor:
-    """Return a tensor of uniformly random 64-bit integers."""
+    """Return a tensor of uniformly random 64-bit integers, which serve as shares and masks."""
     many = shape.numel()
     drawn = bytearray(_DICE.draw(8 * many))
     flat = torch.frombuffer(drawn, dtype=torch.int64) if many else torch.empty(0).long()

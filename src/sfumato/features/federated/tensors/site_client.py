@@ -41,7 +41,7 @@ class Served(Protocol):
 
 
 class Site(Worker):
-    """A worker at a real site, over HTTP: `Site("https://...", token=...)`."""
+    """A worker at a real site, which is reached over HTTP: `Site("https://...", token=...)`."""
 
     def __init__(self, url: str, *, token: str, id: str | None = None) -> None:  # noqa: A002
         from sfumato.client import remote_vault
@@ -124,7 +124,7 @@ class Site(Worker):
 
 
 def connect(url: str, *, token: str, id: str | None = None) -> Site:  # noqa: A002
-    """Return the site at the URL, for the token's user."""
+    """Connect to the site at a URL as the token's user; return it as a worker."""
     return Site(url, token=token, id=id)
 
 

@@ -179,7 +179,10 @@ class SiteStore:
                 self._sources.pop(one, None)
 
     def _forget_sources(self) -> None:
-        """Forget which table columns the objects come from; keep the tables themselves."""
+        """Forget which table columns the objects came from, as all objects are being deleted.
+
+        The sources of the tables themselves stay.
+        """
         self._sources = {k: s for k, s in self._sources.items() if k.startswith(TABLE)}
 
 

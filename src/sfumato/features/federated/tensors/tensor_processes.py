@@ -90,7 +90,7 @@ class TensorProcesses:
 
 
 class _Room(ChildProcess):
-    """The tensor process of one caller, and the two pipes to it."""
+    """One caller's tensor process at a site, and the two pipes to it."""
 
     def __init__(self, limits: RoomLimits) -> None:
         self.lock = threading.Lock()

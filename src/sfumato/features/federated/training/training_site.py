@@ -188,7 +188,10 @@ def _lesson_of(words: dict[str, Any]) -> SiteTask:
 
 
 def _model(lesson: SiteTask, weights: list[Any]) -> torch.nn.Module:
-    """Build the model of the task with these weights."""
+    """Build the model of a training task, and fill it with the weights that the round starts from.
+
+    Weights that do not match the layers are refused before memory is allocated.
+    """
     if len(lesson.layers) > MAX_LAYERS:
         raise malformed("a model has too many layers")
     with torch.device("meta"):  # compare the shapes before any memory is allocated
