@@ -148,7 +148,7 @@ WRONG = {
         ("--command", "true {data}", *OF_FILES[:3], "--epsilon", "3"),
         "could never find a violation",
     ),
-    "a name": (("COUNT(*)", "--command", "true {data}", *OF_FILES), "takes no other audits"),
+    "a name": (("COUNT(*)", "--command", "true {data}", *OF_FILES), "but not both"),
     "no target": (("--pair", "a", "b", "--epsilon", "1"), "your own"),
 }
 

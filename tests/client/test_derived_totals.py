@@ -107,7 +107,7 @@ def test_what_was_tidied_is_not_added_up(vault: OpenVault) -> None:
     answer = vault["town"].group_by("sex", "zip").count(name="n").ask(epsilon=1)
     with pytest.raises(Refused, match="tidied") as refused:
         answer.tidy().total("sex")
-    assert "Add up first" in refused.value.next_step
+    assert "Add up the original answer first" in refused.value.next_step
     assert answer.total("sex").tidy().rows == tuple(
         (sex, max(round(float(str(n))), 0)) for sex, n in answer.total("sex")
     )

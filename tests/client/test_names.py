@@ -92,10 +92,12 @@ WRONG: dict[str, Callable[[Any], object]] = {  # Any: what a type checker would 
     ),
     "A question takes no argument 'epsilom'": lambda visits: visits.count().ask(epsilom=1),
     "A question takes no argument 'rows'": lambda visits: visits.count().price(epsilon=1, rows=2),
-    "A fit or a check does not take the argument 'eps'": lambda visits: visits.logistic(
+    "a clamping check does not take the argument 'eps'": lambda visits: visits.logistic(
         "sick", XS, eps=1
     ),
-    "A line needs no rounds": lambda visits: visits.linear("cost", XS, epsilon=1, rounds=2),
+    "not take the arguments rounds and resume": lambda visits: visits.linear(
+        "cost", XS, epsilon=1, rounds=2
+    ),
     "A histogram takes no argument 'fresh'": lambda v: v.histogram("cost", epsilon=1, fresh=True),
     "A DP twin takes no argument 'bins'": lambda visits: visits.dp_twin(epsilon=1, bins=["cost"]),
 }

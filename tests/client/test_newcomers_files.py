@@ -265,8 +265,8 @@ def test_the_report_says_where_every_decimal_mark_may_be_one_of_thousands(
     shape = {"unit": "row", "budget": BUDGET, "columns": {"x": {**PAID, **spelled}}}
     added = vault.add(name, written(tmp_path, text), shape, different_people="the board")
     assert added.report is not None
-    assert ("every decimal mark has three digits" in str(added.report)) == is_said
-    assert ("every decimal mark has three digits" in str(vault.add_report(name))) == is_said
+    assert ("every decimal point has three digits" in str(added.report)) == is_said
+    assert ("every decimal point has three digits" in str(vault.add_report(name))) == is_said
 
 
 @pytest.mark.parametrize("order", ["le", "be"])

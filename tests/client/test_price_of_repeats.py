@@ -33,7 +33,7 @@ def test_what_was_answered_before_is_free_though_nothing_is_left(ada: OpenVault)
     price = patients.price(SQL, epsilon=1)
     assert (price["free"], price["fits"], price["left"]["next_epsilon"]) == (True, True, 0)
     assert price["odds"] == answer.receipt["odds"]
-    assert "paid before: the same question is free, with the same numbers" in repr(price)
+    assert "already paid: asking the same question again is free" in repr(price)
     assert "NOT fit" not in repr(price)
     assert patients.ask(SQL, epsilon=1).rows == answer.rows
 
@@ -72,5 +72,5 @@ def test_nobody_is_told_what_another_has_asked(ada: OpenVault, folder: Path) -> 
 def test_the_command_line_says_that_it_is_free(ada: OpenVault, folder: Path) -> None:
     ada["patients"].ask(SQL, epsilon=1)
     said = run(folder, "price", "patients", SQL, "--epsilon", "1", SFUMATO_USER="ada").stdout
-    assert "the same question is free" in said
+    assert "asking the same question again is free" in said
     assert "fit" not in said.splitlines()[-1]

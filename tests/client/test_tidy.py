@@ -287,7 +287,7 @@ MISFITS = [
     (answer([], [191], bounding="at most 2 rows of a person count, chosen at random"), "bounding"),
     (answer([], [191], having={"is": "compare"}), "Not every group"),
     (answer(["sex"], [80, 100, 11]).tidy(), "already tidied"),
-    (answer([], [900]), "differ by"),
+    (answer([], [900]), "differ from the sums"),
     (CELLS, "twice"),
 ]
 

@@ -254,7 +254,7 @@ def test_a_twin_is_a_frame_as_a_program_gets_its_rows(vault: Vault) -> None:
     kinds = {name: frame[name].dtype.kind for name in ("who", "age", "zip", "salary", "ill")}
     assert kinds == {"who": "O", "age": "i", "zip": "i", "salary": "f", "ill": "b"}
     assert twin.to_pandas("people", nulls=[rows[0]["who"]])["who"].isna()[0]
-    with pytest.raises(Refused, match="The twin has: people"):
+    with pytest.raises(Refused, match="Its tables are: people"):
         twin.to_pandas("visits")
 
 
@@ -276,7 +276,7 @@ def mean_age(rows: Any) -> float:
 def test_what_a_program_and_a_twin_would_cost_is_a_table_for_people(vault: Vault) -> None:
     people = vault["people"]
     handed_in = people.submit(mean_age, outputs={"mean": (0, 110)})
-    assert repr(handed_in).startswith(f"Handed in {handed_in['digest']}: waiting.")
+    assert repr(handed_in).startswith(f"Submitted {handed_in['digest']}: waiting.")
     assert "± mean" in repr(handed_in)
     priced = people.dp_twin_price(epsilon=1)
     assert priced["fits"]

@@ -78,7 +78,7 @@ def test_a_vault_is_probed_and_says_what_stops_it(tmp_path: Path) -> None:
         ("loo", "data=nowhere.csv", "cannot read nowhere.csv"),
         ("loo", "column=Shoe", "has no column 'Shoe'"),
         ("loo", "column=sex", "sex contains other values than numbers"),
-        ("loo", "lower=300", "The bounds"),
+        ("loo", "lower=300", "lower bound is not below"),
         ("loo", "lower=low", "lower must be a number"),
         ("loo", "within=nan", "within must be a number"),
         ("linkage", "shoe=1", "linkage has no option 'shoe'"),

@@ -244,7 +244,7 @@ def test_the_price_of_a_top_up_says_what_one_new_draw_would_give(clinic: OpenVau
     assert price["epsilon"] == 1
     assert price["top_up"]["one_draw"]["error"] == one["error"]
     assert one["error"]["n"] < price["error"]["n"] < 3
-    assert "one new draw for epsilon 2 would give n ±" in repr(price)
+    assert "one new answer for epsilon 2 would give n ±" in repr(price)
     answer = clinic["clinic"].ask(COUNT, epsilon=2, delta=0, top_up=first)
     low, high = answer.interval[0][0] or (0, 0)
     assert (high - low) / 2 == pytest.approx(price["error"]["n"])

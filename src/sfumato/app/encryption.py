@@ -177,7 +177,7 @@ def scratch_of(root: Path) -> Path:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise Refused(
             "at-rest-not-possible",
-            f"{folder} exists already, and other users can access it.",
+            f"The folder {folder} already exists, and other users can access it.",
             f"Remove the folder, or set {SCRATCH} to another folder on a tmpfs.",
         )
     return folder

@@ -97,7 +97,9 @@ def new_convener(path: str | os.PathLike[str]) -> str:
         Refused: `vault-exists` if the file exists already.
     """
     if Path(path).exists():
-        raise Refused("vault-exists", f"{path} exists already.", "Choose a new file for the key.")
+        raise Refused(
+            "vault-exists", f"The key file {path} already exists.", "Choose a new file for the key."
+        )
     make_secret(Path(path), SystemRandomSource())
     return _key(path).public_key().public_bytes_raw().hex()
 
@@ -392,7 +394,8 @@ class _Transport:
         raise Refused(
             "not-in-language",
             f"A federation cannot answer the request {verb!r}.",
-            "Ask the federation a question, or send the request to one site.",
+            "Ask for an answer, a price, the budget, a card or the data sets. Send any other "
+            "request to one site.",
         )
 
 

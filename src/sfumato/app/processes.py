@@ -106,8 +106,8 @@ def check(serving: Serving) -> None:
             "serve-unsafe",
             f"Other machines can reach {serving.host} without the proxy, and would then "
             "send tokens in clear text.",
-            "Name the proxy with --proxy ADDRESS, so that only it can connect; or "
-            "listen on 127.0.0.1; or give --tls-cert and --tls-key.",
+            "Name the proxy with --proxy ADDRESS, so that only it can connect, or listen on "
+            "127.0.0.1. Otherwise, give --tls-cert and --tls-key.",
         )
 
 

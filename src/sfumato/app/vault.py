@@ -353,7 +353,9 @@ class OpenVault(Vault):
         """Return the services for the owner; refuse other users."""
         if self._user != OWNER:
             raise Refused(
-                "not-allowed", f"{self._user!r} is not the owner.", "Ask the owner to do it."
+                "not-allowed",
+                f"{self._user!r} is not the owner.",
+                "Ask the vault's owner to do it.",
             )
         return self.house
 

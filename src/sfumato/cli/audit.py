@@ -93,8 +93,9 @@ def audit(
     elif names or zoo or path or own["engines"]:
         raise Refused(
             "bad-request",
-            "An audit of your own program or service takes no other audits.",
-            "Give --command or --url; or NAME, --zoo, --page or --engine. Not both.",
+            "One command audits either your own program or service, or sfumato itself, but not "
+            "both.",
+            "Give only --command or --url, or only NAME, --zoo, --page or --engine.",
         )
     else:
         is_well = _own(shell, own)
@@ -110,8 +111,8 @@ def _ours(
     if own["pair"] or own["epsilon"] is not None or own["body"] or own["headers"]:
         raise Refused(
             "bad-request",
-            "These options are for your own program or service.",
-            "Give --command or --url as well.",
+            "Some of the given options are only for an audit of your own program or service.",
+            "Give --command or --url as well, or leave these options out.",
         )
     return audit_shipped.run(
         shell, audit_shipped.Asked(names, zoo, path, own["seed"], own["engines"])

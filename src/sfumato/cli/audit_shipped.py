@@ -191,8 +191,8 @@ def _next(held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit]) -> str
         )
     if not _is_well(held, found):
         return (
-            'The auditor missed a mechanism that is broken on purpose, so "not accused" means '
-            "little in this run."
+            'The auditor did not detect a mechanism that is broken on purpose, so "not accused" '
+            "means little in this run."
         )
     if found:
         return "Next: sfumato audit --help explains how to audit your own program or service."
@@ -207,7 +207,9 @@ def _sum_of(held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit]) -> s
         paths = sum(one.tells and not one.counts for one in held)
         parts.append(f"{len(held)} audits: {accused} accused, {silent} inconclusive.")
         if paths:
-            parts.append(f"{paths} of a path alone, not of its constant.")
+            parts.append(
+                f"{paths} of the audits test only the code path of a mechanism, not its constants."
+            )
     if found:
         caught = sum(one.audited.is_violated for one in found)
         parts.append(f"{len(found)} broken mechanisms: {caught} caught.")

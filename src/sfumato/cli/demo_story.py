@@ -44,7 +44,10 @@ def tell(app: App) -> None:
     for chapter in (_a_person_is_found, _the_door(app), _heights(app)):
         chapter()
     me = _command()
-    _say(f"The end. Yours: {me} init DIR, then {me} add NAME SOURCE. `{me} doctor` helps.")
+    _say(
+        f"The end. For your own data: {me} init DIR, then {me} add NAME SOURCE. `{me} "
+        "doctor` tests your machine."
+    )
 
 
 def _command() -> str:
@@ -66,7 +69,7 @@ def _a_person_is_found() -> None:
 
 def _the_door(app: App) -> Callable[[], None]:
     def chapter() -> None:
-        _title("2. The same data behind the door, with a budget of epsilon = 1.0")
+        _title("2. The same data in a vault, with a privacy budget of epsilon = 1.0")
         with _vault(app) as vault:
             vault.add("medical", MEDICAL, _card(MEDICAL_CARD))
             for sql, epsilon in QUESTIONS:

@@ -166,8 +166,8 @@ def _where(shell: Shell, options: dict[str, Any]) -> dict[str, Any]:
     if options["table"] is not None:
         raise Refused(
             "not-allowed",
-            "--table works only for a vault in a folder.",
-            "Send a file with one table.",
+            "--table works only if --vault names a folder, not a service.",
+            "Leave --table out, and give a DuckDB file that has only one table.",
         )
     return said
 

@@ -76,8 +76,8 @@ def serve(shell: Shell, **options: Any) -> None:
     if shell.vault is None:
         raise Refused(
             "vault-missing",
-            "The command needs a vault.",
-            "Give --vault DIR; a missing vault is made.",
+            "The command does not know which vault to serve.",
+            "Give the vault's folder with --vault DIR. A missing vault is created.",
         )
     shell.app.serve(shell.vault, say=lambda text: click.echo(text, err=True), **options)
 

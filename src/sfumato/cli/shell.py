@@ -137,13 +137,14 @@ class Shell:
             raise Refused(
                 "vault-missing",
                 "No vault was named.",
-                "Give --vault DIR, or set SFUMATO_VAULT; `sfumato init DIR` makes one.",
+                "Give --vault DIR, or set SFUMATO_VAULT. `sfumato init DIR` creates a vault.",
             )
         if self.is_remote:
             if connections:
                 raise Refused(
                     "not-allowed",
-                    "A service uses its own database connections.",
+                    "--connection works only if --vault names a folder. A service uses the "
+                    "connections that its operator set up.",
                     "Leave --connection out.",
                 )
             return self.app.connect(self.vault, token=token_for(self.vault))

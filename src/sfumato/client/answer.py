@@ -105,12 +105,15 @@ class Answer(AnswerValues):
         if self.receipt.get("epsilon", 0) is None:
             raise Refused(
                 "not-in-language",
-                "These numbers have no noise, so there are no errors to use.",
-                "Add them up as they are.",
+                "The numbers of this answer have no noise, so they have no error that this "
+                "method could use.",
+                "Compute with the values of .rows directly.",
             )
         if "question" not in self.receipt:
             raise Refused(
                 "not-in-language",
-                "This answer is a program's, and no question says what its numbers count.",
-                "Ask counts, sums or means as a question.",
+                "This answer comes from a program (pipeline), so sfumato does not know what its "
+                "numbers count.",
+                "Ask for counts, sums or means in SQL or with the query builder, and use that "
+                "answer.",
             )

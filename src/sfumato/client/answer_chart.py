@@ -123,7 +123,11 @@ def view_of(answer: AnswerValues, x: str | None, y: str | None, color: str | Non
         color = next((key for key in rest if sizes[key] <= len(PALETTE)), None)
     order = [_one_of(keys, key) for key in (x, color) if key is not None]
     if len(set(order)) < len(order):
-        raise Refused("not-in-language", f"{x!r} is used in two places.", "Name another column.")
+        raise Refused(
+            "not-in-language",
+            f"The chart uses the column {x!r} both as x and as color.",
+            "Give x and color two different columns.",
+        )
     order += [key for key in rest if key != color]
     colours = 0 if color is None else sizes[color]
     view = View(answer, y, tuple(order), colours, _cells(answer, y, order))
@@ -131,8 +135,9 @@ def view_of(answer: AnswerValues, x: str | None, y: str | None, color: str | Non
     if colours > len(PALETTE) or panels > MAX_PANELS:
         raise Refused(
             "not-in-language",
-            f"The picture would need {colours} colours and {panels} panels.",
-            "Ask by fewer keys, or narrow them with WHERE. The table has all of them.",
+            f"The chart would need {colours} colours and {panels} panels, which is too many.",
+            "Group by fewer columns, or select fewer groups with WHERE. The answer's table shows "
+            "all groups.",
         )
     return view
 
@@ -143,7 +148,7 @@ def _one_of(names: Sequence[str], wanted: str | None) -> str:
     if wanted not in names:
         raise Refused(
             "unknown-column",
-            f"{wanted!r} cannot be drawn there.",
+            f"{wanted!r} is not a column that the chart can use for this argument (x, y or color).",
             f"Name one of: {', '.join(names)}.",
         )
     return str(wanted)
@@ -174,7 +179,11 @@ def _cells(answer: AnswerValues, y: str, keys: Sequence[str]) -> tuple[Cell, ...
 def _number(value: object, name: str) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
-    raise Refused("type-mismatch", f"{name!r} is not a number.", "Draw a column of numbers.")
+    raise Refused(
+        "type-mismatch",
+        f"The column {name!r} has a value that is not a number, so it cannot be drawn.",
+        "Draw a column of numbers.",
+    )
 
 
 def _labels(keys: Sequence[object]) -> list[str]:

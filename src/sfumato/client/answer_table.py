@@ -79,8 +79,9 @@ class AnswerValues(Hinted):
         if len(self.rows) != 1 or len(self.columns) != 1:
             raise Refused(
                 "not-in-language",
-                "The answer has more than one number.",
-                "Take it from .rows, or by .to_pandas().",
+                "The answer does not have exactly one row and one column, so it has no single "
+                "value.",
+                "Read the numbers from .rows or .to_pandas().",
             )
         return self.rows[0][0]
 

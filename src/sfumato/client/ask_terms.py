@@ -183,7 +183,7 @@ def no_fit_term(name: str, known: Sequence[str]) -> Refused:
     """Return the refusal of an argument that a regression or a clamping check does not take."""
     return Refused(
         "not-in-language",
-        f"A fit or a check does not take the argument {name!r}.",
+        f"A regression or a clamping check does not take the argument {name!r}.",
         f"Write at_most(rows=1) before it, and give it only {', '.join(known[:-1])} and "
         f"{known[-1]}.",
     )
@@ -192,7 +192,11 @@ def no_fit_term(name: str, known: Sequence[str]) -> Refused:
 def no_line_term(name: str, known: Sequence[str]) -> Refused:
     """Return the refusal of an argument that a linear regression does not take."""
     if name in ("rounds", "resume"):
-        return Refused("not-in-language", "A line needs no rounds.", "Leave rounds and resume out.")
+        return Refused(
+            "not-in-language",
+            "A linear regression does not take the arguments rounds and resume.",
+            "Leave both out. Only a logistic regression needs them.",
+        )
     return no_fit_term(name, known)
 
 
@@ -208,8 +212,8 @@ def question_body(data_set: str, question: object, terms: Mapping[str, object]) 
     if built is None:
         raise Refused(
             "not-in-language",
-            "This is not a question.",
-            "Give SQL, or a question built from a data set.",
+            "The first argument is not a question.",
+            "Give SQL text, or a question built from a data set: vault[NAME].",
         )
     return {**body, "question": query_json(built())}
 
@@ -219,7 +223,7 @@ def _by_name(term: str, pairs: object) -> Json:
         return dict(pairs)
     raise Refused(
         "not-in-language",
-        f"{term!r} must be given for each number by its name.",
+        f"{term!r} must be a dict with one value for each number of the answer, by its name.",
         f'Name the number: count(name="n") and {term}={{"n": 5}}.',
     )
 
@@ -229,7 +233,9 @@ def _size_of(counted: Sized) -> int:
     value = counted.value
     if not isinstance(value, int | float):
         raise Refused(
-            "not-in-language", "This is not a count.", "Give people=N, or a count's answer."
+            "not-in-language",
+            "The answer given as people is not a count.",
+            "Give a whole number (people=5000), or the answer of a COUNT.",
         )
     return max(1, round(value))
 
@@ -239,7 +245,7 @@ def _op_of(answer: object) -> object:
     if not isinstance(receipt, dict):
         raise Refused(
             "top-up-unknown",
-            "This is not an earlier answer.",
-            "Give the answer, or the op of its receipt.",
+            "The value to top up is not an earlier answer.",
+            'Give the answer itself, or its operation id (answer.receipt["op"]).',
         )
     return cast("Json", receipt)["op"]

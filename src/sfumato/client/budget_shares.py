@@ -88,8 +88,8 @@ def check_all_fits(
         if not _pays(left, epsilon, delta, squares):
             raise Refused(
                 "budget-exceeded",
-                f"All {len(questions)} questions need epsilon {float(epsilon):g} and "
-                f"delta {float(delta):g}; the {name} has {left['next_epsilon']:g} left "
+                f"All {len(questions)} questions together need epsilon {float(epsilon):g} and "
+                f"delta {float(delta):g}, but the {name} has {left['next_epsilon']:g} left "
                 f"(delta {left['tests']['sums']['delta']:g}). Nothing was spent.",
                 "Choose a smaller epsilon." + ("" if resume is None else RESUME),
                 account=name,

@@ -16,8 +16,8 @@ def card_columns(card: CardView, rows: Builder) -> list[dict[str, Any]]:  # Any:
     if rows.joins:
         raise Refused(
             "not-in-language",
-            "Fits and checks take one table, and this joins several.",
-            "Leave the join out, or ask for the sums yourself.",
+            "A regression or a clamping check takes one table, and this question joins several.",
+            "Leave the join out, or ask for the sums over the join in a question of your own.",
         )
     if rows.table.casefold() in ("", str(card["name"]).casefold()):
         return list(card["columns"])

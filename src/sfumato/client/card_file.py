@@ -22,7 +22,7 @@ def card_of(card: CardOrFile) -> Mapping[str, object]:
         return read_toml(os.fspath(card))
     raise Refused(
         "bad-card",
-        "The card is neither a table nor a file.",
+        "The data card is neither a table nor a file.",
         'Write add("t", "t.csv", "t.card.toml").',
     )
 
@@ -41,7 +41,7 @@ def check_plain(card: Mapping[str, object]) -> None:
                 "bad-card",
                 "decimal, thousands, format, encoding and header are for text files, and the "
                 "values of a frame have types already.",
-                "Remove them from the card, and give numbers and dates as such.",
+                "Remove them from the data card, and give numbers and dates as such.",
             )
 
 
@@ -57,5 +57,7 @@ def read_toml(path: str) -> dict[str, Any]:
     except (ArithmeticError, RecursionError):
         what = "is not TOML: not a text"
     raise Refused(
-        "bad-card", f"The card {path[:200]!r} {what}.", "Correct it and add the data set again."
+        "bad-card",
+        f"The data card {path[:200]!r} {what}.",
+        "Correct it and add the data set again.",
     )

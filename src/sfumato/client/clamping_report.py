@@ -71,8 +71,9 @@ def clamping_report(built: Builder, of: str, terms: FitTerms) -> ClampingReport:
     if built.outputs or built.keys or built.source is not None:
         raise Refused(
             "not-in-language",
-            "A check of clipping asks its own questions.",
-            "Narrow with where(...) first, and ask for nothing else with it.",
+            "A clamping check (what the bounds of a column cut off) asks its own questions.",
+            "Call it on the data set, after where(...) at most, without columns, keys or "
+            "each_person(...).",
         )
     card = built.target.card
     values = _values(built, of, card_columns(card, built))
@@ -110,7 +111,7 @@ def _values(built: Builder, of: str, columns: Sequence[Any]) -> Builder:  # Any:
     if not declared or declared[0]["lower"] is None or declared[0]["step"] is None:
         raise Refused(
             "no-bounds",
-            f"The card declares no number {of!r} with bounds.",
+            f"The data card declares no column {of!r} of numbers with bounds.",
             "Name a column of type integer or number with a lower and an upper bound.",
             column=of,
         )

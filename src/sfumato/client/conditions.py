@@ -73,10 +73,18 @@ def of_column(name: str, value: object) -> Predicate:
 def among(of: Expr, values: Iterable[object]) -> Among:
     """Return the condition that an expression is one of the values; refuse an empty list."""
     if isinstance(values, str):  # Python would iterate over its letters
-        raise Refused("not-in-language", "A text is not a list.", f"Write [{values!r}].")
+        raise Refused(
+            "not-in-language",
+            "is_in takes a list of values, but got a single text.",
+            f"Write [{values!r}].",
+        )
     constants = tuple(value_of(value) for value in values)
     if not constants:
-        raise Refused("not-in-language", "This list is empty.", "Name at least one value.")
+        raise Refused(
+            "not-in-language",
+            "The list of values to compare with is empty.",
+            'Give at least one value, as in is_in(["a", "b"]).',
+        )
     return Among(of, constants)
 
 
@@ -121,7 +129,8 @@ def equal_pairs(table: str, also: Equal) -> tuple[tuple[str, str], ...]:
     if not isinstance(names, Sequence) or not all(map(_is_equal, names)):
         raise Refused(
             "not-in-language",
-            "also takes columns, or pairs of an earlier column and one of the table.",
+            "The argument also takes names of columns that both tables have, or pairs (earlier "
+            "column, new column).",
             'Write also="day", or also=[("day", "given")].',
         )
     pairs = ((name, name) if isinstance(name, str) else name for name in names)

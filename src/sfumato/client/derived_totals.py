@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sfumato.client.answer_table import AnswerValues, SomeAnswer
 
 ADDITIVE: Final = ("count", "count_values", "sum")
-TIDIED: Final = "Tidied: free post-processing of released numbers; it asked and paid nothing."
+TIDIED: Final = "Tidied: free post-processing of released numbers, which spends no privacy budget."
 MISS: Final = 0.05  # intervals hold at 95 %
 _Z95: Final = 1.959963984540054
 
@@ -104,8 +104,9 @@ def has_private_keys(answer: AnswerValues) -> bool:
 def _kept_places(answer: AnswerValues, keep: Sequence[str]) -> list[int]:
     if TIDIED in answer.notes:
         raise _refused(
-            "The answer is tidied, so its cells are biased and no longer independent.",
-            "Add up first, and then tidy the totals. Both are free.",
+            "The answer was tidied (post-processed), so its cells are biased and no longer "
+            "independent.",
+            "Add up the original answer first, and then tidy the totals. Both are free.",
         )
     if len(set(keep)) < len(keep):
         raise _refused("A key is named twice.", "Name each key once.")
@@ -118,11 +119,13 @@ def _kept_places(answer: AnswerValues, keep: Sequence[str]) -> list[int]:
     question = cast("dict[str, Any]", answer.receipt["question"])
     if question["having"] is not None or question["limit"] is not None:
         raise _refused(
-            "The answer does not have all cells.", "Ask without HAVING and LIMIT; that is free."
+            "The answer does not have all groups, because the question has HAVING or LIMIT.",
+            "Ask the same question without HAVING and LIMIT, which is free.",
         )
     if has_private_keys(answer):
         raise _refused(
-            "Keys with few people are not in the answer.", "Ask for the total by itself."
+            "Groups with few people are missing from the answer, so it cannot be added up.",
+            "Ask for the total by itself.",
         )
     if len(keys) < len(question["group_by"]):
         raise _refused("A key of the grouping is not in the answer.", "Put every key into SELECT.")

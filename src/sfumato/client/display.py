@@ -81,7 +81,7 @@ class Price(_Shown):
     def lines(self) -> list[str]:
         """Return the price, the errors to expect, and other prices as lines of text."""
         free = bool(self.shape.get("free"))  # older services do not send this field
-        paid = "paid before: the same question is free, with the same numbers"
+        paid = "already paid: asking the same question again is free, and gives the same numbers"
         lines = [
             f"{self['says']}",
             f"epsilon {self['epsilon']:g}, {paid if free else 'nothing spent yet'}",
@@ -122,8 +122,8 @@ class Price(_Shown):
         ]
         return [
             f"a top-up: {raised['says']}",
-            f"one new draw for epsilon {one['epsilon']:g} would give "
-            f"{', '.join(errors) or 'an error that cannot be told before'}",
+            f"one new answer for epsilon {one['epsilon']:g} would give "
+            f"{', '.join(errors) or 'an error that is not known in advance'}",
         ]
 
     def _keys_line(self) -> list[str]:
@@ -132,7 +132,10 @@ class Price(_Shown):
             if shown is not None:
                 half, sure = shown["half"], shown["nearly always"]
                 return [
-                    f"a key is shown from about {half:,} people on, nearly always from {sure:,}"
+                    (
+                        f"a group is shown with probability 1/2 from about {half:,} people on, and "
+                        f"nearly always from {sure:,}"
+                    )
                 ]
         return []
 
@@ -168,7 +171,7 @@ class SubmittedProgram(_Shown):
 
     def _head(self) -> list[str]:
         return [
-            f"Handed in {self['digest']}: {self['state']}.",
+            f"Submitted {self['digest']}: {self['state']}.",
             f"Noise at epsilon {self['errors']['epsilon']:g}, at 95 %:",
         ]
 
@@ -265,7 +268,7 @@ class TwinPrice(_Shown):
             f"epsilon {self['epsilon']:g}, delta {self['delta']:g}, by {self['method']}; "
             + ("it fits" if self["fits"] else "more than is left"),
             *(f"counted in {table}: {', '.join(some)}" for table, some in self["columns"].items()),
-            f"from the card alone: {', '.join(self['from_the_card']) or 'nothing'}",
+            f"from the data card alone: {', '.join(self['from_the_card']) or 'nothing'}",
             f"private bins: {', '.join(bins['columns']) or 'none'}"
             + (f", epsilon {bins['epsilon']:.3g} of it" if bins["columns"] else "")
             + f" (possible: {', '.join(bins['possible']) or 'none'})",
@@ -389,17 +392,19 @@ class AddReport(_Shown):
             if table[key] is not None
         ]
         foot += [
-            f"{name}{column['column']}: every decimal mark has three digits behind it. If they "
-            'are thousands (1.234), declare it on the card: thousands = "." and decimal = ","'
+            (
+                f"{name}{column['column']}: every decimal point has three digits behind it. If "
+                'they are thousands (1.234), write on the data card: thousands = "." and '
+                'decimal = ","'
+            )
             for table, name in named
             for column in table["columns"]
             if column.get("like_thousands") is not None
         ]
         if any(table["people_cut"] is not None for table, _ in named):
             foot.append(
-                "people cut and rows cut of a column: people with more groups of it than "
-                "max_groups, or more rows in one than max_rows, and the rows that answers by it "
-                "leave out"
+                "people cut, rows cut: people with more groups of the column than max_groups or "
+                "more rows in one than max_rows, and their rows that answers by it leave out"
             )
         return foot
 

@@ -136,7 +136,7 @@ def _check(built: Builder, bins: int) -> None:
         raise Refused(
             "not-in-language",
             "A histogram asks two questions of its own.",
-            "Narrow with where(...) first, and ask for nothing else with it.",
+            "Call it on the data set, after where(...) at most, without other columns or keys.",
         )
 
 

@@ -66,7 +66,7 @@ QUESTION_HINTS: Final[Mapping[str, str]] = {
     "idxmin": _NO_ROW,
     "iloc": _NO_ROW,
     "index": _NO_ROW,
-    "info": "The card says what is known of the columns: data_set.card.",
+    "info": "The data card says what is known of the columns: data_set.card.",
     "isna": _NULLS,
     "isnull": _NULLS,
     "items": _NO_ROW,
@@ -131,7 +131,8 @@ QUESTION_HINTS: Final[Mapping[str, str]] = {
     "tolist": _NO_ROW,
     "transform": _TRANSFORM,
     "unique": (
-        'The card has the declared values. Ask for the most frequent ones with top("zip", 5).'
+        "The data card has the declared values: data_set.card. Ask for the most frequent ones "
+        'with top("zip", 5).'
     ),
     "value": _ASK_FIRST,
     "value_counts": 'Write group_by("zip").count().',
@@ -182,8 +183,8 @@ ANSWER_HINTS: Final[Mapping[str, str]] = {
 }
 COLUMN_HINTS: Final[Mapping[str, str]] = {
     "alias": 'Name it where it is used: .sum(col("cost"), name="paid").',
-    "astype": "A column has the type that the card declares.",
-    "cast": "A column has the type that the card declares.",
+    "astype": "A column has the type that the data card declares: data_set.card.",
+    "cast": "A column has the type that the data card declares: data_set.card.",
     "clip": "Write clamp(lower, upper).",
     "dt": 'Write part("year") or trunc("month").',
     "fillna": "Write or_else(0).",

@@ -108,7 +108,9 @@ def _in_a_path(place: str, name: str) -> str:
     if "/" in name or name in (".", ".."):
         code = _NO_SUCH.get(place, "bad-request")
         raise Refused(
-            code, f"There is no {place.replace('_', ' ')} {name!r}.", "List what there is."
+            code,
+            f"There is no {place.replace('_', ' ')} {name!r}.",
+            "Check the name. No name is '.' or '..', and none contains '/'.",
         )
     return quote(name, safe="")
 
@@ -407,7 +409,9 @@ class RemoteVault(Vault):
         """
         if not os.path.isfile(path) or not os.access(path, os.R_OK):
             raise Refused(
-                "source-unreadable", f"There is no file {os.fspath(path)!r}.", "Give a file's path."
+                "source-unreadable",
+                f"There is no file {os.fspath(path)!r} that can be read.",
+                "Check the path, and give that of a file, not of a folder.",
             )
         answer = self._remote.send(Path(path))
         refused = read_refusal(answer)
@@ -429,7 +433,8 @@ class RemoteVault(Vault):
             "not-allowed",
             f"Enrolling {user!r} in {group!r} for every data set is only possible in the vault's "
             "folder.",
-            "Run it there, or use grant(...) for one of your data sets.",
+            "Run `sfumato enrol` on the service's machine with --vault DIR, or use grant(...) "
+            "for one of your data sets.",
         )
 
     def close(self) -> None:
@@ -463,7 +468,8 @@ def check_wire(wire: object) -> None:
         raise Refused(
             "service-down",
             "The service speaks an older protocol than this package.",
-            "Use an older sfumato here, or ask the operator to update the service.",
+            "Install the service's version of sfumato here, or ask the operator to update the "
+            "service.",
         )
 
 
@@ -473,8 +479,9 @@ def _settings(url: str, token: str) -> dict[str, Any]:  # Any: httpx's own argum
     if parts.scheme not in ("https", "http") or (parts.scheme == "http" and not is_here):
         raise Refused(
             "serve-unsafe",
-            "A token may only travel encrypted, or stay on this machine.",
-            "Give an https:// address.",
+            "The address is not https://, so your token would be sent unencrypted over the "
+            "network.",
+            "Give the service's https:// address. http:// is allowed only for localhost.",
         )
     return {
         "base_url": url,
@@ -491,8 +498,8 @@ def _plain(token: str) -> str:
     if not all("!" <= letter <= "~" for letter in plain):
         raise Refused(
             "not-signed-in",
-            "That is not a token: no token has such letters.",
-            "Give the token exactly as you got it.",
+            "The given token has characters that no access token has.",
+            "Copy the whole token again from where you got it, without quotes or spaces.",
         )
     return plain
 

@@ -37,7 +37,9 @@ def with_sampling_error(answer: SomeAnswer) -> SomeAnswer:
     found = [_sources(answer, name) for name in answer.columns if _verb(answer, name) == "mean"]
     if not found:
         raise Refused(
-            "not-in-language", "The answer has no mean.", "Ask a mean, its STDDEV and its COUNT."
+            "not-in-language",
+            "The answer has no mean (AVG), so it has no sampling error to add.",
+            "Ask for AVG(x), STDDEV(x) and COUNT(x) of the same column in one question.",
         )
     names = ", ".join(answer.columns[of.mean] for of in found)
     if SAMPLED.format(names) in answer.notes:
@@ -64,7 +66,7 @@ def _sources(answer: AnswerValues, name: str) -> _Sources:
             "not-in-language",
             f"The sampling error of {name!r} needs its standard deviation and the number of its "
             "values.",
-            f"Ask STDDEV and COUNT of the same expression beside {name}.",
+            f"Ask for STDDEV and COUNT of the same expression in the same question as {name}.",
             column=name,
         )
     return _Sources(answer.columns.index(name), deviation, count)

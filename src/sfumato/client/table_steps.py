@@ -152,21 +152,23 @@ def _joined_people(begun: Builder, other: Builder, *, keep_all: bool) -> JoinedP
     if begun.source is None or other.source is None:
         raise Refused(
             "not-in-language",
-            "A table with one row for each person can only be joined to another such table.",
-            "Write each_person(...) on both tables first.",
+            "join_people joins two tables with one row for each person, and one of these is not "
+            "such a table.",
+            "Write each_person(...) on both tables before join_people(...).",
         )
     if other.data_set != begun.data_set:
         raise Refused(
             "not-in-language",
-            f"{other.data_set!r} is not the data set {begun.data_set!r}.",
-            "Use another table of this data set: of_table(name).",
+            f"The second table belongs to the data set {other.data_set!r}, not to "
+            f"{begun.data_set!r}.",
+            "Join only tables of one data set. of_table(name) gives another table of it.",
         )
     plain = Query(other.data_set, (), source=other.source, table=other.table, joins=other.joins)
     if other.question() != plain:
         raise Refused(
             "not-in-language",
             "The second table must be each_person(...) alone, without further steps.",
-            "Narrow, group and ask after join_people(...).",
+            "Write where(...), group_by(...) and aggregates after join_people(...).",
         )
     return JoinedPersonTable(other.source, other.table, other.joins, keep_all)
 

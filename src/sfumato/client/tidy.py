@@ -39,7 +39,8 @@ from sfumato.dp.refusal import Refused
 Floats = NDArray[np.float64]
 
 RISEN: Final = (
-    "Running counts were made monotonic. Deviations and ranges are the earlier ones, cut at zero."
+    "Running counts were made monotonic. Standard deviations and ranges are those before this "
+    "step, with ranges cut at zero."
 )
 
 
@@ -103,7 +104,7 @@ BEFORE: Final = "Formulas keep the numbers from before."
 PLAIN: Final = {"data_set", "outputs", "where", "group_by", "max_groups", "max_rows"}
 SAME: Final = {  # must be equal in both receipts, and what to do if not
     "data_set": "Give answers about one data set.",
-    "version": "Ask both questions of one version.",
+    "version": "Ask both questions about the same version of the data set.",
     "people": "Give answers about the same people.",
     "guarantee": "Give answers with the same guarantee.",
     "bounding": "Ask both questions with max_groups=1 and the same max_rows.",
@@ -112,8 +113,9 @@ FAR: Final = 8.0  # the noise exceeds so many standard deviations in fewer than 
 NORMAL: Final = 1.96  # half-width of a normal 95 % interval, in standard deviations
 
 CLIPPED: Final = (
-    "Cutting at zero raises small cells, so they are too high on average. Deviations are from "
-    "before cutting and rounding. Ranges are from before, cut at zero."
+    "Negative cells were set to zero, so small cells are too high on average. Standard "
+    "deviations and ranges are those before this step and before rounding, with ranges cut at "
+    "zero."
 )
 
 
@@ -264,11 +266,16 @@ def _gap_note(name: str, cells: Estimates, margins: Sequence[Margin]) -> str:
     if far > FAR:
         raise Refused(
             "not-in-language",
-            f"The margins of {name!r} differ by {far:.0f} deviations from the sums of the cells. "
-            "Noise does not explain that, so they count different rows.",
-            "Narrow both to rows with declared keys, or leave that margin out.",
+            f"The separately released totals of {name!r} differ from the sums of its cells by "
+            f"{far:.0f} standard deviations. Noise does not explain that, so they count "
+            "different rows.",
+            "Use the same WHERE and the same declared keys for both answers, or leave the totals "
+            "out.",
         )
-    return f"{name}: margins and cells were at most {far:.1f} deviations of noise apart."
+    return (
+        f"{name}: totals and sums of cells differed by at most {far:.1f} standard deviations of "
+        "the noise."
+    )
 
 
 def _farthest(cells: Estimates, margin: Margin) -> float:
@@ -320,24 +327,27 @@ def _check_fits(table: Table, margin: Table, others: Sequence[Table]) -> None:
         is_same = _bounds(mine) == _bounds(its) if name == "bounding" else mine[name] == its[name]
         if not is_same:
             said = name.replace("_", " ")
-            raise _misfit(f"A margin and the table have different {said}.", next_step)
+            raise _misfit(
+                f"A margin (answer with totals) and the table differ in: {said}.", next_step
+            )
     if _question(mine).get("where") != _question(its).get("where"):
         raise _misfit(
-            "A margin and the table have different conditions.",
-            "Ask both questions with one WHERE.",
+            "A margin (answer with totals) and the table have different WHERE conditions.",
+            "Ask both questions with the same WHERE.",
         )
     if any(_shares_a_draw(margin, other) for other in others):
         raise _misfit(
-            "A margin is given twice, or two margins are equal.", "Give each margin once."
+            "A margin (answer with totals) is given twice, or two margins are equal.",
+            "Give each margin once.",
         )
     if not set(margin.keys) <= set(table.keys):
         raise _misfit(
-            "A margin is grouped by a column that does not group the table.",
+            "A margin (answer with totals) is grouped by a column that does not group the table.",
             "Give answers grouped by fewer of the table's own columns.",
         )
     if set(margin.rows) != {_projected(row, table, margin) for row in table.rows}:
         raise _misfit(
-            "A margin and the table have different keys.",
+            "A margin (answer with totals) and the table have different keys.",
             "Ask both questions without partition selection.",
         )
 
@@ -386,12 +396,13 @@ def _check_plain(table: Table) -> None:
         )
     if has_private_keys(table.answer):
         raise _misfit(
-            "Keys with few people are missing, so cells do not add up to margins.",
-            "Group by declared keys or public bins.",
+            "Groups with few people are missing from the answer, so its cells do not add up to "
+            "totals.",
+            "Group by columns with declared keys, or by public bins.",
         )
     if not _counts_in_one_group(receipt):
         raise _misfit(
-            "A person may count in several groups, so cells do not add up to margins.",
+            "One person may count in several groups, so the cells do not add up to totals.",
             "Ask both questions with max_groups=1.",
         )
 
@@ -468,11 +479,16 @@ def _margin_notes(
 ) -> list[str]:
     total = float(column.values.sum())
     notes = [
-        f"{name}: adjusted to {len(keys)} margins by least squares, total {total:,.1f}. This "
-        "assumes that every person is in one declared group, and spreads noise between cells."
+        (
+            f"{name}: adjusted by least squares to {len(keys)} margins (answers with totals), "
+            f"total {total:,.1f}. This assumes that every person is in one declared group."
+        )
     ]
     if not all(is_held):
-        notes.append(f"{name}: crossing margins agree before cutting and rounding only.")
+        notes.append(
+            f"{name}: the cells add up to crossing margins only before negative cells are "
+            "set to zero and rounded."
+        )
     return notes
 
 

@@ -82,7 +82,7 @@ class Bounds:
         if path.suffix.lower() != ".md":
             raise Refused(
                 "not-in-language",
-                "The table of all attacks is a Markdown page.",
+                "The table of all attacks can be written only as a Markdown file.",
                 "Name a file that ends in .md.",
             )
         path.write_text(self.page, "utf-8")

@@ -45,7 +45,11 @@ class Opened:
         value = self.data_set.ask(sql, epsilon=epsilon, fresh=self.is_fresh).value
         if isinstance(value, int | float):
             return float(value)
-        raise Refused("not-in-language", "The answer is not a number.", "Ask for a count or a sum.")
+        raise Refused(
+            "not-in-language",
+            "The answer to the attacked question is not a single number.",
+            "Ask for a count or a sum.",
+        )
 
 
 @dataclass(frozen=True)

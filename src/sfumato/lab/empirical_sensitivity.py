@@ -81,8 +81,8 @@ def _distance(whole: NDArray[np.float64], query: Query, db: Tabular) -> float:
     if numbers.shape != whole.shape:
         raise Refused(
             "bad-request",
-            "Without one person, the query's result has a different shape, so the "
-            "results have no distance.",
+            "Without one person, the query's result has another shape, so the change cannot be "
+            "measured.",
             "Return the same number of values, whoever is missing.",
         )
     return float(np.abs(whole - numbers).sum())
@@ -117,7 +117,9 @@ def _names_of_people(db: Tabular, person: str) -> list[Hashable]:
 
 def _no_person(person: str) -> Any:  # never returns
     raise Refused(
-        "unknown-column", f"The rows have no column {person!r}.", "Name one that they have."
+        "unknown-column",
+        f"The rows have no column {person!r}.",
+        "Give the name of a column that the rows have.",
     )
 
 

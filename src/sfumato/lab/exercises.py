@@ -106,7 +106,11 @@ def find_the_person(seed: int = 0) -> FindThePerson:
         knows = _gossip(rows[place], dice)
         if link(rows, knows).is_found:
             return FindThePerson(rows, knows, place)
-    raise Refused("bad-request", "No row of this table is unique.", "Use another table.")
+    raise Refused(
+        "bad-request",
+        "No row of this table is unique, so the exercise has nobody to find.",
+        "Use another table.",
+    )
 
 
 def _gossip(row: Row, dice: np.random.Generator) -> Knowledge:
@@ -199,7 +203,11 @@ class BreakTheMechanism:
             Refused: `bad-request`, if `which` is neither 0 nor 1.
         """
         if which not in (0, 1):
-            raise Refused("bad-request", "There are two data sets, 0 and 1.", "Name one of them.")
+            raise Refused(
+                "bad-request",
+                "The exercise has two data sets, 0 and 1, and this is neither.",
+                "Give 0 or 1.",
+            )
         return self.mechanism(self.pair[which], runs, np.random.default_rng(seed))
 
     def check(

@@ -65,7 +65,9 @@ class Exhibit:
         """Draw the exhibit for these slider indices; another seed draws other noise."""
         if not 0 <= seed < MAX_SEEDS:
             raise Refused(
-                "bad-request", "The seed is out of range.", f"Give a seed below {MAX_SEEDS:,}."
+                "bad-request",
+                f"The seed of the exhibit is not a whole number from 0 to {MAX_SEEDS - 1}.",
+                "Give another seed.",
             )
         return _shown(self.name, tuple(places[one.name] for one in self.sliders), seed)
 

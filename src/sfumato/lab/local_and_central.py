@@ -48,7 +48,7 @@ def compare(
     if not 0 <= share <= 1 or any(count < 2 for count in people):
         raise Refused(
             "bad-request",
-            "The survey's numbers are out of range.",
+            "The survey's share or numbers of people are out of range.",
             "Give a share from 0 to 1, and at least one number of people.",
         )
     return tuple(_both(share, count, dice, tries) for count in people)

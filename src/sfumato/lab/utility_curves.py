@@ -148,7 +148,7 @@ def utility_curve(  # noqa: PLR0913  # what a curve is of, and how it is drawn
     if people < 1 or not low < high or points < 2:
         raise Refused(
             "bad-request",
-            "The numbers of the mean are out of range.",
+            "The number of people or the bounds of the mean are out of range.",
             "Give at least one person, and a lower bound below the upper bound.",
         )
     if not 0 < epsilons[0] < epsilons[1]:

@@ -167,7 +167,8 @@ def _public_instead(priced: Priced) -> Iterator[str]:
     noise = "half the noise" if share == 1 / 2 else f"about {100 * share:.0f} % of the noise"
     yield (
         f"GROUP BY {instead} instead of {', '.join(names)} shows all {cells:,} groups, with "
-        f"{noise}. The card declares the bounds, so partition selection costs nothing."
+        f"{noise}. Its groups are public, because the data card declares the bounds, so "
+        "partition selection is not needed."
     )
 
 

@@ -45,9 +45,11 @@ def limits_of(private: Sequence[Table]) -> Limits:
     if rows > MAX_ROWS or per_person > MAX_ROWS_PER_PERSON:
         raise Refused(
             "question-too-large",
-            f"By the card's limits, the join can have {rows:,} rows, and {per_person:,} of one "
-            f"person. At most {MAX_ROWS:,} and {MAX_ROWS_PER_PERSON:,} are allowed.",
-            "Ask the owner to declare limits.rows and limits.rows_per_person for each table.",
+            f"By the limits on the data card, the join can have {rows:,} rows, and "
+            f"{per_person:,} of one person. At most {MAX_ROWS:,} rows, and "
+            f"{MAX_ROWS_PER_PERSON:,} of one person, are allowed.",
+            "Ask the owner to declare smaller limits.rows or limits.rows_per_person for these "
+            "tables on the card.",
         )
     return Limits(rows, per_person, max(table.limits.text_length for table in private))
 
@@ -327,7 +329,7 @@ class _Seen:
             raise Refused(
                 "type-mismatch",
                 f"{column.name!r} and {table.name}.{key.name} differ in type, step or text_length.",
-                "Ask the owner to declare both alike.",
+                "Ask the owner to declare both columns alike on the data card.",
                 column=column.name,
             )
         return view.card.index(column.name)

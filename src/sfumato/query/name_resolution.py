@@ -91,11 +91,18 @@ def _reduced(column: PersonColumn, inner: Scope, at: int, most: int, people: int
     place = Ref(f"u{at}")
     if column.of is None:
         if column.verb != "count":
-            raise Refused("not-in-language", f"{column.verb} needs a column.", "Name a column.")
+            raise Refused(
+                "not-in-language",
+                f"The aggregate {column.verb} of the inner table (one row for each person) "
+                "needs a column.",
+                f'Name the column, as in ("{column.verb}", "x") or {column.verb}(x).',
+            )
         return ExpressionType("integer", place, 1, most, is_bounded=True)
     if column.verb == "count":
         raise Refused(
-            "not-in-language", "count takes no expression.", "Count values with count_values."
+            "not-in-language",
+            "In the inner table (one row for each person), count counts rows and takes no column.",
+            "To count the values of a column, write count_values or COUNT(x).",
         )
     side = typecheck(column.of, inner)
     if side.is_number:
@@ -244,7 +251,7 @@ def resolve_expression(predicate: Predicate, scope: Scope) -> Predicate:
             if side.kind in ("text", "boolean") and operator not in ("=", "!="):
                 raise Refused(
                     "type-mismatch",
-                    f"A {side.kind} has no order.",
+                    f"A column of type {side.kind} cannot be compared with <, <=, > or >=.",
                     "Compare it with = or IN.",
                 )
             return Compare(side.physical, operator, _stored(side, constant))
@@ -254,7 +261,11 @@ def resolve_expression(predicate: Predicate, scope: Scope) -> Predicate:
         case StartsWith(of=of, letters=letters):
             side = typecheck(of, scope)
             if side.kind != "text":
-                raise Refused("type-mismatch", "LIKE takes a text.", "Compare it with =, < or >.")
+                raise Refused(
+                    "type-mismatch",
+                    "LIKE works only for a column of texts.",
+                    "Compare this column with =, < or >.",
+                )
             return StartsWith(side.physical, letters)
         case IsNull(of=of):
             return IsNull(typecheck(of, scope).physical)
@@ -297,7 +308,7 @@ def _spelled_constant(side: ExpressionType, constant: Constant) -> Constant:
             raise Refused(
                 "type-mismatch",
                 f"A {side.kind} is neither true nor false.",
-                "Compare it, as in x > 0; to make a number whole, write ROUND(x) or FLOOR(x).",
+                "Compare it, as in x > 0. To make a number whole, write ROUND(x) or FLOOR(x).",
             )
         value: object = constant.text == "true"
     elif constant.kind == "number":
@@ -377,7 +388,8 @@ def _check_is_some(of: Ref, constants: Sequence[Constant], scope: Scope) -> None
     if found and side.kind == "text":
         raise Refused(
             "not-in-language",
-            f"By the card, {found[0]!r} marks a missing value, and a missing value equals nothing.",
+            f"By the data card, {found[0]!r} marks a missing value, and a missing value equals "
+            "nothing.",
             "Write IS NULL, or IS NOT NULL.",
         )
 

@@ -35,7 +35,8 @@ def as_number(side: ExpressionType, what: str) -> ExpressionType:
         raise Refused(
             "type-mismatch",
             f"{what} takes numbers, and one of its arguments is a {side.kind}.",
-            "Use a column of type integer or number; compare a text or a date with a constant.",
+            "Use a column of type integer or number. A text or a date can be compared with a "
+            "constant.",
         )
     return side
 
@@ -84,7 +85,7 @@ def check_exact(made: ExpressionType) -> ExpressionType:
 def _too_large() -> Refused:
     return Refused(
         "numbers-too-large",
-        "The expression can become too large for an exact sum.",
+        "The expression can have values that are too large for an exact sum.",
         "Bound it first: LEAST(GREATEST(x, low), high), or use coarser steps.",
     )
 
@@ -192,7 +193,7 @@ def _over_constant(left: ExpressionType, by: Fraction) -> ExpressionType:
     if by == 0:
         raise Refused(
             "type-mismatch",
-            "The expression divides by zero.",
+            "The question divides by the constant zero.",
             "Divide by a number other than zero.",
         )
     made = replace(left, step=left.step / abs(by), keys=None, code=None, kind="number")
@@ -251,7 +252,11 @@ def clamped(side: ExpressionType, lower: Constant | None, upper: Constant | None
     side = with_zero_origin(side)
     ends = [c for c in (lower, upper) if c is not None]
     if any(c.kind != "number" for c in ends):
-        raise Refused("type-mismatch", "A bound is not a number.", "Give numbers as bounds.")
+        raise Refused(
+            "type-mismatch",
+            "A bound in LEAST(GREATEST(x, low), high) is not a number.",
+            "Write numbers, as in LEAST(GREATEST(x, 0), 100).",
+        )
     step = common_step(side.step, *(abs(c.number) for c in ends if c.number != 0))
     fine = scaled(side, step)
     low = fine.lower if lower is None else int(lower.number / step)
@@ -262,7 +267,9 @@ def clamped(side: ExpressionType, lower: Constant | None, upper: Constant | None
         high = max(low, high)
     if low > high:
         raise Refused(
-            "type-mismatch", "The lower bound is above the upper bound.", "Swap the bounds."
+            "type-mismatch",
+            "The lower bound in LEAST(GREATEST(x, low), high) is above the upper bound.",
+            "Swap the bounds.",
         )
     physical = Clamp(
         fine.physical,

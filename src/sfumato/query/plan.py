@@ -111,7 +111,8 @@ def axis_of(keys: Sequence[PlanKey], along: Expr | None) -> Axis | None:
     if unknown:
         raise Refused(
             "keys-needed",
-            f"A running count needs public keys, and the card declares none for {unknown[0]!r}.",
+            "A running count needs public keys, and the data card declares none for "
+            f"{unknown[0]!r}.",
             "Ask the owner to declare keys, or lower and upper bounds of the date.",
             column=unknown[0],
         )
@@ -441,7 +442,8 @@ def _keys(question: Query, scope: Scope) -> tuple[PlanKey, ...]:
     if cells > MAX_CELLS:
         raise Refused(
             "question-too-large",
-            f"The keys make {cells:,} cells; at most {MAX_CELLS:,} are allowed.",
+            f"The columns of GROUP BY make {cells:,} groups (cells), and at most {MAX_CELLS:,} "
+            "are allowed.",
             "Group by fewer columns.",
         )
     return tuple(sorted(keys, key=lambda key: canonical_order(key.of)))
@@ -513,7 +515,8 @@ def _sensitivity_of(
     if card.limits.rows * max(part.per_row, part.per_person or 1, 1) >= MAX_TOTAL:
         raise Refused(
             "noise-out-of-range",
-            "The column's step is too fine, or the card's limits.rows too large, for an exact sum.",
+            "The column's step is too fine, or the data card's limits.rows too large, for an "
+            "exact sum.",
             "Ask the owner for a coarser step or a lower limits.rows.",
         )
     per_cell = part.per_row * rows if part.per_person is None else part.per_person

@@ -218,7 +218,7 @@ def price_at(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
     if not _is_drawable(priced):
         raise Refused(
             "noise-out-of-range",
-            "At that price, the noise is too wide to be drawn exactly.",
+            "At this price, the noise is too wide to be drawn exactly.",
             "Choose a larger epsilon, or ask the owner for a coarser step.",
         )
     return priced
@@ -257,7 +257,7 @@ def price_at_rho(plan: Plan, rho: Fraction, delta: Fraction) -> Priced:
     if not _is_drawable(priced):
         raise Refused(
             "noise-out-of-range",
-            "At that price, the noise is too wide to be drawn exactly.",
+            "At this price, the noise is too wide to be drawn exactly.",
             "Choose a larger epsilon.",
         )
     return priced
@@ -385,7 +385,7 @@ def _needs_delta(plan: Plan) -> Refused:
     whole = "" if found is None else f"GROUP BY {found[1]} shows all {found[2]:,} groups. Or: "
     return Refused(
         "keys-needed",
-        f"The card declares no keys for {names[0]!r}, and partition selection needs a delta.",
+        f"The data card declares no keys for {names[0]!r}, and partition selection needs a delta.",
         f"{whole}Give --delta 1e-6, or group by declared keys or by public bins such as "
         "FLOOR(age / 10) * 10. The owner can also declare keys.",
         column=names[0],

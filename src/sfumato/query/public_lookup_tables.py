@@ -115,7 +115,7 @@ def _check_apart(question: Query, lookups: Sequence[LookUp]) -> None:
             raise Refused(
                 "not-in-language",
                 f"A table of people and a public table both have a column {name!r}.",
-                "Give the table of people another name.",
+                "Rename the inner table, so that the two columns have different full names.",
                 column=name,
             )
 
@@ -131,8 +131,9 @@ def check_lengths(lookups: Sequence[LookUp], of_people: Collection[int]) -> None
         if set(of_people) != {one.table.limits.text_length}:
             raise Refused(
                 "type-mismatch",
-                f"{one.table.name!r} and the tables of people have different text_length.",
-                "Ask the owner to declare them alike.",
+                f"The public table {one.table.name!r} and the tables of people have different "
+                "text_length on the data card.",
+                "Ask the owner to declare the same text_length for all of them.",
                 table=one.table.name,
             )
 
@@ -214,8 +215,8 @@ def _place(one: LookUp, side: ExpressionType) -> int:
     if not isinstance(of, Ref) or side.is_number != key.is_number or not is_alike:
         raise Refused(
             "type-mismatch",
-            f"{one.joined.on[0]!r} is not stored like {one.called(one.key)}: type or step "
-            "differ, or it is a mean.",
+            f"{one.joined.on[0]!r} cannot be compared with {one.called(one.key)}: their type or "
+            "step differs, or it is a mean.",
             "Use MIN or MAX of a column that the owner declares like the key.",
             column=one.joined.on[0],
         )

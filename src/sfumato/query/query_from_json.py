@@ -161,6 +161,6 @@ def _read_bound(value: object) -> int | None:
         raise Refused(
             "not-in-language",
             "max_groups, max_rows, limit and most must be whole numbers from 1 to 1,000,000.",
-            "Leave them out to use the card's values.",
+            "Leave them out to use the data card's values.",
         )
     return value

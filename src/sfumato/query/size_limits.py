@@ -33,7 +33,7 @@ def check_parts(values: Iterable[Expr | Predicate], besides: int = 0) -> None:
     if besides + count_up_to(MAX_NODES, values) > MAX_NODES:
         raise Refused(
             "question-too-large",
-            f"The question has more than {MAX_NODES} parts.",
+            f"The question has more than {MAX_NODES} columns, constants and operations.",
             "Split it into several questions.",
         )
 

@@ -83,15 +83,15 @@ def _check(plan: Plan, earlier: Earlier, epsilon: Fraction, delta: Fraction | No
         )
     if any(bounded.part.choice is not None for bounded in plan.parts):
         _refuse(
-            "Quantiles, minimum, maximum and most frequent values are choices, not sums, so they "
-            "cannot be raised."
+            "Quantiles, minimum, maximum and most frequent values are chosen at random, not sums "
+            "with noise, so they cannot be topped up."
         )
     if any(bounded.axis is not None for bounded in plan.parts):
-        _refuse("Running counts cannot be raised, because neighbouring ones share their noise.")
+        _refuse("Running counts cannot be topped up, because neighbouring ones share their noise.")
     if earlier.keys is not None and not earlier.keys:
-        _refuse("The earlier answer shows no key, so there is nothing to raise.")
+        _refuse("The earlier answer shows no group, so there is nothing to top up.")
     if epsilon <= earlier.epsilon:
-        _refuse("The new price is not above the price of the earlier answer.")
+        _refuse("The new epsilon is not above the epsilon of the earlier answer.")
     if delta is not None and earlier.delta not in (0, delta):
         _refuse("The earlier answer has another delta.")
 

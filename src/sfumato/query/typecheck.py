@@ -169,8 +169,8 @@ def _same_kind(parts: Sequence[ExpressionType]) -> None:
     if len({part.kind for part in parts}) > 1 or any(part.unit for part in parts):
         raise Refused(
             "type-mismatch",
-            "The values of one expression have different types.",
-            "Give all of them one type.",
+            "The branches or arguments of one expression have different types.",
+            "Use values of one type, for example only numbers.",
         )
 
 
@@ -204,7 +204,9 @@ def _code_in(part: ExpressionType, keys: Sequence[Constant]) -> Expr:
 def _since(unit: Unit, of: ExpressionType) -> ExpressionType:
     if of.kind not in ("date", "timestamp") or of.unit is not None:
         raise Refused(
-            "type-mismatch", f"A {unit} is part of a date, and this is a {of.kind}.", "Use a date."
+            "type-mismatch",
+            f"A {unit} is part of a date, and this is a {of.kind}.",
+            "Use a column of type date or timestamp.",
         )
     if unit == "hour" and of.kind == "date":
         raise Refused("type-mismatch", "A date has no hours.", "Use day, week, month or year.")
@@ -219,7 +221,9 @@ def _since(unit: Unit, of: ExpressionType) -> ExpressionType:
 def _part(expr: Expr, field: str, of: ExpressionType) -> ExpressionType:
     if of.kind not in ("date", "timestamp") or of.unit is not None:
         raise Refused(
-            "type-mismatch", f"A {field} is part of a date, and this is a {of.kind}.", "Use a date."
+            "type-mismatch",
+            f"A {field} is part of a date, and this is a {of.kind}.",
+            "Use a column of type date or timestamp.",
         )
     if field == "hour" and of.kind == "date":
         raise Refused("type-mismatch", "A date has no hours.", "Use day, month or year.")

@@ -86,7 +86,7 @@ def names_are_distinct(_card: Card, question: Query) -> None:
             raise Refused(
                 "not-in-language",
                 "Two columns of the answer share a name, or a name is empty.",
-                "Name each with AS.",
+                "Give each column its own name with AS.",
             )
 
 
@@ -94,14 +94,16 @@ def groups_are_distinct(_card: Card, question: Query) -> None:
     """Refuse a GROUP BY key that is repeated or names no column."""
     if len(set(question.group_by)) < len(question.group_by):
         raise Refused(
-            "not-in-language", "GROUP BY names the same thing twice.", "Name each column once."
+            "not-in-language",
+            "GROUP BY names the same column or expression twice.",
+            "Name each of them once.",
         )
     for key in question.group_by:
         if not columns_of(key):
             raise Refused(
                 "not-in-language",
-                "A part of GROUP BY contains no column.",
-                "Group by a column of the card.",
+                "An expression in GROUP BY contains no column.",
+                "Group by a column of the data card, or by an expression of one.",
             )
 
 
@@ -154,8 +156,9 @@ def a_table_of_people_needs_people(card: Card, question: Query) -> None:
         if question.joined_person_tables:
             raise Refused(
                 "not-in-language",
-                "A table with one row for each person can only be joined to another such table.",
-                "Make one row for each person of the first table too.",
+                "A table with one row for each person is joined to a table of single rows.",
+                "Make one row for each person of the first table too: (SELECT person, … GROUP BY "
+                "person), or each_person(...).",
             )
         return
     is_of_people(card, question.source)
@@ -199,8 +202,8 @@ def bounds_are_sensible(card: Card, question: Query) -> None:
     if (question.max_rows or 1) > most or card.max_rows > most:
         raise Refused(
             "not-in-language",
-            f"At most {most} rows of a person can be kept.",
-            "Ask for fewer rows.",
+            f"max_rows is above {most}, the most rows of a person that the data card allows.",
+            f"Ask with max_rows of at most {most}.",
         )
 
 

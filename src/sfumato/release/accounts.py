@@ -181,10 +181,13 @@ def _next_step(account: Account, debt: PrivacyCost) -> str:
     """
     if debt.delta > account.cap.delta:
         half = account.cap.delta / DELTA_UNITS
-        return f"Ask with a delta of at most {half:g}, or at a smaller epsilon."
+        return f"Ask with a delta of at most {half:g}, or with a smaller epsilon."
     if largest_next_units(account.cap, account.spent) <= 0:
-        return "Repeat an earlier question for free, or ask the owner."
-    return "Ask at a smaller epsilon, repeat an earlier question for free, or ask the owner."
+        return "Repeat an earlier question for free, or ask the owner for more budget."
+    return (
+        "Ask with a smaller epsilon, repeat an earlier question for free, or ask the owner for "
+        "more budget."
+    )
 
 
 _KINDS = {

@@ -333,8 +333,8 @@ class Ledger:
             case Reused():
                 raise Refused(
                     "op-reused",
-                    "That operation id already belongs to another question of yours.",
-                    "Choose a new id, or leave it out.",
+                    "This operation id already belongs to another question of yours.",
+                    "Choose a new operation id, or leave it out.",
                 )
             case ShapeFrozen():
                 raise question_frozen()
@@ -510,10 +510,10 @@ class Ledger:
         if self.store.trust_day(self._mark()) is None:
             raise Refused(
                 "not-allowed",
-                "The ledger has trusted a later day than the clock shows. The clock is wrong "
-                "now, or it was wrong then.",
-                "Set the clock. Budget windows that were opened too early stay open until they "
-                "end.",
+                "The clock shows an earlier day than one that the ledger has already recorded. "
+                "The clock is wrong now, or was wrong then.",
+                "Correct the machine's clock. Budget windows that were opened too early stay "
+                "open until they end.",
             )
         return self.note("clock-confirmed", {"by": by, "why": why})
 
@@ -521,7 +521,7 @@ class Ledger:
         """Refuse if the ledger has no fault, because then there is nothing to acknowledge."""
         if self.history_fault() is None:
             raise Refused(
-                "not-allowed", "The ledger is not frozen.", "There is nothing to acknowledge."
+                "not-allowed", "The ledger is not frozen.", "Nothing needs to be acknowledged."
             )
 
     def acknowledge(self, why: str) -> LedgerHead:
@@ -610,14 +610,14 @@ def question_failed() -> Refused:
     return Refused(
         "question-failed",
         "The question could not be computed, but it was charged.",
-        "Ask another question. The owner sees the failure in the ledger.",
+        "Ask another question, or ask the owner, who sees the failure in the ledger.",
     )
 
 
 def _being_answered() -> Refused:
     return Refused(
         "ledger-busy",
-        "Somebody else asked the same question and waits for the answer. You paid nothing.",
+        "Somebody else's identical question is being answered now. You paid nothing.",
         "Ask again later; or ask with --fresh, which pays in full for an answer of your own.",
     )
 
@@ -626,13 +626,14 @@ def question_frozen() -> Refused:
     """Return the refusal of a question whose shape is frozen, because one like it hit a limit."""
     return Refused(
         "question-frozen",
-        "A question of this shape was stopped once, and the owner has to thaw it.",
-        "Ask it in another shape, or ask the owner to thaw it.",
+        "A question that differs from this one only in its constants was stopped for using too "
+        "much time or memory. Such questions are blocked until the owner allows them again.",
+        "Ask the owner to allow (thaw) them, or write the question differently.",
     )
 
 
 def _no_receipt(cause: str) -> Refused:
-    return Refused("answer-unknown", cause, "Give the receipt as it was printed.")
+    return Refused("answer-unknown", cause, "Give the whole receipt, exactly as it was printed.")
 
 
 def _anchor_missing() -> Refused:
@@ -640,5 +641,5 @@ def _anchor_missing() -> Refused:
         "anchor-missing",
         "The ledger's anchor file is missing or damaged, so nobody can tell whether the ledger "
         "is the newest.",
-        "Put the file back. If it is lost, the owner runs `sfumato ledger acknowledge`.",
+        "Put the anchor file back. If it is lost, the owner runs `sfumato ledger acknowledge`.",
     )

@@ -35,7 +35,7 @@ def own_listing(catalogue: Catalogue, caller: Caller, data_set: str) -> Listing:
         raise Refused(
             "unknown-data-set",
             "You have added no data set of that name.",
-            "List your data sets. Only the owner of a data set decides about it.",
+            "Check the name. Only the owner who added a data set can change it.",
         )
     return listing
 
@@ -72,7 +72,7 @@ def data_set_frozen(listing: Listing, user: str) -> Refused:
     name, whose, then = (
         listing.card.name,
         "The owner has",
-        ("Wait until it is thawed, or ask the owner."),
+        ("Wait until the owner allows questions again, or ask them to."),
     )
     if user == listing.owner:
         whose, then = "You have", "Thaw it first."
@@ -90,8 +90,8 @@ def question_of(card: Card, shape: object) -> Query:
     if question.data_set.casefold() != card.name.casefold():
         raise Refused(
             "not-in-language",
-            "The question names another data set.",
-            f"Build it from {card.name!r}.",
+            f"The question was built for another data set than {card.name}.",
+            f"Build the question from the data set {card.name!r}.",
         )
     return question
 

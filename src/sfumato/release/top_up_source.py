@@ -48,7 +48,7 @@ def answer_to_raise(ledger: Ledger, user: str, op: str) -> Earlier:
     if stored["format"] != RAISED:
         raise Refused(
             "top-up-impossible",
-            "That answer was stored before top-ups existed.",
+            "This answer was stored by a version of sfumato that had no top-ups.",
             "Ask without a top-up, and pay in full.",
         )
     whole, chosen = stored["whole"], stored["selection"]

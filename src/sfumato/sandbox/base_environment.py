@@ -77,7 +77,7 @@ def environment(folder: Path | None = None, *, vault: Path | None = None) -> Env
         raise Refused(
             "sandbox-missing",
             f"There is no list of system calls for a {platform.machine()} processor.",
-            "Run pipelines on x86-64.",
+            "Run programs (pipelines) on a machine with an x86-64 processor.",
         )
     found = _distributions(PREFERRED)
     modules = tuple(name for name in PREFERRED if name in found)
@@ -140,7 +140,7 @@ def own_folder(root: Path) -> Path:
         raise Refused(
             "sandbox-missing",
             f"The folder {root} of the sandbox's interpreter belongs to another user.",
-            "Remove it; sfumato makes it again.",
+            "Remove this folder. sfumato creates it again.",
         )
     root.chmod(0o755)
     return root
@@ -152,7 +152,7 @@ def _check_outside_vault(vault: Path, root: Path) -> None:
     if any(vault.is_relative_to(seen) for seen in (root, *copied)):
         raise Refused(
             "sandbox-missing",
-            "The vault is in a folder that programs can read.",
+            "The vault is in a folder that programs in the sandbox can read.",
             "Move the vault to another folder.",
         )
 

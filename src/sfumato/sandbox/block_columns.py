@@ -88,8 +88,8 @@ def _seen(every: Sequence[_Named], wanted: object) -> list[_Named]:
         name = str(wanted[found.index(None)])[:60]
         raise Refused(
             "unknown-column",
-            f"The program reads {name!r}, which the card does not name.",
-            "See the columns on the card.",
+            f"The program reads the column {name!r}, which the data card does not name.",
+            "Name only columns of the data card.",
         )
     if len(set(there)) < len(there):
         raise bad_pipeline("a column is named twice")

@@ -422,7 +422,8 @@ def missing_environment() -> Refused:
     """Return the refusal for an environment that is missing or has changed."""
     return Refused(
         "bad-environment",
-        "There is no environment of that name, or its files have changed.",
+        "There is no environment (Python packages for programs) of that name, or its files have "
+        "changed.",
         "See `sfumato pipeline environment list`. The owner can add it, or remove and add it "
         "again.",
     )

@@ -220,7 +220,9 @@ def _read_at(shape: object, name: str) -> tuple[str | int, ...]:
 def bad_pipeline(cause: str) -> Refused:
     """Return the refusal of an invalid declaration of a program."""
     return Refused(
-        "bad-pipeline", f"The program's declaration is not valid: {cause}.", "Correct it."
+        "bad-pipeline",
+        f"The program's declaration is not valid: {cause}.",
+        "Correct the declaration, and submit the program again.",
     )
 
 

@@ -119,17 +119,19 @@ def check(caller: Caller, action: str, data_set: object) -> None:
     """Refuse an action or a data set that the caller's token does not permit."""
     if action != "any" and not caller.may(action):
         raise Refused(
-            "not-allowed", f"This needs the right to {action}.", "Ask an operator for the role."
+            "not-allowed",
+            f"You do not have the right to {action}, which this needs.",
+            "Ask an operator for a role that has this right.",
         )
     if action in ("operate", "audit") and caller.data_sets is not None:
         raise Refused(
             "not-allowed",
-            "Your token is for some data sets, and this is about all of them.",
-            "Use a token that is for every data set.",
+            "Your access token is only for some data sets, and this concerns all of them.",
+            "Use a token that is for every data set, or sign in with your password.",
         )
     if data_set is not None and not (isinstance(data_set, str) and caller.reaches(data_set)):
         raise Refused(
             "unknown-data-set",
-            "There is no data set of that name that your token is for.",
-            "See what there is; or sign in with another token.",
+            "There is no data set of that name, or your access token is not for it.",
+            "Check the name, or use another token.",
         )

@@ -213,7 +213,7 @@ class FileAnchor:
             raise Refused(
                 "anchor-missing",
                 "The ledger's anchor could not be written.",
-                "Check the disk that holds the anchor.",
+                "Check that the disk with the anchor file is writable and has free space.",
             )
 
     def _slots(self) -> list[_Slot | None]:

@@ -15,7 +15,7 @@ _WHY: Final[dict[FaultCode, str]] = {
     "full": "there is no space left",
     "lost": "the database could not be reached, read or written",
     "unsound": "the database does not keep acknowledged writes",
-    "broken": "the database refused one of our statements",
+    "broken": "the database rejected a statement of sfumato's",
 }
 
 
@@ -30,12 +30,15 @@ class Fault(Exception):
 def exception_of(code: FaultCode) -> Refused | Bug:
     """Return the exception to raise for a database error of this code: a refusal or a bug."""
     if code == "busy":
-        return Refused("ledger-busy", "Another process holds the ledger.", "Try again later.")
+        return Refused(
+            "ledger-busy", "Another process is writing to the ledger.", "Try again in a minute."
+        )
     if code in ("full", "lost"):
         return Refused(
             "ledger-unavailable",
             f"The ledger could not be used: {_WHY[code]}.",
-            "Tell the operator; then ask again with the same operation id, which pays once.",
+            "Tell the operator. Later, ask again with the same operation id, so that you are "
+            "charged only once.",
         )
     return Bug(f"the ledger could not be used: {_WHY[code]}")
 

@@ -48,7 +48,7 @@ def read_secret(path: Path, rest: AtRest | None = None) -> bytes:
     if secret is None or len(secret) != 32:
         raise Refused(
             "vault-missing",
-            "A secret of the vault is missing or incomplete.",
+            "A secret key file of the vault is missing or incomplete.",
             "Restore the vault's keys/ folder from its backup.",
         )
     return secret
@@ -76,20 +76,21 @@ def read_private(path: Path, rest: AtRest | None = None) -> str:
     if not path.is_file():
         raise Refused(
             "vault-missing",
-            "The vault's record of its engine is missing.",
+            f"The vault's private file {path.name} is missing.",
             "Restore the vault's keys/ folder from its backup.",
         )
     if path.stat().st_mode & 0o077:
         raise Refused(
             "engine-unsafe",
-            f"Other users can read {path}, which has the engine's secrets.",
-            "Restrict its mode (chmod 600), and change the secrets.",
+            f"Other users can read {path}, which contains secrets of the vault.",
+            "Make the file private (chmod 600), and change the secrets in it, because others may "
+            "have read them.",
         )
     text = decrypted_at_rest(rest, _PRIVATE, path.read_bytes())
     if text is None:
         raise Refused(
             "vault-missing",
-            f"{path} is not what the vault encrypted there.",
+            f"The encrypted file {path} is damaged, or belongs to another vault.",
             "Restore the vault's keys/ folder from its backup.",
         )
     return text.decode()

@@ -80,11 +80,11 @@ def _head_fault(link: DatabaseLink, verdict: Verdict) -> str | None:
     if ledger_rows.standing(link) != ledger_rows.Standing(
         verdict.head, verdict.frozen, verdict.origin
     ):
-        return "the head is not where the chain ends"
+        return "the ledger's head does not match its last entry"
     if verdict.accounts != ledger_rows.accounts(link):
-        return "the accounts are not the sums of their entries"
+        return "an account's stored total differs from the sum of its entries"
     if verdict.frozen_shapes != ledger_rows.frozen_shapes(link):
-        return "the frozen shapes are not those of the chain"
+        return "the stored list of frozen questions differs from the ledger's entries"
     return None
 
 
@@ -96,7 +96,7 @@ def _count_fault(link: DatabaseLink, verdict: Verdict) -> str | None:
         ("payers", counts.payers),
     ):
         if link.rows(f"SELECT count(*) FROM ledger_{table}")[0][0] != wanted:
-            return f"the chain tells of another number of {table}"
+            return f"the number of stored {table} differs from the ledger's entries"
     return None
 
 
@@ -121,10 +121,10 @@ def _operation_fault(row: Row) -> str | None:
     wanted = {"user": known.user, "op": known.op, "request": known.request, "answer_key": known.key}
     is_charged = known.kind in ("charged", "repeated")
     if not is_charged or any(charged.get(name) != value for name, value in wanted.items()):
-        return "an operation is not the one that was charged"
+        return "a stored operation differs from its ledger entry"
     if known.state == "charged":
         is_open = known.kind == "charged" and known.ended is None
-        return None if is_open else "an operation lost its end"
+        return None if is_open else "a stored operation lacks the end that its ledger entry records"
     return _end_fault(known, _body(known.end_body))
 
 
@@ -134,9 +134,9 @@ def _end_fault(known: _Joined, end: Body) -> str | None:
     is_repeat = (known.kind, known.state, known.ended) == ("repeated", "answered", known.seq)
     is_own = (end.get("user"), end.get("op")) == (known.user, known.op)
     if not is_own or not (is_ended or is_repeat):
-        return "an operation has another end than the chain says"
+        return "a stored operation has another end than its ledger entry records"
     if known.state == "answered" and end.get("answer") != _sha256(known.answer):
-        return "an answer is not the one that was released"
+        return "a stored answer differs from the one that was released"
     return None
 
 
@@ -144,9 +144,9 @@ def _answer_fault(row: Row) -> str | None:
     key, answer, kind, said = row
     body = _body(said)
     if kind != "released" or not body["first"] or body["answer_key"] != key:
-        return "an answer was never released"
+        return "a stored answer was never released"
     if body["answer"] != _sha256(answer):
-        return "an answer is not the one that was released"
+        return "a stored answer differs from the one that was released"
     return None
 
 
@@ -155,7 +155,7 @@ def _payer_fault(row: Row) -> str | None:
     body = _body(said)
     paid = body.get("debits", {}) if kind == "repeated" else body.get("payers", ())
     if body.get("answer_key") != key or account not in paid:
-        return "an account counts as a payer that never paid"
+        return "an account is stored as a payer but never paid"
     return None
 
 

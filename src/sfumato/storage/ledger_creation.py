@@ -38,7 +38,11 @@ def open_ledger(database: Database, clock: Clock) -> SqlLedger:
     with ledger.own_connection() as link:
         found = link.rows(database.dialect.exists)
     if not found:
-        raise Refused("vault-missing", "There is no ledger here.", "Create the vault first.")
+        raise Refused(
+            "vault-missing",
+            "The vault's ledger database contains no ledger.",
+            "Create the vault first, or restore its ledger from a backup.",
+        )
     ledger.head()
     return ledger
 
@@ -46,7 +50,9 @@ def open_ledger(database: Database, clock: Clock) -> SqlLedger:
 def _make(link: DatabaseLink, database: Database, clock: Clock, dice: RandomSource) -> None:
     if link.rows(database.dialect.exists):
         raise Refused(
-            "vault-exists", "There is already a ledger here.", "Open it, or choose another place."
+            "vault-exists",
+            "The place for the new ledger already contains one.",
+            "Open the existing vault, or choose another place for the ledger.",
         )
     for statement in statements(database.dialect):
         link.change(statement)

@@ -43,7 +43,9 @@ def open_ledger(path: Path, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
     """Open the ledger in a SQLite file; refuse if the file is missing, instead of creating it."""
     if not path.is_file():
         raise Refused(
-            "vault-missing", "The ledger's file is missing.", "Restore it, or create a vault."
+            "vault-missing",
+            "The ledger's file is missing.",
+            "Restore the vault from its backup, or create a new vault.",
         )
     return ledger_creation.open_ledger(_SqliteFile(path, wait_s), clock)
 

@@ -24,7 +24,7 @@ def of_values(refused: Refused) -> Refused:
     return Refused(
         refused.code,
         refused.cause,
-        "A frame or a database table has typed values, so the card's formats do not apply. "
+        "A frame or a database table has typed values, so the data card's formats do not apply. "
         "Convert its texts to numbers, dates and booleans first. In pandas, use "
         "pd.to_numeric(...), pd.to_datetime(..., dayfirst=True), and .dt.tz_localize(None) for "
         "timestamps. List words for missing values under nulls. To count these cells as empty, "

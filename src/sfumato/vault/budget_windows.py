@@ -35,8 +35,10 @@ def windows_stay() -> Refused:
     """
     return Refused(
         "not-allowed",
-        "This budget is per window: each window opens with the caps on the card.",
-        "Add a version of the card with lower caps. They hold from the next window on.",
+        "This cap cannot be set by hand: the budget is renewed in time windows, each with the "
+        "caps on the data card.",
+        "Write lower caps on the card, and add it as a new version. They apply from the next "
+        "window on.",
     )
 
 

@@ -60,6 +60,7 @@ def read_table(address: str, name: str) -> TableThere:
 def _no_table() -> Refused:
     return Refused(
         "source-unreadable",
-        "A table must be named SCHEMA.TABLE or TABLE, and must not be one of the server's own.",
-        "Name a table of the connection.",
+        "A table must be named SCHEMA.TABLE or TABLE, and must not be a system table of the "
+        "database.",
+        "Name another table of the database connection.",
     )

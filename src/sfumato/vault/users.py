@@ -83,6 +83,6 @@ def check_words(*words: str) -> None:
         if not 1 <= len(word) <= 100 or not word.isprintable() or "/" in word:
             raise Refused(
                 "unknown-user",
-                "The name of a user or group must be 1 to 100 printable letters without '/'.",
+                "The name of a user or group must be 1 to 100 printable characters without '/'.",
                 "Choose another name.",
             )

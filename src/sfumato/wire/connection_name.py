@@ -17,7 +17,8 @@ def read_connection(source: str) -> tuple[str, str] | None:
     if source.startswith(("postgresql://", "postgres://")):
         raise Refused(
             "source-unreadable",
-            "An address is none that rows are taken from: it would be in lists of processes.",
+            "Rows are not added from a database address, because other users could read the "
+            "address in the list of processes.",
             "Set a connection up (--connection NAME=FILE), and give connection:NAME/SCHEMA.TABLE.",
         )
     if not source.startswith(PREFIX):
@@ -27,6 +28,6 @@ def read_connection(source: str) -> tuple[str, str] | None:
         raise Refused(
             "source-unreadable",
             "A table of a connection is named connection:NAME/SCHEMA.TABLE.",
-            "Name both.",
+            "Write the names of the connection, the schema and the table in this form.",
         )
     return connection, table

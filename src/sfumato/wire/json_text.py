@@ -90,7 +90,11 @@ def _spelled(value: object) -> str:
 
 def bad_request(what: str) -> Refused:
     """Return the refusal of a malformed request, which says what is wrong."""
-    return Refused("bad-request", f"The request is malformed: {what}.", "See /openapi.json.")
+    return Refused(
+        "bad-request",
+        f"The request is malformed: {what}.",
+        "Send a request of the form that /openapi.json describes.",
+    )
 
 
 def _depth(text: bytes) -> int:

@@ -114,9 +114,9 @@ def test_a_lifetime_is_the_sum_over_questions_and_values() -> None:
 
 
 def test_a_wave_that_costs_as_much_as_all_of_them_is_refused() -> None:
-    with pytest.raises(Refused, match="less than all"):
+    with pytest.raises(Refused, match="below the lifetime epsilon"):
         PermanentResponse.within(3, ever=Fraction(1), wave=Fraction(1))
-    with pytest.raises(Refused, match="so small an epsilon"):
+    with pytest.raises(Refused, match="so small that no randomiser"):
         PermanentResponse.within(3, ever=Fraction(1), wave=Fraction(1, 10**10))
     with pytest.raises(Bug):
         PermanentResponse(KAry(3, 5), KAry(4, 5))

@@ -81,7 +81,7 @@ def test_no_epsilon_is_too_large_for_coins(epsilon: int) -> None:
 
 @pytest.mark.parametrize("epsilon", ["1e-12", "1e-10"])
 def test_an_epsilon_too_small_for_any_coin_is_refused(epsilon: str) -> None:
-    with pytest.raises(Refused, match="so small an epsilon"):
+    with pytest.raises(Refused, match="so small that no randomiser"):
         TwoCoins.within(Fraction(epsilon))
 
 

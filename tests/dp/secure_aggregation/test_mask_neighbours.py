@@ -274,7 +274,7 @@ def test_a_site_joins_no_ring_of_fewer_neighbours_than_it_knows_of(known: int, i
     if is_in:
         assert accepted(message, trust).neighbours == 4
         return
-    with pytest.raises(Refused, match="weaker than this site's card"):
+    with pytest.raises(Refused, match="protect less than this site's data card"):
         accepted(message, trust)
 
 

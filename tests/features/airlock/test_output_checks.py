@@ -538,7 +538,7 @@ def test_a_file_on_which_a_check_stumbles_is_stopped_and_says_nothing(
 
     monkeypatch.setattr("sfumato.features.airlock.output_checks.digits_of", stumble)
     (got,) = checked([ASKED], {"t.csv": GOOD.encode()}, TERMS, REAL, ())
-    assert (got.check, got.says, got.weight) == ("kind", "it could not be checked", STOPS)
+    assert (got.check, got.says, got.weight) == ("kind", "the checks cannot read this file", STOPS)
 
 
 @given(file=st.binary(max_size=300), kind=st.sampled_from(KINDS))

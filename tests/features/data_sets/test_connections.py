@@ -380,15 +380,15 @@ def test_the_address_stands_nowhere_but_in_its_file(house: House) -> None:
     [
         ('address = "host=/x"\nowners = ["owner"]', 0o644, "other users may read it"),
         ('address = "host=/x"\nowners = "owner"', 0o600, "list of texts"),
-        ('address = "host=/x"\nowners = []\nport = 1', 0o600, "nothing else"),
+        ('address = "host=/x"\nowners = []\nport = 1', 0o600, "only address, owners and tables"),
         (f"address = {SECRET}", 0o600, "not TOML"),
         (
             f'address = "host=/x"\nowners = []\n{"#" * LARGEST}\ntables = ["visits"]',
             0o600,
             "is larger than",
         ),
-        (f'address = "mysql://{SECRET}"\nowners = []', 0o600, "no engine"),
-        ('address = "local[2]"\nowners = []', 0o600, "one of PostgreSQL"),
+        (f'address = "mysql://{SECRET}"\nowners = []', 0o600, "no form that sfumato knows"),
+        ('address = "local[2]"\nowners = []', 0o600, "is not a PostgreSQL address"),
         (f'address = "postgresql://h.test/x?password={SECRET}"\nowners = []', 0o600, "network"),
     ],
 )

@@ -103,7 +103,7 @@ def test_an_agreement_is_written_with_what_was_left_out(vault: Path, tmp_path: P
     assert (made["floor"], made["colluders"], "neighbours" in made) == (4, 1, False)
     again = written(vault, tmp_path)
     assert again.returncode == 3
-    assert "exists already" in again.stderr
+    assert "already exists" in again.stderr
 
 
 def test_an_agreement_with_neighbours_is_written_joined_and_listed(

@@ -124,7 +124,7 @@ def test_the_command_line_asks_them_too(sites: Federation, tmp_path: Path) -> No
     said = run(tmp_path, *average, XDG_CONFIG_HOME=str(tmp_path))
     assert f"\n{people(*NAMES)}\n" in said.stdout, said.stderr
     assert "secure-average (not DP)" in said.stdout
-    assert "allows only 8 more such releases" in said.stdout
+    assert "allows only 8 more sums without noise" in said.stdout
     assert sites.together().spent("patients") == spent
 
 
@@ -198,7 +198,7 @@ def test_the_command_line_trains_too(sites: Federation, tmp_path: Path) -> None:
         "--test", str(public), "--out", str(out), "--key", str(sites.key), *ways,
     )  # fmt: skip
     said = run(tmp_path, *asked, "--max-rows", "2", XDG_CONFIG_HOME=str(tmp_path))
-    assert "as many rows of a person as the card allows" in said.stderr
+    assert "must not exceed the data card's max_rows" in said.stderr
     said = run(tmp_path, *asked, XDG_CONFIG_HOME=str(tmp_path))
     assert "east has paid epsilon 20." in said.stdout, said.stderr
     assert "round 2: 4 sites; loss" in said.stderr

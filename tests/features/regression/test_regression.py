@@ -134,7 +134,7 @@ def test_columns_that_say_the_same_are_steadied_and_said_so(tmp_path: Path) -> N
         typed = vault["t"].linear("cost", ["dose", "same"], epsilon=SURE, ridge=50)
         odds = vault["t"].logistic("sick", ["dose", "same"], epsilon=SURE)
     assert "ridge" in " ".join(fit.notes)
-    assert "A ridge of 50 rows" in " ".join(typed.notes)
+    assert "A ridge penalty of 50 rows" in " ".join(typed.notes)
     for made in (fit, typed, odds):
         assert np.isfinite(found(made)[0]).all()
     for made in (fit, typed):

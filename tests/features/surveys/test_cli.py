@@ -198,7 +198,7 @@ def test_a_shell_answers_no_wave_that_asks_otherwise(vault: Path, tmp_path: Path
     waves.write_text(json.dumps({name: {**wave, "memos": "of another wave"}}))
     refused = answered(vault, third, f"{codes[2]}\n\n\ny\n", at)
     assert refused.returncode == 3
-    assert "asks differently" in refused.stderr
+    assert "its questions differ" in refused.stderr
     assert not list(tmp_path.glob("device.waiting*"))
 
 

@@ -235,7 +235,7 @@ def test_a_list_of_answered_surveys_that_was_damaged_is_no_ground_to_answer_agai
             own.answer(house, survey, second, TRUTHS)
         assert refused.value.code == "not-allowed"
         assert str(answered) in refused.value.cause
-        assert "Restore it" in refused.value.next_step
+        assert "Restore this file" in refused.value.next_step
         house.call("close-survey", {"survey": survey})
         assert len(reports(house, survey)) == 1
 
@@ -250,7 +250,7 @@ def test_a_lost_list_of_answered_surveys_is_no_ground_to_answer_again(tmp_path: 
         (tmp_path / "device.answered").unlink()
         with pytest.raises(Refused) as refused:
             own.answer(house, survey, invite(house, survey, 1)[0], TRUTHS)
-        assert "has already left for this survey" in refused.value.cause
+        assert "has already sent a ballot" in refused.value.cause
         own.answer(house, other, invite(house, other, 1)[0], TRUTHS)
 
 

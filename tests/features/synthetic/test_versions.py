@@ -163,7 +163,7 @@ def test_what_a_card_lets_no_look_be_is_refused_before_the_first_is_paid(tmp_pat
     with open_with(tmp_path, "clinic", source, VISITS, tables={"visits": visits}) as vault:
         with pytest.raises(Refused) as refused:
             vault["clinic"].dp_twin(epsilon=20, method="independent", op="mine")
-        assert "rows of a person can be kept" in refused.value.cause
+        assert "rows of a person that the data card allows" in refused.value.cause
         assert spent(vault)["epsilon"] == 0
 
 

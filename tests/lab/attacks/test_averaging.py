@@ -155,7 +155,7 @@ def test_what_is_refused_for_another_reason_is_raised(embedded: DataSet) -> None
 
 
 def test_an_answer_of_several_numbers_is_refused(embedded: DataSet) -> None:
-    with pytest.raises(Refused, match="more than one number"):
+    with pytest.raises(Refused, match="exactly one row and one column"):
         Opened(embedded).ask("SELECT zip, COUNT(*) AS n FROM patients GROUP BY zip", EPSILON)
 
 

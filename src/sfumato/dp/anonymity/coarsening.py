@@ -26,7 +26,9 @@ def top_and_bottom_code(values: Sequence[Value], low: float, high: float) -> lis
     """
     if not (low <= high and low < math.inf and high > -math.inf):
         raise Refused(
-            "bad-request", "The lower end is above the upper end.", "Give low, then high."
+            "bad-request",
+            "The lower end of the range is above its upper end.",
+            "Give the smaller number first.",
         )
     return [_cut(value, low, high) for value in values]
 
@@ -34,7 +36,11 @@ def top_and_bottom_code(values: Sequence[Value], low: float, high: float) -> lis
 def rounded(values: Sequence[Value], step: float) -> list[Value]:
     """Round numbers to the nearest multiple of `step`; halves round up."""
     if not 1e-30 <= step <= 1e30:
-        raise Refused("bad-request", "A step must be a number above 0.", "Write it like 10 or 0.5.")
+        raise Refused(
+            "bad-request",
+            "The step to round to must be a number above 0.",
+            "Write it like 10 or 0.5.",
+        )
     exact = Fraction(str(step))
     return [_nearest(value, exact) if is_number(value) else value for value in values]
 
@@ -46,7 +52,11 @@ def microaggregate(values: Sequence[Value], k: int) -> list[Value]:
     stay. Fewer than k numbers form one group.
     """
     if k < 1:
-        raise Refused("bad-request", "A group needs at least one number.", "Give a k of 1 or more.")
+        raise Refused(
+            "bad-request",
+            "k, the least number of values or rows in a group, is below 1.",
+            "Give a k of 1 or more.",
+        )
     made = list(values)
     places = [place for place, value in enumerate(values) if is_number(value)]
     numbers = np.array([float(values[place]) for place in places])  # type: ignore[arg-type]  # numbers
@@ -96,7 +106,11 @@ def mdav_groups(rows: Floats, k: int) -> Codes:
     that row does the same. The result is the group number of each row.
     """
     if k < 1:
-        raise Refused("bad-request", "A group needs at least one number.", "Give a k of 1 or more.")
+        raise Refused(
+            "bad-request",
+            "k, the least number of values or rows in a group, is below 1.",
+            "Give a k of 1 or more.",
+        )
     rows = np.ascontiguousarray(rows)  # memory layout affects float rounding, and so the groups
     spread = rows.std(axis=0) if len(rows) else np.ones(0)
     rows = rows / np.where(spread > 0, spread, 1.0)
@@ -122,7 +136,9 @@ def pseudonyms(texts: Sequence[str], key: bytes, column: str) -> list[str]:
     """
     if len(key) != KEY_BYTES:
         raise Refused(
-            "bad-request", f"A key must have {KEY_BYTES} bytes.", "Draw a random key, and keep it."
+            "bad-request",
+            f"The secret key for pseudonyms must have {KEY_BYTES} bytes.",
+            f"Make one with secrets.token_bytes({KEY_BYTES}), and store it safely.",
         )
     return [_name(text, key, column) if text else "" for text in texts]
 

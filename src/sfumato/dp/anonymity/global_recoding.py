@@ -293,9 +293,9 @@ def search(task: Task, suppress: float = 0.0) -> Found:
     if nodes > MAX_NODES:
         raise Refused(
             "bad-request",
-            f"The hierarchies allow {nodes:,} ways to generalise; at most {MAX_NODES:,} can be "
-            "tried.",
-            "Leave out some levels or columns, or recode locally.",
+            f"The hierarchies allow {nodes:,} ways to generalise the table, and at most "
+            f"{MAX_NODES:,} can be tried.",
+            "Leave out some levels or columns, or use a local recoding method (mondrian).",
         )
     state = _begun(task, int(suppress * task.people + 1e-9))
     while (node := _cheapest_open(state)) is not None:
@@ -357,7 +357,8 @@ def unreachable(task: Task, nearest: Judged | None) -> Refused:
         f"No generalisation of these columns reaches {task.goal.in_words} with so few rows "
         f"suppressed. The nearest one suppresses {rest:,} of {task.people:,} rows ({share:.1%}; "
         "these counts are owner-only).",
-        f"{more}sk for less, or give the hierarchies coarser levels.",
+        f"{more}sk for less (a smaller k or l, or a larger t), or give the hierarchies coarser "
+        "levels.",
         suppressed=rest,
         rows=task.people,
     )

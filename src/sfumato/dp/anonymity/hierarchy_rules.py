@@ -230,7 +230,11 @@ def _period(day: date, unit: str) -> str:
             return f"{day.year}"
         case "decade":
             return f"{day.year // 10 * 10}s"
-    raise Refused("bad-request", f"{unit!r} is not a unit of dates.", f"Use {', '.join(UNITS)}.")
+    raise Refused(
+        "bad-request",
+        f"{unit!r} is not a unit to which dates can be coarsened.",
+        f"Use {', '.join(UNITS)}.",
+    )
 
 
 def _check(column: Column, rule: Rule) -> None:

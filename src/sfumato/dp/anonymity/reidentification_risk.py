@@ -46,7 +46,8 @@ def risks_of(sizes: Codes, fraction: float | None = None, threshold: float = HIG
     if fraction is not None and not 0 < fraction <= 1:
         raise Refused(
             "bad-request",
-            "The table's share of its population must be above 0 and at most 1.",
+            "The sampling fraction (the table's share of its population) must be above 0 and at "
+            "most 1.",
             "Give a fraction above 0, up to 1.",
         )
     people = int(sizes.sum())

@@ -40,8 +40,8 @@ def special_uniques(table: Table, columns: Sequence[str], max_columns: int = 3) 
     if sum(comb(len(named), size) for size in range(1, max_columns + 1)) > MAX_SUBSETS:
         raise Refused(
             "bad-request",
-            "That many columns have too many choices.",
-            "Name fewer columns, or a smaller size.",
+            "These columns have too many combinations to search for unique rows.",
+            "Name fewer columns, or lower max_columns, the most columns in one combination.",
         )
     small = [(column.codes, len(column.values)) for column in named]
     scores, fewest = np.zeros(table.rows), np.zeros(table.rows, np.int64)

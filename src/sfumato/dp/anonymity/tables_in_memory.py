@@ -32,7 +32,11 @@ def array_of(data: Tabular) -> np.ndarray[Any, Any]:
     if library_of(data) == "torch":
         data = data.detach().to("cpu").numpy()
     if np.ma.is_masked(data):
-        raise Refused("bad-request", "The array masks some of its cells.", "Fill them first.")
+        raise Refused(
+            "bad-request",
+            "The array is masked: some of its cells have no value.",
+            "Fill these cells first, for example with array.filled(...).",
+        )
     return np.asarray(data)
 
 
@@ -51,7 +55,11 @@ def columns_of(data: Tabular) -> dict[str, list[Value]]:
     if len(columns) < len(pairs):
         raise Refused("bad-request", "Two columns have the same name.", "Rename one of them.")
     if len({len(values) for values in columns.values()}) > 1:
-        raise Refused("bad-request", "The columns differ in length.", "Give a value for each row.")
+        raise Refused(
+            "bad-request",
+            "The columns of the table differ in length.",
+            "Give every column one value for each row, None if it is missing.",
+        )
     return columns
 
 

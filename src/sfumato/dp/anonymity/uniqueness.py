@@ -133,6 +133,7 @@ def _check(table: Mapping[str, Values], most: int) -> None:
     if choices > MAX_SUBSETS:
         raise Refused(
             "bad-request",
-            f"{len(table)} columns have {choices:,} choices.",
-            f"Name at most {MAX_COLUMNS} columns, or look at smaller choices (--most).",
+            f"{len(table)} columns have {choices:,} combinations, which is too many to search "
+            "for unique rows.",
+            f"Name at most {MAX_COLUMNS} columns, or combine fewer columns at once (--most).",
         )

@@ -221,13 +221,15 @@ def leaves(ballot: Randomiser, reports: Reports) -> list[tuple[Randomiser, Repor
     """
     if reports.ndim != 2 or reports.shape[1] != ballot.width:
         raise Refused(
-            "bad-request", "The ballot has the wrong length.", "Send the ballot unchanged."
+            "bad-request",
+            "A ballot has another length than this survey's ballots.",
+            "Send the bytes that randomising the answers gave, unchanged.",
         )
     if not ballot.are_valid(reports).all():
         raise Refused(
             "bad-request",
-            "The ballot has a value that no client sends.",
-            "Send the ballot unchanged.",
+            "A ballot has a value that no device following this survey can send.",
+            "Send the bytes that randomising the answers gave, unchanged.",
         )
     if not isinstance(ballot, (Split, Sampled)):
         return [(ballot, reports)]
@@ -262,8 +264,8 @@ def _columns(values: Integers, questions: tuple[Randomiser, ...]) -> list[Intege
     if values.ndim != 2 or values.shape[1] != sum(map(arity, questions)):
         raise Refused(
             "bad-request",
-            "The ballot does not have the survey's questions.",
-            "Answer each of the survey's questions.",
+            "The answers do not have one column for each question of the survey.",
+            "Give an answer to each of the survey's questions.",
         )
     columns = [values[:, some] for some in _cut([arity(question) for question in questions])]
     return [

@@ -41,7 +41,11 @@ def estimate(tally: Tally, confidence: float = 0.95) -> Shares:
     """Estimate the share of people with each answer; refuse a tally of fewer than two people."""
     people, oracle = tally.people, tally.oracle
     if people < 2:
-        raise Refused("bad-request", "Nobody can be hidden among so few.", "Wait for more reports.")
+        raise Refused(
+            "bad-request",
+            "Shares cannot be estimated from fewer than two reports.",
+            "Wait until at least two people have sent a report.",
+        )
     supports = oracle.supports(tally.counts)
     seen, contrast = supports / people, float(oracle.p_minus_q)
     ends = ((end - oracle.q) / contrast for end in intervals(supports, people, confidence))

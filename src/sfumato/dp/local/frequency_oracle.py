@@ -151,13 +151,15 @@ def tally(oracle: Oracle, reports: Reports) -> Tally:
     """Count the reports of a frequency oracle; refuse reports that no client could have made."""
     if reports.ndim != 2 or reports.shape[1] != oracle.width:
         raise Refused(
-            "bad-request", "The report has the wrong length.", "Send the report unchanged."
+            "bad-request",
+            "A report has another length than this randomiser's reports.",
+            "Send the bytes that the randomiser gave, unchanged.",
         )
     if not oracle.are_valid(reports).all():
         raise Refused(
             "bad-request",
-            "The report has a value that no client sends.",
-            "Send the report unchanged.",
+            "A report has a value that this randomiser never gives.",
+            "Send the bytes that the randomiser gave, unchanged.",
         )
     return Tally(oracle, len(reports), oracle.counts(reports))
 
@@ -180,7 +182,11 @@ def simulate(oracle: Oracle, values: Integers, dice: RandomSource) -> Tally:
 def checked(oracle: Oracle, values: Integers) -> Integers:
     """Return the answer numbers unchanged, or refuse a number outside 0 to size - 1."""
     if values.size and (values.min() < 0 or values.max() >= oracle.size):
-        raise Refused("bad-request", "No answer has this number.", "Give the number of an answer.")
+        raise Refused(
+            "bad-request",
+            "The number of an answer is outside the range of this randomiser.",
+            f"Give numbers from 0 to {oracle.size - 1}.",
+        )
     return values
 
 

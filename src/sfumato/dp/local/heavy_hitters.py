@@ -211,8 +211,8 @@ def _made(alphabet: str, numbers: list[int]) -> PrefixOracle | None:
 def _unreadable() -> Refused:
     return Refused(
         "bad-request",
-        "These are not the parameters of a randomiser.",
-        "Send the parameters unchanged.",
+        "The parameters do not describe a randomiser that sfumato knows.",
+        "Give the randomiser's .parameters unchanged.",
     )
 
 
@@ -228,8 +228,8 @@ def grow(
     if reports.ndim != 2 or reports.shape[1] != oracle.width or not oracle.are_valid(reports).all():
         raise Refused(
             "bad-request",
-            "The report has a value that no client sends.",
-            "Send the report unchanged.",
+            "A report has a value that this randomiser never gives.",
+            "Send the bytes that the randomiser gave, unchanged.",
         )
     kept: list[tuple[int, ...]] = [()]
     seen = (np.zeros(0, dtype=np.int64), 1)

@@ -39,9 +39,10 @@ class NumberTally:
         if self.people * (2 * self.oracle.steps) ** 2 >= 1 << 63:  # a place is below 2 * steps
             raise Refused(
                 "bad-request",
-                "So many reports on so fine a grid do not fit into a tally.",
-                "Use a coarser grid. With a thousand steps, a tally holds one report of "
-                "everybody alive.",
+                "The sum over all reports would exceed 63 bits: the grid of numbers is too fine "
+                "for so many reports.",
+                "Use a coarser grid. With 1,000 steps, there is room for a report of every "
+                "person alive.",
             )
 
     def __add__(self, other: NumberTally) -> NumberTally:
@@ -73,8 +74,8 @@ def tally_numbers(oracle: Numbers, reports: Reports) -> NumberTally:
     if not (is_sized and oracle.are_valid(reports).all()):
         raise Refused(
             "bad-request",
-            "The report has a value that no client sends.",
-            "Send the report unchanged.",
+            "A report has a value that this randomiser never gives.",
+            "Send the bytes that the randomiser gave, unchanged.",
         )
     return NumberTally(oracle, len(reports), oracle.counts(reports))
 
@@ -82,7 +83,11 @@ def tally_numbers(oracle: Numbers, reports: Reports) -> NumberTally:
 def randomise_numbers(oracle: Numbers, values: Integers, dice: RandomSource) -> Reports:
     """Randomise numbers, given as grid steps, to reports; the value `steps + 1` means silence."""
     if values.size and (values.min() < 0 or values.max() > oracle.steps + 1):
-        raise Refused("bad-request", "The grid has no such step.", "Give a step of the grid.")
+        raise Refused(
+            "bad-request",
+            "The number of a grid step is outside this randomiser's grid.",
+            f"Give numbers from 0 to {oracle.steps}, or {oracle.steps + 1} for no answer.",
+        )
     return oracle.randomise(values, drawn(dice, oracle.words_per_report, len(values)))
 
 
@@ -102,7 +107,11 @@ def estimate_mean(tally: NumberTally, confidence: float = 0.95) -> Mean:
     A tally of fewer than two people is refused.
     """
     if tally.people < 2:
-        raise Refused("bad-request", "Nobody can be hidden among so few.", "Wait for more reports.")
+        raise Refused(
+            "bad-request",
+            "A mean cannot be estimated from fewer than two reports.",
+            "Wait until at least two people have sent a report.",
+        )
     sums, squares = _moments(tally)
     total, gave = sums / tally.people
     cov = (squares / tally.people - np.outer(sums, sums) / tally.people**2) / (tally.people - 1)

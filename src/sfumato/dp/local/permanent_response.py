@@ -51,16 +51,17 @@ class PermanentResponse:
         if not 0 < wave < ever:
             raise Refused(
                 "bad-budget",
-                "One wave must cost less than all waves together.",
-                "Raise the lifetime epsilon.",
+                "The epsilon of one wave must be above 0, and below the lifetime epsilon of all "
+                "waves together.",
+                "Raise the lifetime epsilon, or lower the epsilon of a wave.",
             )
         permanent = KAry.within(size, ever)
         low, high = 1, PARTS - 1
         if PermanentResponse(permanent, KAry(size, low)).epsilon > wave:
             raise Refused(
                 "bad-budget",
-                "No randomiser has so small an epsilon for a wave.",
-                "Raise the epsilon of a wave.",
+                "The epsilon of a wave is so small that no randomiser can reach it.",
+                "Give each wave a larger epsilon.",
             )
         while low < high:
             middle = (low + high + 1) // 2

@@ -81,7 +81,7 @@ class Projective:
             raise Refused(
                 "bad-request",
                 "There are too many answers for projective geometry response.",
-                "Use another oracle.",
+                "Use another randomiser, or offer fewer answers.",
             )
         odds = odds_of(epsilon)
         prime, dimension = min(spaces, key=lambda space: _error(*space, odds=odds))

@@ -83,7 +83,9 @@ def largest_probability_within(
         raise Refused("bad-budget", "epsilon must be above zero.", "Write 1, for example.")
     if epsilon_of(ratio(1)) > epsilon:
         raise Refused(
-            "bad-budget", "No randomiser has so small an epsilon.", "Ask with a larger epsilon."
+            "bad-budget",
+            "epsilon is so small that no randomiser can reach it.",
+            "Give a larger epsilon.",
         )
     low, high = 1, max_probability
     while low < high:

@@ -97,8 +97,8 @@ def best_oracle(
     if not found:
         raise Refused(
             "bad-request",
-            "No randomiser has so short a report.",
-            "Allow more bytes, or other kinds.",
+            "No randomiser of the allowed kinds has a report of at most `width` bytes.",
+            "Raise width, or allow more kinds.",
         )
     good = [c for c in found if c.error <= CLOSE * found[0].error]
     return min(good, key=lambda one: (one.work, one.width)).oracle

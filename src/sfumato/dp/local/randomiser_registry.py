@@ -104,6 +104,6 @@ def _made(maker: _Maker, numbers: list[object]) -> Any:
 def _unreadable() -> Refused:
     return Refused(
         "bad-request",
-        "These are not the parameters of a randomiser.",
-        "Send the parameters unchanged.",
+        "The parameters do not describe a randomiser that sfumato knows.",
+        "Give the randomiser's .parameters unchanged.",
     )

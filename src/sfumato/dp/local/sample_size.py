@@ -71,7 +71,11 @@ def influence_on_mean(oracle: Numbers, liars: Fraction) -> Fraction:
 
 def _people(variance: float, margin: float, confidence: float) -> int:
     if not margin > 0:  # not (margin > 0) also refuses NaN
-        raise Refused("bad-request", "A margin must be above zero.", "Write 0.02 for two points.")
+        raise Refused(
+            "bad-request",
+            "The wanted margin of error must be above zero.",
+            "Write 0.02 for two percentage points.",
+        )
     return max(2, ceil(variance * (_z(confidence) / margin) ** 2))
 
 
@@ -87,7 +91,11 @@ def _variance(oracle: Oracle, share: float | None) -> float:
 
 def _z(confidence: float) -> float:
     if not 0 < confidence < 1:
-        raise Refused("bad-request", "A confidence must be between 0 and 1.", "Write 0.95.")
+        raise Refused(
+            "bad-request",
+            "The confidence level must be above 0 and below 1.",
+            "Write 0.95, for example.",
+        )
     return NormalDist().inv_cdf((1 + confidence) / 2)
 
 

@@ -142,6 +142,6 @@ def _check(local: float, people: int, delta: float) -> None:
     if not (local > 0 and people >= 1 and 0 < delta < 1):
         raise Refused(
             "bad-request",
-            "The numbers of the batch are out of range.",
-            "Give an epsilon, people, and a delta below 1.",
+            "The epsilon, the number of people or the delta of the shuffled batch is out of range.",
+            "Give an epsilon above 0, at least one person, and a delta between 0 and 1.",
         )

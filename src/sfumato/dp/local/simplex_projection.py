@@ -59,8 +59,8 @@ def _table(oracle: Oracle) -> NDArray[np.float64]:
     if oracle.parameters["kind"] not in LIKELIEST or oracle.size > LARGEST:
         raise Refused(
             "bad-request",
-            "Maximum likelihood needs the count of each whole report, and these counts lack it.",
-            "Use the nearest shares instead.",
+            "Maximum likelihood does not support this randomiser, or one with so many answers.",
+            "Use simplex_projection.nearest instead, which takes any estimated shares.",
         )
     law = oracle.law
     return np.array(

@@ -230,7 +230,7 @@ class Participant:
 
     def _checked(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         if values.dtype != np.int64 or values.shape != (self.terms.size,):
-            raise bad_update("It does not have the shape or type of the round.")
+            raise bad_update("It does not have the shape or number type that the round needs.")
         # so that the sum over all sites stays below half of 2**bits
         most = ((1 << (self.terms.bits - 1)) - 1) // len(self.terms.members)
         if values.min() < -most or values.max() > most:

@@ -294,7 +294,7 @@ def accepted(message: bytes, trust: Trust) -> Terms:
     fewest = min(trust.neighbours, len(terms.members) - 1)
     has_enough = terms.floor >= trust.floor and terms.neighbours >= fewest
     if not has_enough or terms.colluders < trust.colluders:
-        raise not_trusted("the round would be weaker than this site's card demands")
+        raise not_trusted("the round would protect less than this site's data card demands")
     return terms
 
 

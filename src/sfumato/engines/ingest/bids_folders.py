@@ -34,7 +34,7 @@ def take_folders(connection: duckdb.DuckDBPyConnection, order: FolderOrder, targ
     if len(people) > order.people:
         raise Refused(
             "source-too-large",
-            f"The source has more than the {order.people} people of the card's bids.people.",
+            f"The source has more than the {order.people} people of the data card's bids.people.",
             "Raise bids.people on the card, or add fewer people.",
         )
     target.mkdir(mode=0o700)
@@ -49,7 +49,7 @@ def _take(root: Path, name: str, order: FolderOrder, target: Path) -> None:
     if sum(path.stat().st_size for _, path in files) > order.person_bytes:
         raise Refused(
             "source-too-large",
-            "One person's files are larger than the card's bids.person_mb.",
+            "One person's files are larger than the data card's bids.person_mb.",
             "Raise bids.person_mb on the card, or list fewer files there.",
         )
     with target.open("wb") as kept:

@@ -166,8 +166,8 @@ def _check_readable(
         " ".join(dict.fromkeys(hint for hint in hints if hint))
         + (" " if any(hints) else "")
         + (
-            "See decimal, thousands, format and nulls of a card. To count these cells as empty, "
-            f"add with accept_unreadable ({accept})."
+            "Set decimal, thousands, format or nulls on the data card. To count these cells as "
+            f"empty, add the rows with accept_unreadable ({accept})."
         ),
     )
 

@@ -71,7 +71,7 @@ def in_utf8(source: str, file: FileFormat, copy: Path) -> str:
     if not _decodes(source, "ascii"):
         raise Refused(
             "source-unreadable",
-            f"The card declares the encoding {file.encoding}, but the file is UTF-8.",
+            f"The data card declares the encoding {file.encoding}, but the file is UTF-8.",
             'Write encoding = "utf-8" on the card.',
         )
     return source
@@ -107,8 +107,8 @@ def text_layout(source: str, file: FileFormat, encoding: str = "utf-8") -> TextL
         if records and len(records[0]) != len(file.names):
             raise Refused(
                 "source-unreadable",
-                f"The card's header names {len(file.names)} columns, but the file has another "
-                "number of columns.",
+                f"The data card's header names {len(file.names)} columns, but the file has "
+                "another number of columns.",
                 "Name every column of the file, in its order. Columns that are not under "
                 "[columns] are ignored.",
             )
@@ -169,8 +169,8 @@ def _recoded(source: str, encoding: str, copy: Path) -> str:
     if not is_text:
         raise Refused(
             "source-unreadable",
-            f"The card declares the encoding {encoding}, but the file has another one.",
-            "Declare its encoding on the card, or save it as UTF-8.",
+            f"The data card declares the encoding {encoding}, but the file has another one.",
+            "Write the file's encoding on the card, or save the file as UTF-8.",
         )
     return str(copy)
 
@@ -180,7 +180,7 @@ def _not_utf8(source: str) -> Refused:
     likely = 'cp1252" (of Windows in Western Europe)' if guess != "utf-16" else 'utf-16"'
     return Refused(
         "source-unreadable",
-        "The file is not UTF-8, and the card names no other encoding.",
+        "The file is not UTF-8, and the data card names no other encoding.",
         f'Write encoding = "{likely} or another one on the card, or save the file as UTF-8.',
     )
 
@@ -285,9 +285,9 @@ def check_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             "no-header",
             "The first line looks like a row of data, not like column names, and column names "
             "are public.",
-            "Write a first line with the column names, or name the columns on the card: header = "
-            '["person", "age", …]. If the first line does have names, write header = true on the '
-            "card.",
+            "Write a first line with the column names, or name the columns on the data card: "
+            'header = ["person", "age", …]. If the first line does have names, write header = '
+            "true on the card.",
         )
 
 
@@ -337,8 +337,8 @@ def _check_no_names(record: Sequence[str], rows: Sequence[Sequence[str]], file: 
     if is_own or (len(untyped) > 1 and all(untyped) and not recurs):
         raise Refused(
             "source-unreadable",
-            "The card's header names the columns, but the file's first line seems to name them "
-            "too.",
+            "The data card's header names the columns, but the file's first line seems to name "
+            "them too.",
             "Remove that line, because it would count as a row. Or remove header from the card, "
             "and use the file's names.",
         )

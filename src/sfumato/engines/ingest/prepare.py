@@ -237,9 +237,10 @@ def _check_unique(connection: duckdb.DuckDBPyConnection, order: TableOrder, key:
     if found is None or found[0] != found[1]:
         raise Refused(
             "source-unreadable",
-            f"Two rows of a public table have the same {order.columns[key].name!r}, as the card "
-            "reads it.",
-            "Give each key once, and declare bounds that include all keys.",
+            f"Two rows of a public table have the same {order.columns[key].name!r}, as the data "
+            "card reads it.",
+            "Remove the repeated rows from the public table. If the keys differ only outside the "
+            "bounds, declare wider bounds.",
         )
 
 
@@ -268,7 +269,7 @@ def _check_size(connection: duckdb.DuckDBPyConnection, most: int) -> None:
     if counted is None or counted[0] > most:
         raise Refused(
             "source-too-large",
-            f"The source has more than the {most} rows of the card's limits.rows.",
+            f"The source has more than the {most} rows of the data card's limits.rows.",
             "Raise limits.rows on the card, or add fewer rows.",
         )
 

@@ -8,7 +8,7 @@ from typing import Final
 from sfumato.dp.refusal import Refused
 from sfumato.vault.engine_port import Described
 
-UNREADABLE: Final = "The source does not match its name and the card, or it is damaged."
+UNREADABLE: Final = "The file does not match its name's ending or the data card, or it is damaged."
 AS_TEXT: Final = (
     "CSV and TSV need one header line and the same number of cells in every line. They must be "
     "UTF-8 unless the card names another encoding."
@@ -34,15 +34,19 @@ def read_described(said: Mapping[str, object]) -> Described:
 
 def source_missing(path: str) -> Refused:
     """Return the refusal of a source whose file doesn't exist."""
-    return Refused("source-unreadable", f"There is no file {path!r}.", "Give a file's path.")
+    return Refused(
+        "source-unreadable",
+        f"There is no file {path!r}.",
+        "Check the path, and give that of an existing file.",
+    )
 
 
 def stopped() -> Refused:
     """Return the refusal of a preparation that hit the worker's memory or time limit."""
     return Refused(
         "source-too-large",
-        "The preparation needed more memory or time than a worker may use.",
-        "Split the source, or give the engine more memory and time.",
+        "Preparing the rows needed more memory or time than the vault's engine allows.",
+        "Split the file or table into smaller ones, or give the engine more memory and time.",
     )
 
 

@@ -44,8 +44,8 @@ class Source:
             what = "no column" if not places else "more than one column"
             raise Refused(
                 "source-unreadable",
-                f"The source has {what} {name!r}, which the card names.",
-                "Correct the card or the source's header.",
+                f"The file or table has {what} {name!r}, which the data card names.",
+                "Correct the name on the card, or in the first line of the file.",
             )
         return places[0]
 
@@ -151,7 +151,7 @@ def _inner_table(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> s
             "source-unreadable",
             "The DuckDB file must hold exactly one table"
             + (" of that name." if wanted is not None else "."),
-            "Name the table in it.",
+            "Say which of its tables to read, as SCHEMA.TABLE.",
         )
     schema, table = fitting[0]
     return f"handed_in.{named(schema)}.{named(table)}"

@@ -84,7 +84,7 @@ def _place(source: Source, name: str) -> int:
     raise Refused(
         "unknown-column",
         f"The table has no column {name!r}, or several of that name.",
-        f"Name some of {known}.",
+        f"Use one or more of the columns {known}.",
     )
 
 

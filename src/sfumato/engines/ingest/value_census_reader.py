@@ -27,7 +27,7 @@ def read_census(header: Header, body: bytes, *, is_grouped: bool) -> Table:
         raise Refused(
             "bad-request",
             "Two columns of the table have the same name.",
-            "Give each column its own name; blanks around a name do not count.",
+            "Give each column its own name. Blanks around a name do not make it different.",
         )
     parts = numbers.reshape(-1, rows) if rows else np.zeros((len(names) + is_grouped, 0), np.int64)
     columns = {

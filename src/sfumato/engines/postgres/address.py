@@ -34,7 +34,7 @@ def role_of(url: str) -> str:
     if not role:
         raise Refused(
             "engine-unavailable",
-            "The reader's address has no role.",
+            "The PostgreSQL address of the reader names no role (database user).",
             "Give postgresql://READER@HOST/DATABASE.",
         )
     return role
@@ -66,6 +66,6 @@ def _read(url: str) -> dict[str, str]:
         pass
     raise Refused(
         "engine-unavailable",
-        "The address of PostgreSQL cannot be read.",
+        "The PostgreSQL address is not of the form postgresql://OWNER@HOST/DATABASE.",
         "Give postgresql://OWNER@HOST/DATABASE.",
     )

@@ -29,18 +29,21 @@ _WHY: Final[Mapping[str, tuple[str, str, str]]] = {
     ),
     "no-table": (
         "source-unreadable",
-        "The connection has no such table that may be read.",
+        "The database connection has no table of that name that it may read.",
         "Name another table, or ask the operator for it.",
     ),
     "too-large": (
         "too-large",
         "The table is larger than the upload space that you have left.",
-        "Add what you have uploaded, take fewer rows, or ask the operator for --max-upload.",
+        (
+            "Add or remove your uploaded files, take fewer rows, or ask the operator for "
+            "--max-upload."
+        ),
     ),
     "late": (
         "source-unreadable",
         "Reading the table took too much time or memory.",
-        "Read less of it through a view, or try again later.",
+        "Read a part of the table through a database view, or try again later.",
     ),
 }
 
@@ -62,7 +65,7 @@ class PostgresTables:
         if not isinstance(read_address(address), PostgresAddress):
             raise Refused(
                 "engine-unavailable",
-                "The address of a connection must be one of PostgreSQL.",
+                "The connection's address is not a PostgreSQL address.",
                 "Give postgresql://READER@HOST/DATABASE.",
             )
         check_network(address)

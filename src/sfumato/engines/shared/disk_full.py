@@ -19,8 +19,10 @@ NO_SPACE: Final[Header] = {
     "refused": [
         "source-too-large",
         "There is no disk space left to prepare the rows.",
-        "Free space on the vault's disk. For a sealed vault, also free memory where "
-        "SFUMATO_SCRATCH points. Then try again.",
+        (
+            "Free space on the vault's disk and try again. For a vault that is encrypted at rest, "
+            "also free space in the folder of SFUMATO_SCRATCH."
+        ),
     ]
 }
 

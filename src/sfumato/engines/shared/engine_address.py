@@ -60,7 +60,7 @@ def read_address(text: str) -> PostgresAddress | SparkAddress | None:
     if found is None:
         raise Refused(
             "engine-unavailable",
-            "There is no engine with that address.",
+            "The engine's address has no form that sfumato knows.",
             "Give duckdb, postgresql://OWNER@HOST/DATABASE, local[N] or spark://:SECRET@HOST:PORT.",
         )
     return _spark(found)
@@ -75,7 +75,8 @@ def _spark(found: re.Match[str]) -> SparkAddress:
         raise Refused(
             "engine-unavailable",
             "A setting of Spark is not allowed, or its value is not valid.",
-            "docs/explanation/sharp-edges.md lists the settings allowed after the question mark.",
+            "Correct the settings after the question mark. docs/explanation/sharp-edges.md lists "
+            "the allowed ones.",
         )
     conf = tuple(sorted(more.items()))
     if found["local"]:

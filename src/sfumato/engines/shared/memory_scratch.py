@@ -56,6 +56,7 @@ def check_sealable(shelter: MemoryScratch | None, card: Card) -> None:
     if shelter is not None and card.folders is not None:
         raise Refused(
             "at-rest-not-possible",
-            "A vault that is sealed at rest cannot keep people's folders ([bids] people).",
-            "Add them to an unsealed vault, on a disk that is encrypted as a whole.",
+            "A vault that is encrypted at rest cannot keep folders of people's files ([bids] "
+            "people).",
+            "Add them to a vault without a key, on a disk that is encrypted as a whole.",
         )

@@ -118,6 +118,6 @@ def publish(made: Path, target: Path) -> None:
 def not_copied() -> Refused:
     return Refused(
         "engine-unavailable",
-        "The prepared rows could not be copied into the engine.",
-        "Check the engine's address, rights and free space.",
+        "The prepared rows could not be copied to the vault's engine.",
+        "Check that the engine runs at its address, accepts writes, and has free disk space.",
     )

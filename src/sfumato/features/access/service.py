@@ -76,7 +76,7 @@ class Access:
                 raise Refused(
                     "not-signed-in",
                     "The name or the password is wrong.",
-                    "Try again, or ask for a new invitation.",
+                    "Try again, or ask an operator of the service for a new invitation.",
                 )
         return self._session(now)
 
@@ -98,8 +98,8 @@ class Access:
             if token is None or user is None or not self._is_open(token) or user.is_blocked:
                 raise Refused(
                     "not-signed-in",
-                    "The invitation is wrong, too old, or already used.",
-                    "Ask for a new one.",
+                    "The invitation link is wrong, too old, or already used.",
+                    "Ask an operator of the service for a new invitation.",
                 )
         _check_password(password)
         hashed = self.passwords.hash(password)  # slow: the user may be blocked meanwhile
@@ -143,7 +143,7 @@ class Access:
             raise Refused(
                 "bad-request",
                 "A user needs at least one role.",
-                f"The roles are {', '.join(ROLES)}.",
+                f"Give one or more of the roles {', '.join(ROLES)}.",
             )
         known = self.store.user(name)
         made = tuple(role for role in ROLES if role in roles)
@@ -151,7 +151,7 @@ class Access:
             raise Refused(
                 "not-allowed",
                 f"The user {name!r} exists with other roles.",
-                "Change their roles first, or choose another name.",
+                "Change the roles of this user first, or choose another name.",
             )
         if known is not None and known.password and "owner" in known.roles and caller.token:
             raise Refused(
@@ -174,13 +174,13 @@ class Access:
             raise Refused(
                 "not-allowed",
                 "You cannot change your own roles.",
-                "Ask somebody else who may do it.",
+                "Ask another operator to change them.",
             )
         if set(roles) - set(ROLES) or not roles:
             raise Refused(
                 "bad-request",
                 "A user needs at least one role.",
-                f"The roles are {', '.join(ROLES)}.",
+                f"Give one or more of the roles {', '.join(ROLES)}.",
             )
         made = tuple(role for role in ROLES if role in roles)
         if is_blocked:  # first, so that the user is out even if the ledger refuses the entry
@@ -252,20 +252,20 @@ class Access:
             raise Refused(
                 "not-allowed",
                 "A token cannot have more rights than you have.",
-                "Choose fewer rights.",
+                "Leave out the rights that you do not have.",
             )
         reach = caller.data_sets if data_sets is None else frozenset(map(str.casefold, data_sets))
         if reach is not None and not all(map(caller.reaches, reach)):
             raise Refused(
                 "not-allowed",
                 "A token cannot have more rights than you have.",
-                "Choose fewer rights.",
+                "Leave out the rights that you do not have.",
             )
         if not 1 <= len(label) <= 100 or not label.isprintable():
             raise Refused(
                 "bad-request",
-                "A label must be 1 to 100 printable letters.",
-                "Give the token a label.",
+                "The label of an access token must be 1 to 100 printable characters.",
+                'Give a label that says what the token is for, such as "notebook".',
             )
         self._check_room(caller)
         age = min(timedelta(days=days), LONGEST)
@@ -275,12 +275,20 @@ class Access:
         """Refuse a new access token if the caller has 100 valid ones (MAX_TOKENS)."""
         held = [t for t in self.store.tokens(caller.user) if self._is_open(t)]
         if sum(token.kind == "token" for token in held) >= MAX_TOKENS:
-            raise Refused("too-many", "You have a hundred tokens already.", "Revoke some of them.")
+            raise Refused(
+                "too-many",
+                f"You have {MAX_TOKENS} access tokens already, which is the maximum.",
+                "Revoke tokens that you no longer use (page Tokens, or DELETE /v1/tokens/TOKEN).",
+            )
 
     def revoke(self, caller: Caller, token: str) -> Json:
         """Revoke one of the caller's access tokens, on every node within 5 s."""
         if token not in {one.id for one in self.store.tokens(caller.user)}:
-            raise Refused("unknown-token", "You have no such token.", "List your tokens.")
+            raise Refused(
+                "unknown-token",
+                "You have no access token with this id.",
+                "Take the id from the list of your tokens (page Tokens, or GET /v1/tokens).",
+            )
         if self.store.take_token(token, self.clock.now()):
             self.ledger.note("token-revoked", {"user": caller.user, "token": token})
         self.admission.forget()
@@ -291,7 +299,9 @@ class Access:
         _check_themselves(caller)
         if name != caller.user and not caller.may("operate"):
             raise Refused(
-                "not-allowed", "These tokens belong to somebody else.", "Ask an operator."
+                "not-allowed",
+                "Only operators may revoke the tokens of another user.",
+                "Ask an operator to revoke them.",
             )
         self._known(name)
         self._end_tokens(name)
@@ -302,7 +312,11 @@ class Access:
     def _known(self, name: str) -> User:
         user = self.store.user(name)
         if user is None:
-            raise Refused("unknown-user", f"There is no user {name!r}.", "List the users.")
+            raise Refused(
+                "unknown-user",
+                f"There is no user {name!r}.",
+                "Take the name from the list of users (page People, or GET /v1/users).",
+            )
         return user
 
     def _end_tokens(self, name: str) -> None:
@@ -382,8 +396,8 @@ def _check_name(name: str) -> None:
     if not 1 <= len(name) <= 100 or not name.isprintable() or "/" in name or name != name.strip():
         raise Refused(
             "unknown-user",
-            "A user's name must be 1 to 100 printable letters without '/'.",
-            "Choose another.",
+            "A user's name must be 1 to 100 printable characters without '/'.",
+            "Choose another name.",
         )
 
 
@@ -392,8 +406,8 @@ def _check_themselves(caller: Caller) -> None:
     if not caller.is_themselves:
         raise Refused(
             "not-allowed",
-            "A token for programs cannot make tokens or users.",
-            "Sign in with your password, and do it there.",
+            "An access token for programs cannot create tokens or users.",
+            "Sign in with your password, and create them in that session.",
         )
 
 
@@ -401,6 +415,6 @@ def _check_password(password: str) -> None:
     if not SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD:
         raise Refused(
             "bad-request",
-            f"A password must have {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} letters.",
-            "Four unrelated words make a good password.",
+            f"A password must have {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters.",
+            "Choose another password. Four unrelated words make a good one.",
         )

@@ -131,7 +131,7 @@ def _limits(place: str, account: str, device: str) -> tuple[_Limit, ...]:
 def _too_many() -> Refused:
     return Refused(
         "too-many",
-        "There were too many wrong attempts.",
+        "There were too many attempts with a wrong name, password or invitation.",
         "Wait a minute and try again, or use a device that has signed in before.",
     )
 

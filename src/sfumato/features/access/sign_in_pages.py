@@ -58,7 +58,9 @@ async def welcome(visit: Visit) -> Response:
     """Accept an invitation: set the chosen password, and sign the user in."""
     invitation, password = visit.at("invitation"), visit.form.raw("password")
     if password != visit.form.raw("again"):
-        differ = Refused("bad-request", "The two passwords differ.", "Type both again.")
+        differ = Refused(
+            "bad-request", "The two passwords differ.", "Type the same password into both fields."
+        )
         return visit.page("welcome.html", differ, invitation=invitation)
     body = {"invitation": invitation, "password": password}
     said, refused = await visit.tried("take-up", lambda: body)

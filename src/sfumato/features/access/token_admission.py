@@ -110,6 +110,6 @@ def not_signed_in() -> Refused:
     """Return the refusal of a missing, wrong, expired or revoked token: the same for all four."""
     return Refused(
         "not-signed-in",
-        "The token is missing, wrong, expired or revoked.",
-        "Sign in, or give a token that you got.",
+        "Your access token is missing, wrong, expired or revoked.",
+        "Sign in again, or give a valid token.",
     )

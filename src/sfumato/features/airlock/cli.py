@@ -208,7 +208,8 @@ def _file(text: str) -> Json:
             raise Refused(
                 "bad-airlock",
                 "A file has the form PATH[:by=A,B][:count=N][:of=C].",
-                "Correct the --file option.",
+                "Write the --file option in this form, for example --file "
+                "table.csv:by=region:count=n.",
             )
         made[key] = value.split(",") if key == "by" else value
     return made

@@ -70,7 +70,12 @@ class Files:
         is_inside = any(one.startswith(f"{two}/") for one in plain for two in plain)
         are_plain = all(_PATH.fullmatch(path) for path in self.files)
         if not are_plain or is_inside or len(set(plain)) < len(plain):
-            raise Refused("bad-request", "A released file has an unsafe name.", "Tell the owner.")
+            raise Refused(
+                "bad-request",
+                "A released file has a name that could write outside the chosen folder, so "
+                "nothing was saved.",
+                "Tell the data set's owner.",
+            )
         if "receipt" in self.shape:
             card = {"guarantee": self.guarantee, "receipt": self.shape["receipt"]}
             return {**self.files, RECEIPT: json.dumps(card, indent=2).encode() + b"\n"}
@@ -210,7 +215,10 @@ class DataSetAirlock:
         said = {key: seen.shape[key] for key in ("seal", "draft") if key in seen.shape}
         if len(said) < 2:
             raise Refused(
-                "airlock-waits", "There is nothing to vote on yet.", "Look at the request's state."
+                "airlock-waits",
+                "The airlock request has no files under review, or you are not one of "
+                "its reviewers.",
+                "Look at the state of the request: its program may not have run yet.",
             )
         return self._act("vote", str(seen.shape["request"]), says=says, why=why, **said)
 

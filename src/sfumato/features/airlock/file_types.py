@@ -78,7 +78,10 @@ def _order_fault(names: list[bytes]) -> str | None:
     """
     other = [name for name in names if name not in {b"IHDR", b"PLTE", b"IDAT", _END, *_BESIDE}]
     if other:
-        return f"it carries a part {other[0].decode('ascii', 'replace')!r} that is no picture"
+        return (
+            f"the picture has a chunk {other[0].decode('ascii', 'replace')!r} that is not image "
+            "data"
+        )
     pixels = names.count(b"IDAT")
     once = [name for name in names if name != b"IDAT"]
     if names[:1] != [b"IHDR"] or names[-1:] != [_END] or not pixels:
@@ -126,7 +129,7 @@ def _pixels_fault(packed: bytes, rows: list[tuple[int, int]]) -> str | None:
     """Return what is wrong with a PNG's image data, or None; it must be exactly the pixels."""
     size = sum(high * line for high, line in rows)
     if not 0 < size <= MAX_PIXELS:
-        return "it has no pixels, or too many to be looked at"
+        return "the picture has no pixels, or too many to be checked"
     reader = zlib.decompressobj()
     try:
         found = reader.decompress(packed, size + 1)
@@ -203,7 +206,9 @@ def do_clash(paths: Sequence[str]) -> bool:
 def bad_airlock(cause: str) -> Refused:
     """Return the refusal of an invalid airlock request, with its cause."""
     return Refused(
-        "bad-airlock", f"The declaration of the request is not valid: {cause}.", "Correct it."
+        "bad-airlock",
+        f"The airlock request is not declared correctly: {cause}.",
+        "Correct this, and send the request again.",
     )
 
 
@@ -331,7 +336,7 @@ class _Drawing:
 
     def is_written(self, _version: str, letters: str | None, _alone: int) -> None:
         if letters is not None and letters.lower() not in ("utf-8", "us-ascii"):
-            self._faults.append("it says that its letters are others than UTF-8")
+            self._faults.append("the file declares another encoding than UTF-8")
 
     def comments(self, _text: str) -> None:
         self._faults.append("it has comments, which no picture shows")
@@ -383,7 +388,7 @@ def _table(path: str) -> Callable[[bytes], str | None]:
         for row in rows:
             for cell in row:
                 if any(map(_is_formula, _cells_in(cell))):
-                    return "a cell of it begins like a formula, which programs would run"
+                    return "a cell begins like a formula, which a spreadsheet would run"
         return None
 
     return check

@@ -192,10 +192,14 @@ def voted(request: Request, vote: Vote, seal: str) -> Request:
         raise Refused(
             "not-allowed",
             "You have put a file into this draft, so you cannot vote on it.",
-            "Other reviewers have to review it.",
+            "Ask the other reviewers of the request to vote.",
         )
     if vote.says not in WORDS:
-        raise Refused("bad-airlock", f"A vote must be one of {', '.join(WORDS)}.", "Correct it.")
+        raise Refused(
+            "bad-airlock",
+            f"A vote on an airlock request must be one of {', '.join(WORDS)}.",
+            "Vote again with one of these words.",
+        )
     if (vote.seal, vote.draft) != (seal, request.draft):
         raise changed()
     others = tuple(one for one in request.votes if one.user != vote.user)
@@ -230,8 +234,9 @@ def release(request: Request, user: str, at: str, seal: str) -> Request:
         count = len(request.approvals(seal))
         raise Refused(
             "airlock-waits",
-            f"{count} of {request.needed} reviewers approve this draft, or one objects.",
-            "It needs their votes: `sfumato airlock vote`.",
+            f"{count} of the {request.needed} reviewers needed approve these files, or one "
+            "objects.",
+            "Ask the reviewers to vote: `sfumato airlock vote`.",
         )
     return _next(request, state=RELEASED, ended_by=user, ended_at=at)
 
@@ -290,19 +295,26 @@ def _check_state(request: Request, state: str, user: str) -> None:
 def _over(request: Request, user: str) -> Refused:
     return Refused(
         "airlock-waits",
-        f"The request's state is: {request.state_for(user)}.",
+        "The airlock request does not allow this step now. Its state is: "
+        f"{request.state_for(user)}.",
         "See `sfumato airlock list`.",
     )
 
 
 def _not_yours(what: str) -> Refused:
-    return Refused("not-allowed", f"A request can only be {what}.", "The card says who reviews it.")
+    return Refused(
+        "not-allowed",
+        f"An airlock request can only be {what}.",
+        "The data card names the reviewers under [airlock].",
+    )
 
 
 def unknown() -> Refused:
     """Return the refusal of a request that does not exist or that the caller may not see."""
     return Refused(
-        "airlock-unknown", "There is no such request.", "See `sfumato airlock list DATA_SET`."
+        "airlock-unknown",
+        "There is no airlock request with this id that you may see.",
+        "See `sfumato airlock list DATA_SET`.",
     )
 
 
@@ -311,7 +323,7 @@ def changed() -> Refused:
     return Refused(
         "airlock-changed",
         "The files, or the findings of the checks, have changed since you looked at them.",
-        "Look again with `sfumato airlock show`, then vote on the present files.",
+        "Look again with `sfumato airlock show`, then vote on the current files.",
     )
 
 

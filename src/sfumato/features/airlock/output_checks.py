@@ -119,13 +119,17 @@ def checked(
         file = files.get(one.path)
         if file is None:
             found.append(
-                Finding(one.path, "missing", "the program did not write it, or it was taken out")
+                Finding(
+                    one.path,
+                    "missing",
+                    "the program did not write this file, or a reviewer removed it",
+                )
             )
             continue
         try:
             found += list(_one_checked(one, file, terms, measured, past))
         except STUMBLES:
-            found.append(Finding(one.path, "kind", "it could not be checked", STOPS))
+            found.append(Finding(one.path, "kind", "the checks cannot read this file", STOPS))
             continue
         past.append(compare_files(one, file, "this request"))
     return tuple(found)
@@ -168,15 +172,17 @@ def _file_checks(
         yield from _number_checks(one.path, map(repr, read_npy(file).numbers().tolist()), terms)
     else:
         yield Finding(
-            one.path, "eyes", f"no program can tell what a .{kind} shows; look at all of it"
+            one.path,
+            "eyes",
+            f"no check can tell what a .{kind} file shows: look at all of it yourself",
         )
     unseen = unseen_text(one.path, file) if kind in {*TABLES, "json", "txt"} else 0
     if unseen:
         yield Finding(
             one.path,
             "blanks",
-            f"{unseen} places have blanks, ends of lines or quotes unlike the others: nobody sees "
-            "what they could say",
+            f"{unseen} places have unusual blanks, line ends or quotes, which can carry hidden "
+            "data",
         )
 
 
@@ -196,10 +202,14 @@ def _table_checks(
 ) -> Iterator[Finding]:
     one = table.asked
     if not table.has_groups:
-        yield Finding(one.path, "undeclared", "a column that its author named is not in it")
+        yield Finding(one.path, "undeclared", "the table lacks a column that the author declared")
         return
     if not one.count:
-        yield Finding(one.path, "uncounted", "it does not say how many people each line is of")
+        yield Finding(
+            one.path,
+            "uncounted",
+            "no column is declared (count) that gives the number of people of each line",
+        )
     else:
         yield from _count_checks(table, terms)
     rest = [head for head in table.heads if head not in {*one.by, one.count}]
@@ -216,12 +226,16 @@ def _count_checks(table: Table, terms: AirlockTerms) -> Iterator[Finding]:
     small = sum(1 for count in counts if count is not None and 0 < abs(count) < terms.smallest)
     exact = sum(1 for count in counts if count is not None and count % terms.round_to)
     if any(count is None for count in counts):
-        yield Finding(path, "uncounted", f"a cell of {name!r} is no count")
+        yield Finding(
+            path, "uncounted", f"a cell of the count column {name!r} is not a whole number"
+        )
     if small:
         yield Finding(path, "small-count", f"{small} counts of people are below {terms.smallest}")
     if exact:
         yield Finding(
-            path, "unrounded", f"{exact} counts of people are no multiples of {terms.round_to}"
+            path,
+            "unrounded",
+            f"{exact} counts of people are not rounded to multiples of {terms.round_to}",
         )
 
 
@@ -230,7 +244,11 @@ def _number_checks(path: str, cells: Iterable[str], terms: AirlockTerms) -> Iter
     exact = small = coded = 0
     for place, cell in enumerate(cells):
         if place >= _MAX_CELLS:
-            yield Finding(path, "many-lines", f"it has more than {_MAX_CELLS:,} cells to look at")
+            yield Finding(
+                path,
+                "many-lines",
+                f"the file has more than {_MAX_CELLS:,} cells, and the rest was not checked",
+            )
             break
         coded += number_of(cell) is None and _CODED.fullmatch(cell.strip()) is not None
         for number in numbers_in(cell):
@@ -240,10 +258,14 @@ def _number_checks(path: str, cells: Iterable[str], terms: AirlockTerms) -> Iter
         yield Finding(path, "unrounded", f"{exact} numbers have more than {terms.digits} digits")
     if small:
         yield Finding(
-            path, "small-number", f"{small} whole numbers below {terms.smallest} may be counts"
+            path,
+            "small-number",
+            f"{small} whole numbers below {terms.smallest} may be counts of few people",
         )
     if coded:
-        yield Finding(path, "coded", f"{coded} cells look like codes, and could be anything")
+        yield Finding(
+            path, "coded", f"{coded} cells look like encoded text, which can carry hidden data"
+        )
 
 
 def _rest_checks(table: Table, rest: Sequence[str], terms: AirlockTerms) -> Iterator[Finding]:
@@ -262,14 +284,20 @@ def _rest_checks(table: Table, rest: Sequence[str], terms: AirlockTerms) -> Iter
             if people is not None:
                 shares += any(_is_share_of_few(cell, n, people, terms) for n in found)
     if shares:
-        yield Finding(one.path, "small-share", f"{shares} shares may be of too few people to show")
+        yield Finding(
+            one.path, "small-share", f"{shares} shares may be of fewer people than may be shown"
+        )
     if words:
-        yield Finding(one.path, "words", f"{words} cells are neither groups nor numbers: read them")
+        yield Finding(
+            one.path, "words", f"{words} cells outside the group columns are texts: read them"
+        )
     if numbers and one.by and not one.of:
         yield Finding(
-            one.path, "undeclared", "it does not say what its numbers are sums of: one person's "
-            "part of them was not looked for",
-        )  # fmt: skip
+            one.path,
+            "undeclared",
+            "no column is declared (of) that the numbers are sums of, so it was not checked "
+            "whether one person dominates a sum",
+        )
 
 
 def _is_share_of_few(cell: str, number: Decimal, people: Decimal, terms: AirlockTerms) -> bool:
@@ -284,13 +312,19 @@ def _measured_checks(
 ) -> Iterator[Finding]:
     one = table.asked
     if measured is None:
-        yield Finding(one.path, "unmeasured", "its groups could not be counted in the real rows")
+        yield Finding(
+            one.path, "unmeasured", "the groups of this table could not be counted in the real rows"
+        )
         return
     if len(table.lines) * terms.smallest > measured.people:
-        yield Finding(one.path, "many-lines", "it has so many lines that they may be people")
+        yield Finding(
+            one.path, "many-lines", "the table has so many lines that each may describe one person"
+        )
     if not one.by:
         yield Finding(
-            one.path, "undeclared", "its author does not say what its lines are groups of"
+            one.path,
+            "undeclared",
+            "no columns are declared (by) that define the groups of the lines",
         )
         return
     groups = measured.groups.get(one.path, {})
@@ -298,18 +332,18 @@ def _measured_checks(
     real = [group for group in shown if group is not None]
     if len(real) < len(shown):
         count = len(shown) - len(real)
-        yield Finding(one.path, "undeclared", f"{count} lines are no groups of the real rows")
+        yield Finding(one.path, "undeclared", f"{count} lines match no group in the real rows")
     small = sum(1 for group in real if group[0] < terms.smallest)
     if small:
         yield Finding(
-            one.path, "small-group", f"{small} lines are of fewer than {terms.smallest} people"
+            one.path, "small-group", f"{small} lines are about fewer than {terms.smallest} people"
         )
     wrong = sum(
         _is_miscounted(table, *pair, terms) for pair in zip(table.lines, shown, strict=True)
     )
     if wrong:
         yield Finding(
-            one.path, "miscounted", f"{wrong} counts of people are not those of the real rows"
+            one.path, "miscounted", f"{wrong} counts of people differ from those in the real rows"
         )
     led = sum(1 for group in real if _is_dominated(group, terms)) if one.of else 0
     if led:

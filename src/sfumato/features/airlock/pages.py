@@ -48,7 +48,9 @@ async def draft_file(visit: Visit) -> Response:
     path = visit.request.query_params.get("path", "")
     if path not in files:
         raise Refused(
-            "unknown-page", "The request has no such file.", "Go back to the page of the request."
+            "unknown-page",
+            "The airlock request has no file of this name.",
+            "Go back to the page of the request, and choose one of its files.",
         )
     return _attachment(files[path], f"REVIEWERS-ONLY-{path.rsplit('/', 1)[-1]}")
 

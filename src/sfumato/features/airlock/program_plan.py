@@ -68,7 +68,10 @@ def read_airlock_program(
     if not all(letter.isprintable() or letter in "\n\t" for letter in source.replace("\r\n", "\n")):
         raise bad_airlock("a program may have no control letters but line ends and tabs")
     if card.unit == ROW:
-        raise bad_airlock("the card's unit is a row, but the checks look for groups of people")
+        raise bad_airlock(
+            "the privacy unit of the data card is a row, but the airlock's checks need "
+            "groups of people"
+        )
     columns = tuple(column.name for column in block_columns(card, shape.get("columns")))
     limits = {key: _number(shape, key) for key in _LIMITS}
     return AirlockProgram(
@@ -116,10 +119,10 @@ def _one(shape: object, columns: tuple[str, ...]) -> DeclaredFile:
     if not isinstance(by, list) or not all(isinstance(name, str) for name in by):
         raise bad_airlock(f"by of {path!r} must be a list of columns")
     if not isinstance(count, str) or not isinstance(of, str) or not _is_name(count):
-        raise bad_airlock(f"count and of of {path!r} must be names of columns")
+        raise bad_airlock(f"`count` and `of` of {path!r} must be names of columns")
     unknown = [name for name in (*by, of) if name and name not in columns]
     if unknown:
-        raise bad_airlock(f"by and of of {path!r} must be columns that the program reads")
+        raise bad_airlock(f"`by` and `of` of {path!r} must be columns that the program reads")
     return DeclaredFile(path, tuple(by), count, of)
 
 

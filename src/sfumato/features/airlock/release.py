@@ -167,7 +167,9 @@ def reviewers_view(request: Request, user: str, draft: Draft) -> Json:
     """Return the draft as JSON for a reviewer, with the files in base64; refuse anybody else."""
     if not request.is_reviewer(user):
         raise Refused(
-            "not-allowed", "Only the request's reviewers look at its files.", "The card names them."
+            "not-allowed",
+            "Only the reviewers of an airlock request may see its files.",
+            "Ask one of the reviewers. The data card names them under [airlock].",
         )
     return {
         "label": REVIEWERS_ONLY,
@@ -228,8 +230,9 @@ def fetched(door: AirlockPorts, request: Request, user: str) -> Json:
     if request.state != RELEASED or not request.may_see(user):
         raise Refused(
             "airlock-waits",
-            f"The request's state is: {request.state_for(user)}.",
-            "The state does not allow a release.",
+            "You cannot fetch the files of this airlock request now. Its state is: "
+            f"{request.state_for(user)}.",
+            "Wait until the files are released. If the request has ended, submit a new one.",
         )
     ledger = door.programs.ledger
     files = released(ledger, request, door.files.read(request.place))

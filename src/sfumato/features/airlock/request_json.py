@@ -38,7 +38,9 @@ def check_themselves(caller: Caller) -> None:
     """Refuse a caller with an access token for programs, because people must decide on files."""
     if not caller.is_themselves:
         raise Refused(
-            "not-allowed", "A token for programs cannot decide here.", "Sign in yourself."
+            "not-allowed",
+            "People must decide about airlock requests, and this is an access token for programs.",
+            "Sign in with your password, and repeat this.",
         )
 
 
@@ -88,8 +90,8 @@ def closed() -> Refused:
     """Return the refusal for a data set whose card allows no release without noise."""
     return Refused(
         "airlock-closed",
-        "The data set's card allows no release without noise.",
-        "Ask for numbers with noise, or ask the owner.",
+        "The data card of this data set allows no release without noise.",
+        "Ask for results with noise, or ask the owner to add [airlock] to the card.",
     )
 
 
@@ -97,6 +99,6 @@ def too_few() -> Refused:
     """Return the refusal of a request that too few reviewers could review: its author may not."""
     return Refused(
         "airlock-closed",
-        "Without you, there are fewer reviewers than the card needs.",
+        "Without you, there are fewer reviewers than the data card needs.",
         "Ask the owner to name another reviewer.",
     )

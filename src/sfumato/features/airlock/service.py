@@ -82,8 +82,8 @@ class Airlock:
         if sum(airlock_model.expired(one, now).is_open for one in mine) >= MAX_OPEN:
             raise Refused(
                 "too-many",
-                f"You have {MAX_OPEN} open requests, which is the maximum.",
-                "Withdraw one of them.",
+                f"You have {MAX_OPEN} open airlock requests, which is the maximum.",
+                "Withdraw one of your open airlock requests, or wait until one ends.",
             )
         ends = datetime.fromisoformat(now) + timedelta(days=terms.days)
         made = Request(
@@ -129,8 +129,9 @@ class Airlock:
         if program.environment != self._environment() or listing.card.version != found.version:
             raise Refused(
                 "airlock-waits", 
-                    "The libraries or the rows have changed since the request was handed in.",
-                "Its author must hand it in again.",
+                    "The Python libraries or the data set's rows have changed since the airlock "
+                    "request was submitted.",
+                "Ask the author of the request to submit it again.",
             )  # fmt: skip
         check_not_frozen(self.catalogue, listing, caller.user)
         self._check_author(listing, found)
@@ -397,6 +398,6 @@ class Airlock:
         """Refuse if the request's author may no longer query the data set."""
         if not self._may_ask(listing, request.author):
             raise Refused(
-                "not-allowed", "Its author may no longer ask about this data set.",
+                "not-allowed", "The request's author may no longer query this data set.",
                 "Decline the request, or grant its author access again.",
             )  # fmt: skip

@@ -490,7 +490,9 @@ def _check_new(name: str) -> None:
 
 def _not_new(path: str) -> Refused:
     return Refused(
-        "bad-request", f"{path} exists already, or sfumato cannot write it.", "Choose a new file."
+        "bad-request",
+        f"{path} already exists, or sfumato cannot write it.",
+        "Choose a new file in a folder where you may write.",
     )
 
 

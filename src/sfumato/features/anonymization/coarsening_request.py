@@ -63,6 +63,8 @@ def _made(column: Column, one: Coarsening) -> Column:
 def _nothing(one: Coarsening) -> Refused:
     return Refused(
         "bad-request",
-        f"{one.kind!r} cannot be applied to {', '.join(one.columns)!r}.",
-        "Use cut with LOW..HIGH, round with a step, or average with the whole number of values.",
+        f"The coarsening {one.kind!r} cannot be applied to {', '.join(one.columns)!r} in this "
+        "form.",
+        "Use cut with LOW..HIGH, round with a step, or average with a whole number of values in "
+        "a group.",
     )

@@ -285,12 +285,17 @@ class Anonymity:
         ]
         real, made, rest = tables
         if real is None or made is None:
-            raise Refused("bad-request", "A comparison needs two tables.", "Name both tables.")
+            raise Refused(
+                "bad-request",
+                "A leakage check needs two tables: the original and the look-alike.",
+                "Name both tables.",
+            )
         if rest is not None and not rest.rows:
             raise Refused(
                 "bad-request",
-                "The table of held-back rows is empty.",
-                "Name a table with rows, or none.",
+                "The table of held-back rows (rows that the look-alike was not made from) is "
+                "empty.",
+                "Name a table that has rows, or leave this table out.",
             )
         return _for_the_owner(leaks_json(leaks(real, made, rest)))
 
@@ -304,7 +309,9 @@ def _recoded(table: Table, how: Recoding, goal: Goal) -> Recoded:
     }
     if how.method not in recode:
         raise Refused(
-            "bad-request", f"{how.method!r} is not a method.", f"Use one of {', '.join(METHODS)}."
+            "bad-request",
+            f"{how.method!r} is not a recoding method.",
+            f"Use one of {', '.join(METHODS)}.",
         )
     _check_possible(table, goal, how.sensitive)
     return recode[how.method]()
@@ -343,7 +350,8 @@ def _check_rules(how: Recoding) -> None:
             raise Refused(
                 "bad-request",
                 f"There is a hierarchy of {name!r}, but the column is named {meant!r}.",
-                "Write both names in the same letters; otherwise a proposal would be used.",
+                "Write both names with the same upper and lower case. Otherwise, the given "
+                "hierarchy would not be used.",
                 column=meant,
             )
 
@@ -367,7 +375,7 @@ def _check_apart(how: Recoding) -> None:
         raise Refused(
             "bad-request",
             f"Recoding by {how.method!r} cannot suppress rows.",
-            "Suppress nothing, or recode globally.",
+            "Leave the suppression limit out, or use a global recoding method.",
         )
     if not twice and how.quasi and 0 <= how.suppress < 1:
         return

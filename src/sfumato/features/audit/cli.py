@@ -42,7 +42,11 @@ def verify(shell: Shell, path: str, key: str | None, folder: str | None) -> None
     shape: dict[str, object] = {"ok": not faults, "faults": list(faults)}
     lines = [f"THE {what.upper()} IS NOT VALID: {fault}" for fault in faults]
     if faults:
-        refused = Refused("sheet-broken", faults[0].capitalize() + ".", f"Get the {what} again.")
+        refused = Refused(
+            "sheet-broken",
+            faults[0].capitalize() + ".",
+            f"Get the {what} again from the vault. If the new one fails too, tell the owner.",
+        )
         shape |= refusal_shape(refused)
     else:
         signer = given["proof"]["key"] if receipt is None else receipt["key"]

@@ -99,7 +99,7 @@ def _verify_there(shell: Shell, receipt: dict[str, Any]) -> None:
         refused = Refused(
             "ledger-frozen",
             "The ledger does not contain the receipt's entry, so the ledger has lost entries.",
-            "The ledger is now frozen; tell the owner.",
+            "The ledger is now frozen. Tell the owner.",
         )
         shape |= refusal_shape(refused)
     shell.show(shape, "The ledger contains the receipt's entry" if is_in_ledger else refused.cause)
@@ -211,7 +211,11 @@ def _receipt(path: str) -> dict[str, Any]:
     except ValueError:
         shape = None
     if not isinstance(shape, dict):
-        raise Refused("answer-unknown", "The file is not a receipt.", "Give the JSON of an answer.")
+        raise Refused(
+            "answer-unknown",
+            "The file contains no receipt of an answer.",
+            "Give a file with the JSON of an answer, as `sfumato --json ask` prints it.",
+        )
     inner = shape.get("receipt", shape)
     return dict(inner) if isinstance(inner, dict) else {}
 

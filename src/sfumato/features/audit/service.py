@@ -88,8 +88,9 @@ class Audit:
         if entry is None or entry.kind not in ("charged", "repeated") or _is_of_a_ballot(entry):
             raise Refused(
                 "answer-unknown",
-                f"Entry {seq} is not a charge.",
-                "Choose an entry from the releases.",
+                f"Ledger entry {seq} is not a release, so it has no answer sheet.",
+                "Choose the number of an entry in the list of releases (page Releases, or GET "
+                "/v1/releases).",
             )
         return sheet(self.ledger, entry)
 

@@ -75,7 +75,9 @@ def sheet(services: Services, _caller: Caller, asked: OneRelease) -> Json:
     entry = asked.entry
     if not (entry.isascii() and entry.isdecimal() and len(entry) <= 17):
         raise Refused(
-            "answer-unknown", "The entry must be a number.", "Take it from the list of releases."
+            "answer-unknown",
+            "The ledger entry must be given by its number.",
+            "Take the number from the list of releases (page Releases, or GET /v1/releases).",
         )
     return services.audit.sheet(int(entry))
 

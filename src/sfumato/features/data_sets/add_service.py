@@ -53,8 +53,8 @@ class AddJobs:
         if not caller.reaches(asked.name):
             raise Refused(
                 "unknown-data-set",
-                "Your token is for other data sets.",
-                "Sign in, or use a token that is for this one.",
+                f"Your access token is only for other data sets than {asked.name}.",
+                "Sign in with your password, or use a token for this data set.",
             )
         for upload in _uploads(asked):
             self.sources.uploads.one(caller, upload)
@@ -77,7 +77,11 @@ class AddJobs:
         asked = _asked(job)
         card, second = read_card_shape(asked.card), asked.different_people
         if not caller.may("own"):
-            raise Refused("not-allowed", "This needs the right to own.", "Ask for the role.")
+            raise Refused(
+                "not-allowed",
+                "Only users with the role owner may add data sets.",
+                "Ask an operator for the role owner.",
+            )
         if second is not None:
             self.confirmations.check(job.id, second)
         data_sets = self.sources.data_sets

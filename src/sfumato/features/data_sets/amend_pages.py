@@ -139,7 +139,11 @@ def changed(standing: Mapping[str, str], form: Form) -> dict[str, object]:
     typed = typed_of(form)
     names = {name for name in LABELS if typed[name] != standing[name]}
     if names <= {"version"}:
-        raise Refused("bad-request", "The form changes only the version.", "Change a field.")
+        raise Refused(
+            "bad-request",
+            "The form changes nothing on the data card but the name of its version.",
+            "Change another field too, or leave the card as it is.",
+        )
     made: dict[str, object] = {n: read(form) for n, read in _KEYS.items() if n in names}
     if "who" in names:
         made["ask"] = {"who": _lines(form.text("who"))}

@@ -31,9 +31,9 @@ def amended(current: Card, shape: Json, changes: Mapping[str, object]) -> tuple[
     if same != current:
         raise Refused(
             "bad-card",
-            "Only a version's name, who may ask, caps, delta_per_request, size, max_groups, "
-            "max_rows and secure_average can be amended. The rows were prepared by everything "
-            "else.",
+            "Only the version, [ask] who, caps, delta_per_request, size, max_groups, max_rows "
+            "and secure_average of a data card can be amended. The rows were prepared with its "
+            "other values.",
             "Upload the rows again and add them as a new version of the data set.",
         )
     return card, made
@@ -44,6 +44,7 @@ def check_in_force(card: Card, version: str | None) -> None:
     if version is not None and version != card.version:
         raise Refused(
             "data-set-exists",
-            f"Version {card.version!r} of the card is now in force, not {version!r}.",
-            "Look at it, and amend it again.",
+            f"The data card was amended meanwhile: its version is now {card.version!r}, not "
+            f"{version!r}.",
+            "Look at the current card, and repeat your change on it.",
         )

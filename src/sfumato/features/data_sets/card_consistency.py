@@ -15,33 +15,39 @@ def check_against_signed(card: Card, signed: Card) -> None:
         if card.name != signed.name:
             raise Refused(
                 "data-set-exists",
-                f"There is already a data set {signed.name!r} (letter case does not count).",
-                f"Write its name as {signed.name!r}, or choose another.",
+                f"There is already a data set {signed.name!r}, and names that differ only in "
+                "letter case are the same.",
+                f"For a new version of it, write the name as {signed.name!r}. Otherwise, choose "
+                "another name.",
             )
         if card.version == signed.version:
             raise Refused(
                 "data-set-exists",
-                f"{card.name!r} already had a version {card.version!r}.",
-                "Declare a new version on the card. Its budget continues and is not renewed.",
+                f"The data set {card.name!r} already has, or had, a version {card.version!r}.",
+                "Write a new version on the data card. What was spent of the budget stays spent.",
             )
         if card.people != signed.people:
             raise Refused(
                 "same-people",
-                f"{card.name!r} belongs to the people {signed.people!r}.",
-                f'Keep people = "{signed.people}" on the card.',
+                f"The earlier data card of {card.name!r} names its people {signed.people!r}, and "
+                "this card names others.",
+                f'Write people = "{signed.people}" on the card.',
             )
         if card.unit.casefold() != signed.unit.casefold():
             raise Refused(
                 "bad-card",
-                f"The privacy unit of {card.name!r} is {signed.unit!r}.",
-                "Keep the unit: another unit would be another promise.",
+                f"The earlier data card of {card.name!r} has the privacy unit {signed.unit!r}, "
+                "and this card has another.",
+                "Keep the unit. Another unit would protect people differently than promised.",
             )
         _check_tables(card, signed)
     if card.people != signed.people and card.people.casefold() == signed.people.casefold():
         raise Refused(
             "same-people",
-            f"There are already people {signed.people!r} (letter case does not count).",
-            "Use that spelling, or choose another name.",
+            f"There are already people named {signed.people!r}, and names that differ only in "
+            "letter case are the same.",
+            "If the people are the same, spell people on the data card like this. Otherwise, "
+            "choose another name.",
         )
     if card.people == signed.people:
         _check_window(card, signed)
@@ -73,8 +79,8 @@ def _check_window(card: Card, signed: Card) -> None:
     ):
         raise Refused(
             "bad-card",
-            f"The people {card.people!r} were promised less in each {card.window} "
-            f"(see {signed.name!r}).",
+            f"The data card of {signed.name!r} promises the people {card.people!r} a smaller "
+            f"budget in each {card.window}.",
             f"Give the card a budget of epsilon {float(signed.budget.epsilon):g} at most.",
         )
 
@@ -89,7 +95,7 @@ def check_raise(card: Card, current: Card) -> None:
     if not card.raised_by_two:
         raise Refused(
             "not-allowed",
-            f"The card of {card.name!r} promises that raising its caps takes two people.",
+            f"The data card of {card.name!r} promises that raising its caps takes two people.",
             'Keep raise = "two people" under [caps].',
         )
     if any(_is_more(new, old) for old, new in zip(_caps(current), _caps(card), strict=True)):
@@ -138,6 +144,6 @@ def _check_tables(card: Card, signed: Card) -> None:
                 "bad-card",
                 f"The rows of table {known.name!r} were "
                 + ("public." if known.is_public else f"those of {known.unit!r}."),
-                "Keep the unit, or give the table another name: another unit would be another "
-                "promise.",
+                "Keep the unit, or give the table another name. Another unit would protect "
+                "people differently than promised.",
             )

@@ -21,7 +21,11 @@ def card_shape(text: str) -> Json:
     """Parse a stored data card's JSON text, with exact numbers."""
     shape = json.loads(text, parse_float=Decimal)
     if not isinstance(shape, dict):
-        raise Refused("bad-card", "The stored card is not a table.", "Add the data set again.")
+        raise Refused(
+            "bad-card",
+            "The data card stored in the vault is damaged.",
+            "Add the data set again, with its card.",
+        )
     return {str(key): _exact(value) for key, value in shape.items()}
 
 

@@ -65,15 +65,16 @@ class Connections:
         if found is None:
             raise Refused(
                 "connection-unknown",
-                "You may use no connection of that name.",
-                "List your connections. An operator sets them up.",
+                "There is no database connection of that name that you may use.",
+                "Use one of your connections (GET /v1/connections), or ask an operator to set "
+                "one up.",
             )
         wanted = read_table(found.address, table)
         of_its_own = found.tables is None or f"{wanted.schema}.{wanted.table}" in found.tables
         if not of_its_own:
             raise Refused(
                 "source-unreadable",
-                "The connection has no such table that may be read.",
+                "The database connection has no table of that name that it may read.",
                 "Name another table, or ask the operator for it.",
             )
         return wanted
@@ -99,7 +100,7 @@ class Connections:
     def _read(self, name: str) -> Connection:
         shape = _toml(name, self.files[name])
         if set(shape) - _KEYS:
-            raise _unusable(name, "it may have address, owners and tables, and nothing else")
+            raise _unusable(name, "it may contain only address, owners and tables")
         tables = shape.get("tables")
         return Connection(
             _text(name, shape.get("address")),
@@ -171,5 +172,5 @@ def _unusable(name: str, why: str) -> Refused:
     return Refused(
         "engine-unavailable",
         f"The file of the connection {name!r} cannot be used: {why}.",
-        "The operator has to correct it; docs/how-to/serving.md shows one.",
+        "Ask the operator to correct the file. docs/how-to/serving.md shows an example.",
     )

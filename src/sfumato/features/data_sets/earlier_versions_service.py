@@ -39,6 +39,7 @@ def _forget(engine: Engine, table: Path) -> None:
     except EngineStopped:
         raise Refused(
             "engine-unavailable",
-            "The engine cannot be reached, so rows of earlier versions still exist.",
-            "Repeat this when the engine can be reached.",
+            "The vault's engine cannot be reached, so some rows of earlier versions were not "
+            "deleted.",
+            "Repeat this when the engine runs again.",
         ) from None

@@ -42,7 +42,7 @@ class Source:
         if given:
             raise Refused(
                 "source-unreadable",
-                f"The card has no table {sorted(given)[0]!r}.",
+                f"The data card has no table {sorted(given)[0]!r}.",
                 "Declare it under [tables] on the card, or leave its file out.",
             )
         return files
@@ -57,7 +57,7 @@ class Source:
                 "bad-card",
                 "decimal, thousands, format, encoding and header are for text files. The values "
                 "of a database table or a frame have types already.",
-                "Remove them from the card, and give numbers and dates as such.",
+                "Remove them from the data card, and give numbers and dates as such.",
             )
 
     def _check_accepted(self, card: Card) -> None:
@@ -72,7 +72,8 @@ class Source:
             if name.strip().casefold() not in names:
                 raise Refused(
                     "unknown-column",
-                    f"The card names no column {name!r}, for which you accept unreadable cells.",
+                    f"The data card names no column {name!r}, for which you accept unreadable "
+                    "cells.",
                     "Name a column of the card, or TABLE.COLUMN.",
                     column=name,
                 )
@@ -99,7 +100,7 @@ class Source:
             raise Refused(
                 "source-unreadable",
                 f"The folder's {DESCRIPTION} cannot be read as text.",
-                "Save it as UTF-8, or remove it.",
+                "Save this file as UTF-8, or remove it from the folder.",
             )
         return {**shape, "bids": {**bids, "description": text}}
 
@@ -109,7 +110,7 @@ class Source:
         if card.folders is None:
             raise Refused(
                 "bad-card",
-                "The card does not say how many people's folders there can be.",
+                "The data card does not say how many people's folders there can be.",
                 "Put people = NUMBER and files = [...] under [bids] on the card.",
             )
         return str(Path(self.folder, ROWS))
@@ -141,7 +142,8 @@ def check_keys(card: Card) -> None:
             if twice:
                 raise Refused(
                     "bad-card",
-                    f"The card lists {twice[0]!r} under nulls and as a key of {column.name!r}. "
-                    "Cells with it would count as empty, and the key would have none.",
+                    f"The data card lists {twice[0]!r} under nulls and as a key of "
+                    f"{column.name!r}. Cells with it would count as empty, and the key would "
+                    "have none.",
                     "Remove it from the keys or from nulls.",
                 )

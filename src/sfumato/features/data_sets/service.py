@@ -254,7 +254,9 @@ class DataSets:
         account = people_account(people)
         if self.ledger.store.account(account) is None:
             raise Refused(
-                "unknown-data-set", f"No people {people!r} have a budget.", "Look at the cards."
+                "unknown-data-set",
+                f"There is no privacy budget for people named {people!r}.",
+                "Use the name that a data card of the vault has under people.",
             )
         if any(card.people == people and card.window for card in self.catalogue.cards()):
             raise windows_stay()
@@ -263,8 +265,9 @@ class DataSets:
         if self.ledger.has_lost():
             raise Refused(
                 "not-allowed",
-                "This ledger has lost entries, so nobody knows what these people have spent.",
-                "Their budget cannot be extended.",
+                "The ledger has lost entries, so nobody knows how much of these people's privacy "
+                "budget is spent.",
+                "The cap of these people's budget cannot be raised.",
             )
         self.ledger.set_cap(account, cap_from_budget(budget))
         for card in self.catalogue.cards():
@@ -384,8 +387,8 @@ class DataSets:
                 if (card["name"], card["version"]) not in here:
                     raise Refused(
                         "vault-missing",
-                        f"The catalogue lacks {card['name']!r}, which the ledger records as "
-                        "signed.",
+                        f"The vault's catalogue lacks the data card of {card['name']!r}, which "
+                        "the ledger records as added.",
                         "Restore the vault's catalogue.sqlite from its newest backup.",
                     )
 
@@ -423,8 +426,9 @@ class DataSets:
             raise Refused(
                 "same-people",
                 f"These rows seem to belong to the people {same[0]!r}, who already have a budget.",
-                f'Put people = "{same[0]}" on the card, so that they share one budget. Or, if a '
-                "second person confirms that they are others, add --different-people NAME.",
+                f'Put people = "{same[0]}" on the data card, so that they share one budget. '
+                "Or, if a second person confirms that they are others, add --different-people "
+                "NAME.",
                 people=list(same),
             )
         return owners_report(prepared)
@@ -499,5 +503,8 @@ def _check_approver(name: str, owner: str = OWNER) -> None:
     word = name.strip()
     if not 1 <= len(word) <= 100 or not word.isprintable() or word.casefold() == owner.casefold():
         raise Refused(
-            "not-allowed", "The second person needs a name of their own.", "Name who agreed."
+            "not-allowed",
+            "The second person must have a name of 1 to 100 characters that is not the "
+            "owner's name.",
+            "Give the name of the person who agreed.",
         )

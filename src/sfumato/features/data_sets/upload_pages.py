@@ -29,7 +29,11 @@ from sfumato.wire.http_status import STATUS
 async def choose(visit: Visit) -> Response:
     """Show the form to upload a file or to choose a table of a connection."""
     if not visit.may("own"):
-        raise Refused("not-allowed", "This needs the right to own.", "Ask for the role owner.")
+        raise Refused(
+            "not-allowed",
+            "Only users with the role owner may upload files and add data sets.",
+            "Ask an operator for the role owner.",
+        )
     connections = (await visit.call("connections"))["connections"]
     return visit.page("upload.html", connections=connections, chosen={})
 

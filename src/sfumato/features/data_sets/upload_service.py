@@ -89,7 +89,8 @@ class Uploads:
         if found is None or found.owner != caller.user or self._is_old(found):
             raise Refused(
                 "upload-unknown",
-                "You have no such upload: it was added, or it is older than a day.",
+                "You have no upload with this id. It was already added or removed, or it is "
+                "older than a day.",
                 "Upload the file again.",
             )
         return found
@@ -122,7 +123,11 @@ class Uploads:
     def _enter(self, owner: str) -> None:
         with self.lock:
             if self.coming.total() >= AT_ONCE or self.coming[owner] >= OF_ONE_OWNER:
-                raise Refused("too-many", "Too many files are being uploaded.", "Try again later.")
+                raise Refused(
+                    "too-many",
+                    "Too many files are being uploaded to the service now.",
+                    "Try again in a few minutes.",
+                )
             self.coming[owner] += 1
 
     def _room(self, owner: str) -> int:

@@ -187,7 +187,7 @@ def bad_federation(why: str) -> Refused:
     return Refused(
         "bad-federation",
         f"The federation's agreement cannot be joined: {why}.",
-        "Ask the convener for the original agreement.",
+        "Ask the federation's convener (who set it up) for the original agreement.",
     )
 
 

@@ -50,7 +50,7 @@ def _check_left(priced: dict[str, Json]) -> None:
     if spent:
         raise Refused(
             "average-not-allowed",
-            f"The site {spent[0]!r} allows no further sum without noise: its card's limit is "
-            "reached.",
-            "Ask for it with an epsilon.",
+            f"The site {spent[0]!r} allows no further sum without noise: its data card's limit "
+            "is reached.",
+            "Ask for the sum with noise: give an epsilon.",
         )

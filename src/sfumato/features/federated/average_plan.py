@@ -148,7 +148,10 @@ def plan_average(card: Card, question: Query, agreement: Agreement) -> AveragePl
 def check_allowed(card: Card, agreement: Agreement) -> None:
     """Refuse unless the card allows sums without noise over this number of sites."""
     if card.averages is None:
-        raise not_without_noise(f"the card of {card.name!r} has no secure_average")
+        raise not_without_noise(
+            f"the data card of {card.name!r} does not allow sums without noise (it has no "
+            "secure_average)"
+        )
     if len(agreement.members) < card.averages.sites:
         raise not_without_noise(
             f"the card of {card.name!r} needs {card.averages.sites} sites, and "

@@ -145,22 +145,23 @@ def _check_limit(ledger: Ledger, order: AverageOrder, before: int | None) -> Non
     people, limit = order.card.people, _releases(order.card)
     if ledger.store.head().epoch != FIRST_EPOCH:
         raise not_without_noise(
-            "the ledger was acknowledged, so nobody knows how many sums have left"
+            "the ledger may have lost entries, so nobody knows how many sums without noise were "
+            "released"
         )
     earlier = [one for seq, one in _averages(ledger, people) if before is None or seq < before]
     if len(earlier) >= limit:
         raise not_without_noise(
-            f"{len(earlier)} sums of {people!r} have left without noise, and the card's limit is "
-            f"{limit}"
+            f"{len(earlier)} sums about {people!r} were already released without noise, and the "
+            f"data card allows {limit}"
         )
     if any(one["cohort"] != order.sum.cohort for one in earlier):
         raise not_without_noise(
-            f"earlier sums of {people!r} were over other sites, and the difference would show "
+            f"earlier sums about {people!r} were over other sites, and the difference could show "
             "one site's numbers"
         )
     if any(one.get("rows") != _rows(order) for one in earlier):
         raise not_without_noise(
-            f"earlier sums of {people!r} were over other rows, and the difference would show "
+            f"earlier sums about {people!r} were over other rows, and the difference could show "
             "those rows"
         )
 

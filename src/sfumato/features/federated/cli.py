@@ -104,7 +104,9 @@ def agreement(shell: Shell, file: str, name: str, **given: Any) -> None:
             written.write(json.dumps(made, indent=1) + "\n")
     except FileExistsError:
         raise Refused(
-            "vault-exists", f"{file} exists already.", "Choose a new file for the agreement."
+            "vault-exists",
+            f"The file {file} already exists.",
+            "Choose a new file for the agreement.",
         ) from None
     shell.show(
         made, f"{_line(made)}\nNext: the sites' owners compare the keys, then join the federation."
@@ -176,7 +178,9 @@ def _together(shell: Shell, agreement: str, given: Any, heard: Callable[[Any], N
 @click.argument("sql")
 @_convened
 @click.option("--epsilon", required=True, metavar="E", help="The price at each site, in epsilon.")
-@click.option("--delta", metavar="D", help="The delta that may be spent; by default the card's.")
+@click.option(
+    "--delta", metavar="D", help="The delta that may be spent; by default that of the data card."
+)
 @click.option("--price", "only_price", is_flag=True, help="Show the price; nothing is spent.")
 @command
 def ask(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any) -> None:
@@ -211,7 +215,9 @@ def average(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any)
     left = [one["releases_left"] for one in answer.receipt["at_each_site"].values()]
     lines = [repr(answer), f"Sites: {', '.join(answer.receipt['sites'])}."]
     lines += (
-        [f"At least one site's card allows only {min(left)} more such releases."] if left else []
+        [f"At least one site's data card allows only {min(left)} more sums without noise."]
+        if left
+        else []
     )
     shell.show(answer_shape(answer), "\n".join(lines))
 
@@ -413,8 +419,8 @@ def _read(path: str) -> Json:
     if not isinstance(found, dict):
         raise Refused(
             "bad-federation",
-            f"{path} is not a JSON object.",
-            "Ask the federation's convener for the file.",
+            f"The agreement file {path} is not a JSON object.",
+            "Ask the federation's convener for the agreement file again.",
         )
     return found
 

@@ -197,9 +197,10 @@ class Convener:
             one, other = [names[0] for names in said.values()][:2]
             raise Refused(
                 "sum-not-trusted",
-                f"The sites {one!r} and {other!r} do not mean the same: their cards differ in "
+                f"The sites {one!r} and {other!r} cannot be added up: their data cards differ in "
                 "bounds, steps, keys or limits, or their owners joined different agreements.",
-                "Ask the owners to declare the columns of the question alike.",
+                "Ask the owners to declare the question's columns and limits alike, and to join "
+                "the same agreement.",
             )
         return {name: priced[name] for name in sorted(priced)}, gone
 
@@ -298,7 +299,8 @@ class Convener:
         if len(alike) <= self.agreement.colluders:
             raise Refused(
                 "sum-not-trusted",
-                f"Only {len(alike)} sites show the same sum, and so many could lie.",
+                f"Only {len(alike)} sites report the same sum. That many dishonest sites could "
+                "have agreed on a false one.",
                 "Ask again when more sites can be reached.",
             )
         receipts = {name: said[name]["receipt"] for name in alike if is_answer(said[name])}
@@ -368,6 +370,6 @@ def _bytes(text: object) -> bytes:
 def _not_its_own() -> Refused:
     return Refused(
         "sum-message-refused",
-        "The site sent the message of another site.",
-        "Ask its owner what runs there.",
+        "A site sent a message in another site's name.",
+        "Ask the site's owner to check its software and version.",
     )

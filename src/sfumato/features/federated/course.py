@@ -101,8 +101,8 @@ class TorchHook:
         if torch is plain_torch:
             raise Refused(
                 "remote-refused",
-                "TorchHook got plain PyTorch. sfumato does not change PyTorch, so its tensors "
-                "cannot be sent.",
+                "TorchHook got the torch module itself. sfumato does not change PyTorch, so "
+                "plain PyTorch tensors cannot be sent.",
                 f"Instead of `import torch as th`, write: {_IMPORTS}",
             )
         self.local_worker = virtual_worker.HERE

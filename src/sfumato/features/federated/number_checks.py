@@ -37,5 +37,7 @@ def count(name: str, said: object, least: int, most: int) -> int:
 
 def _refused(what: str) -> Refused:
     return Refused(
-        "bad-federation", f"The training cannot start: {what}.", "Correct it; no site was asked."
+        "bad-federation",
+        f"The training cannot start: {what}.",
+        "Correct this argument. No site was asked yet.",
     )

@@ -60,6 +60,6 @@ def _ask(name: str, call: Callable[[], object], came: SimpleQueue[tuple[str, obj
 def _late() -> Refused:
     return Refused(
         "service-down",
-        "The site did not answer in time; the other sites continued.",
-        "Ask its owner what runs there.",
+        "The site did not answer in time. The other sites continued without it.",
+        "Ask the site's owner whether it runs and can be reached, then ask again.",
     )

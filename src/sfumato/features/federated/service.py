@@ -152,7 +152,7 @@ class SiteService:
         sum_.agreement.check(terms)
         if (terms.about, terms.size) != (about, sum_.size) or terms.bits < sum_.bits:
             raise not_trusted(
-                "the round does not have this question and price, with this site's card"
+                "the round does not have the question, the price and the data card of this site"
             )
         order = self._ordered(listing, sum_, asker, asked, terms.nonce)
         if not self.nonces().take(terms.nonce):
@@ -170,9 +170,9 @@ class SiteService:
         if found is None or found.order.card.name != listing.card.name:
             raise Refused(
                 "sum-message-refused",
-                "The site is not in that round: it did not join, the round is over, or the site "
-                "was restarted.",
-                "Convene another round.",
+                "The site does not take part in this round: it did not join, the round is over, "
+                "or the site was restarted.",
+                "Begin another round of the secure sum.",
             )
         if stage == "mask":
             return found.once(stage, said, lambda: self._masked(caller, listing, found, said))
@@ -367,4 +367,8 @@ class SiteService:
 
 
 def _malformed(why: str) -> Refused:
-    return Refused("bad-request", f"The request is malformed: {why}.", "See /openapi.json.")
+    return Refused(
+        "bad-request",
+        f"The request is malformed: {why}.",
+        "Send a request of the form that /openapi.json describes.",
+    )

@@ -60,8 +60,8 @@ def site(shell: Shell, data: str | None, card: str | None, **options: Any) -> No
     if shell.vault is None or shell.is_remote:
         raise Refused(
             "vault-missing",
-            "The command needs the vault's folder.",
-            "Give --vault DIR; a missing vault is made.",
+            "The command does not know which vault to serve.",
+            "Give the vault's folder with --vault DIR. A missing vault is created.",
         )
     if (data is None) != (card is None):
         raise click.BadParameter(

@@ -117,5 +117,5 @@ def malformed() -> Refused:
     return Refused(
         "sum-message-refused",
         "The site's reply does not follow this protocol.",
-        "Ask its owner what runs there.",
+        "Ask the site's owner whether it runs sfumato, and which version.",
     )

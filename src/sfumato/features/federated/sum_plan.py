@@ -212,7 +212,7 @@ def plan_sum(
     if delta == 0:
         raise Refused(
             "bad-budget",
-            "Joint noise of several sites needs a delta.",
+            "Noise that several sites make together (as in a secure sum) needs a delta above 0.",
             "Give a delta such as 1e-6.",
         )
     made = SumPlan(plan, agreement, epsilon, delta, _summands(plan.parts, epsilon, delta))
@@ -314,8 +314,8 @@ def too_large(size: int) -> Refused:
     """Return the refusal for a sum that does not fit into a message."""
     return Refused(
         "question-too-large",
-        f"The sum has {size:,} numbers; at most {MAX_SIZE:,} are allowed.",
-        "Group by fewer columns, or ask for less at once.",
+        f"The sum over the sites has {size:,} numbers, and at most {MAX_SIZE:,} are allowed.",
+        "Group by fewer columns, or ask for fewer aggregates at once.",
     )
 
 

@@ -134,8 +134,8 @@ def sum_part(door: SumDependencies, order: SumOrder, participant: Participant) -
     if not isinstance(outcome, Charged) or outcome.paid_before:
         raise Refused(
             "sum-message-refused",
-            "The site has already sent its part of this round.",
-            "Convene another round.",
+            "The site has already sent its message of this round, and sends only one.",
+            "Begin another round of the secure sum.",
         )
     message = _read(door, order, charge, participant, shares)
     stored = canonical_json(

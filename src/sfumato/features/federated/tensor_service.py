@@ -63,5 +63,5 @@ def _no(why: str) -> Refused:
     return Refused(
         "remote-refused",
         f"Tensors are not available here: {why}.",
-        "See docs/how-to/federated.md on sites.",
+        "docs/how-to/federated.md explains how a site offers tensors.",
     )

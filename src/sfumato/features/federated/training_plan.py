@@ -132,14 +132,16 @@ def plan_training(
     if delta == 0:
         raise Refused(
             "bad-budget",
-            "Joint noise of several sites needs a delta.",
+            "Noise that several sites make together (as in a secure sum) needs a delta above 0.",
             "Give a delta such as 1e-6.",
         )
     if card.tables or (lesson.max_rows > card.max_rows and card.by_person):
         raise Refused(
             "not-in-language",
-            "A training task takes one table, and as many rows of a person as the card allows.",
-            "Leave max_rows out, or ask the owner for a card with a larger one.",
+            "A training task takes a data set of one table, and max_rows must not exceed the "
+            "data card's max_rows.",
+            "Use a data set of one table, and leave max_rows out. The owner can also raise "
+            "max_rows on the card.",
         )
     unknown = dict(lesson.weights).keys() - {member.name for member in agreement.members}
     if unknown:
@@ -156,8 +158,8 @@ def plan_training(
     if network.size > MAX_SIZE:
         raise Refused(
             "question-too-large",
-            f"The model has {network.size:,} numbers; at most {MAX_SIZE:,} are allowed.",
-            "Leave out layers, make them narrower, or learn from fewer columns.",
+            f"The model has {network.size:,} numbers, and at most {MAX_SIZE:,} are allowed.",
+            "Leave out layers, make them narrower, or use fewer columns as features.",
         )
     sum_ = _sum(card, lesson, agreement, network.size, epsilon, delta)
     return TrainPlan(card, lesson, agreement, epsilon, delta, features, target, network, sum_)
@@ -264,7 +266,7 @@ def _grids(
     if lesson.clip * people * (1 << UNIT_BITS) >= MAX_UNITS:
         raise Refused(
             "numbers-too-large",
-            "The gradients of as many rows as the card allows do not fit into 62 bits.",
+            "The gradients of as many rows as the data card allows do not fit into 62 bits.",
             "Choose a smaller clip, or ask the owner for smaller limits.rows on the card.",
         )
     rare = chance / 3 ** math.ceil(epsilon)

@@ -129,7 +129,7 @@ def training_part(door: TrainDoor, order: TrainOrder, participant: Participant) 
     if isinstance(outcome, Pending) or not door.is_new(order.round):
         raise Refused(
             "sum-message-refused",
-            "The site has already sent its part of this training round.",
+            "The site has already sent its message of this training round, and sends only one.",
             "Continue with the next round.",
         )
     _note(door.ledger, order)

@@ -89,8 +89,8 @@ class Jobs:
         if (job.kind, job.data_set, as_stored(job.body)) != (kind, data_set, body):
             raise Refused(
                 "op-reused",
-                "That operation id already belongs to another job of yours.",
-                "Choose a new id, or leave it out.",
+                "This operation id already belongs to another job of yours.",
+                "Choose a new operation id, or leave it out.",
             )
         return job
 
@@ -108,7 +108,11 @@ class Jobs:
         """Return one of the caller's jobs; another user's job gets the refusal of a missing one."""
         found = self.store.find(job) if job.isalnum() and job.isascii() else None
         if found is None or found.user != caller.user or not caller.reaches(found.data_set):
-            raise Refused("job-unknown", "You have no such job.", "List your jobs.")
+            raise Refused(
+                "job-unknown",
+                "You have no job with this id.",
+                "Take the id from the list of your jobs (GET /v1/jobs).",
+            )
         return found
 
     def cancel(self, caller: Caller, job: str) -> Job:
@@ -117,8 +121,8 @@ class Jobs:
         if not self.store.cancel(found.id) and self.one(caller, job).state != "cancelled":
             raise Refused(
                 "job-begun",
-                "The job already reads rows, or it is over.",
-                "Its price is paid. Wait for its end.",
+                "The job cannot be cancelled: it already reads rows, or it is over.",
+                "Wait until the job ends. Its price is already paid.",
             )
         return self.one(caller, job)
 
@@ -176,7 +180,7 @@ class Jobs:
             raise Refused(
                 "too-many",
                 f"You have {OPEN} unfinished jobs, which is the maximum.",
-                "Wait until one is finished, or cancel one.",
+                "Wait until one of them is finished, or cancel one.",
             )
 
 
@@ -184,8 +188,8 @@ def _check_op(op: str | None) -> None:
     if op is not None and not (1 <= len(op) <= 100 and op.isprintable()):
         raise Refused(
             "bad-request",
-            "An operation id must be 1 to 100 printable letters.",
-            "Choose another id.",
+            "An operation id must be 1 to 100 printable characters.",
+            "Choose another operation id.",
         )
 
 

@@ -223,7 +223,7 @@ def read_rule(card: Card, shape: object, made: tuple[str, str, str]) -> Rule:
     if not users and not groups:
         raise bad_pipeline("a rule must name users or groups")
     if not set(groups) <= set(card.who):
-        raise bad_pipeline("a rule's groups must be groups that the card lets ask")
+        raise bad_pipeline("a rule's groups must be groups that the data card allows to ask")
     if not columns:
         raise bad_pipeline("a rule must list the columns that programs may read")
     if any(len(text) != 64 or not set(text) <= set("0123456789abcdef") for text in texts):

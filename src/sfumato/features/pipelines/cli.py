@@ -150,7 +150,7 @@ def decline(shell: Shell, data_set: str, digest: str) -> None:
     "--people",
     type=int,
     metavar="N",
-    help="The number of synthetic people; by default the card's size.",
+    help="The number of synthetic people; by default the size that the data card declares.",
 )
 @click.option("--cpu", "cpu_s", default="1", metavar="S", help="The processor seconds per block.")
 @click.option("--seed", metavar="TEXT", help="The seed of the synthetic people.")
@@ -187,7 +187,9 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
     type=click.Choice(["mean", "median"]),
     help="How the values of the blocks are combined; by default their mean.",
 )
-@click.option("--delta", metavar="D", help="The delta that may be spent; by default the card's.")
+@click.option(
+    "--delta", metavar="D", help="The delta that may be spent; by default that of the data card."
+)
 @click.option("--cpu", "cpu_s", default="1", metavar="S", help="The processor seconds per block.")
 @click.option("--memory", "memory_mb", type=int, default=2048, metavar="MB")
 @click.option(
@@ -236,7 +238,7 @@ def _output(text: str) -> Json:
         raise Refused(
             "bad-pipeline",
             "An output has the form NAME:LOW:HIGH or NAME:LOW:HIGH:STEP.",
-            "Correct the --output option.",
+            "Write the --output option in this form, for example --output mean_age:0:120.",
         )
     made: Json = dict(zip(("name", "lower", "upper", "step"), (name, *bounds), strict=False))
     name, _, sizes = name.partition("[")
@@ -256,8 +258,9 @@ def _check_listed(outputs: list[Json], whitelist: str) -> None:
         if output.get("path") not in lines:
             raise Refused(
                 "bad-pipeline",
-                f"The file of output {output['name']!r} is not on the whitelist.",
-                "Name a file that is on it, relative to the output folder.",
+                f"The file of the output {output['name']!r} is not listed in the --whitelist file.",
+                "Add the file to that list, or take the output from a listed file. Paths are "
+                "relative to the output folder.",
             )
 
 

@@ -47,8 +47,8 @@ def source_of(function: Callable[..., object]) -> tuple[str, str]:
         raise Refused(
             "bad-pipeline",
             "The function has no name, or its source text cannot be read.",
-            "Write it as a plain `def` in a file or a cell. Import what it needs inside the "
-            "function.",
+            "Write it as a plain `def` in a file or a notebook cell. Import what it needs inside "
+            "the function.",
         )
     return name, source
 
@@ -65,7 +65,7 @@ def outputs_body(outputs: Ranges) -> list[Json]:
             raise Refused(
                 "bad-pipeline",
                 f"The range of output {name!r} must be (lower, upper) or (lower, upper, step).",
-                "Declare both ends from knowledge, not from the rows.",
+                "Give both ends from public knowledge, not from the rows.",
             )
         keys = ("name", "lower", "upper", "step")
         made.append(dict(zip(keys, (name, *bounds), strict=False)))

@@ -293,7 +293,10 @@ def read_program(card: Card, shape: Mapping[str, object], environment: str) -> P
     if not isinstance(kind, str) or kind not in KINDS:
         raise bad_pipeline(f"its kind must be one of {', '.join(KINDS)}")
     if card.unit == ROW:
-        raise bad_pipeline("the card's unit is a row, but blocks are made of people")
+        raise bad_pipeline(
+            "the privacy unit of the data card is a row, but the blocks of a program are "
+            "made of people"
+        )
     people = 0 if card.folders is None else card.folders.people
     columns = _columns(card, kind, shape.get("columns"))
     outputs = read_outputs(shape.get("outputs"))

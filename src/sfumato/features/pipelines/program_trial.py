@@ -38,8 +38,8 @@ MAX_VALUES: Final = 2_000_000  # the most cells in the tables of all synthetic p
 MAX_FOLDERS: Final = 200  # the most people with folders; each folder is written for several blocks
 MAX_ALONE_S: Final = 120  # limit for all per-person runs together, in seconds of processor time
 _ROWS: Final = (
-    "the bias was measured on synthetic people, whom the card alone describes: for real people "
-    "it can be larger, and no interval covers it"
+    "the bias was measured on synthetic people made from the data card alone: for real people it "
+    "can be larger, and no interval covers it"
 )
 _FILES: Final = (
     "the synthetic people's files are empty, so the trial says nothing about files: only about "

@@ -32,9 +32,9 @@ def too_many_blocks(card: Card, blocks: int) -> Refused | None:
     if people is None or blocks <= people:
         return None
     return bad_pipeline(
-        f"{blocks:,} blocks are more than the {people:,} people on the card, so some blocks are "
-        f"empty and count as the middle of the range; {max(2, people // 20):,} blocks would have "
-        "20 people or more each"
+        f"the {blocks:,} blocks are more than the {people:,} people that the data card declares, "
+        f"so some are empty and count as the middle of the range; {max(2, people // 20):,} "
+        "blocks would have 20 people or more each"
     )
 
 

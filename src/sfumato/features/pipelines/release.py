@@ -223,8 +223,10 @@ def _check_room(engine: SplitEngine, order: RunOrder) -> None:
     if engine.free_disk_bytes(order.table) < needed:
         raise Refused(
             "sandbox-missing",
-            f"People's own runs may need {needed >> 20:,} MB of disk, and less is free.",
-            "Ask whoever runs the vault to free disk space, or to lower the card's bids.people.",
+            f"The program's runs on single people's files may need {needed >> 20:,} MB of disk, "
+            "and less is free.",
+            "Ask whoever runs the vault to free disk space, or to lower the data card's "
+            "bids.people.",
         )
 
 
@@ -233,7 +235,7 @@ def no_sandbox() -> Refused:
     return Refused(
         "sandbox-missing",
         "No sandbox can start here, and programs only run in a sandbox.",
-        "Run `sfumato doctor`: it says what is missing.",
+        "Run `sfumato doctor` on the vault's machine: it says what is missing.",
     )
 
 

@@ -104,7 +104,7 @@ def _output(text: str) -> Json:
         raise Refused(
             "bad-pipeline",
             "An output of a rule has the form NAME:LOW:HIGH.",
-            "Correct the --output option.",
+            "Write the --output option in this form, for example --output mean_age:0:120.",
         )
     return dict(zip(("name", "lower", "upper"), parts, strict=True))
 

@@ -180,7 +180,8 @@ def _run_key(run: Run, version: str) -> str:
 def _others(rule: Rule) -> Refused:
     return Refused(
         "pipeline-waits",
-        f"Rule {rule.id}, which approved the program, does not name you.",
+        f"The program was approved by the rule {rule.id}, which does not name you, so you cannot "
+        "run it.",
         "Ask the owner to approve the program directly.",
     )
 
@@ -196,5 +197,7 @@ def _used_up(rule: Rule) -> Refused:
 
 def _unknown() -> Refused:
     return Refused(
-        "pipeline-unknown", "The data set has no such rule.", "See `sfumato pipeline rules`."
+        "pipeline-unknown",
+        "The data set has no approval rule with this id.",
+        "See `sfumato pipeline rules`.",
     )

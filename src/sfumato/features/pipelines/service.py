@@ -237,16 +237,17 @@ class Pipelines:
         if sum(one.by == asker.user for one in known) >= MAX_HANDED_IN:
             raise Refused(
                 "too-many",
-                f"You have handed in {MAX_HANDED_IN:,} programs for this data set, which is the "
+                f"You have submitted {MAX_HANDED_IN:,} programs for this data set, which is the "
                 "maximum.",
-                "Run one of those. Each is stored, and is in the ledger.",
+                "Run one of the submitted programs. They stay stored, so none can be removed.",
             )
         waiting = [one.by for one in known if one.state == WAITING]
         if rule is None and waiting.count(asker.user) >= MAX_WAITING:
             raise Refused(
                 "too-many",
-                f"{MAX_WAITING} of your programs wait for the owner, which is the maximum.",
-                "Wait until the owner decides on some.",
+                f"{MAX_WAITING} of your programs wait for the owner's approval, which is the "
+                "maximum.",
+                "Wait until the owner has approved or declined some of them.",
             )
         text = canonical_json(program.as_json())
         now = self.clock.now()
@@ -305,14 +306,18 @@ class Pipelines:
         if not is_here or run.program.digest != found.digest:
             raise Refused(
                 "pipeline-waits",
-                "The libraries or the card have changed since it was approved.",
-                "Hand it in again: it is now another program, and needs a new approval.",
+                "The Python libraries or the data card have changed since the program was "
+                "approved.",
+                "Submit the program again. With other libraries or another card, it needs a new "
+                "approval.",
             )
 
     def _check_owner(self, caller: Caller, listing: Listing) -> None:
         if caller.user != listing.owner:
             raise Refused(
-                "not-allowed", "Only the data set's owner approves programs.", "Ask the owner."
+                "not-allowed",
+                "Only the data set's owner approves programs.",
+                "Ask the owner to approve it.",
             )
 
     def _thawed(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
@@ -416,8 +421,8 @@ def _errors(program: Program, epsilon: object, card: Card) -> Json:
 def _unknown() -> Refused:
     return Refused(
         "pipeline-unknown",
-        "The data set has no program of that digest.",
-        "Hand it in, or see `sfumato pipeline list`.",
+        "The data set has no program with this digest that you may see.",
+        "Submit the program, or find its digest with `sfumato pipeline list`.",
     )
 
 

@@ -90,8 +90,8 @@ class Caps:
         if is_approved and found.asked_by == caller.user:
             raise Refused(
                 "not-allowed",
-                "You asked for this cap, so you cannot approve it.",
-                "An operator has to decide.",
+                "You asked for this cap to be raised, so you cannot approve it yourself.",
+                "Ask an operator to approve or decline it.",
             )
         if is_approved:
             second = SecondPerson(self.ledger.store)
@@ -147,7 +147,9 @@ class Caps:
         made = self.ledger.set_cap(now.name, cap, now.cap)
         if made.cap != cap:
             raise Refused(
-                "ledger-busy", "The cap was changed just now.", "Look at it, and set it again."
+                "ledger-busy",
+                "Somebody else changed this cap at the same time, so your change was not made.",
+                "Look at the present cap, and set it again if it is still needed.",
             )
         body = {"account": now.name, "data_set": card.name, "cap": list(astuple(cap)), **said}
         self.ledger.note(kind, body)
@@ -186,14 +188,17 @@ class Caps:
         """Refuse to raise a cap without a reason, or a people's cap after a loss of entries."""
         if not 1 <= len(why.strip()) <= 500 or not why.isprintable():
             raise Refused(
-                "bad-request", "Raising a cap needs a reason.", "Give `why`, up to 500 letters."
+                "bad-request",
+                "A cap can be raised only with a reason of 1 to 500 printable characters.",
+                "Give the reason as `why`.",
             )
         self.ledger.check_history()
         if account.startswith(people_account("")) and self.ledger.has_lost():
             raise Refused(
                 "not-allowed",
-                "This ledger has lost entries, so nobody knows what these people have spent.",
-                "Their budget cannot be extended.",
+                "The ledger has lost entries, so nobody knows how much of these people's privacy "
+                "budget is spent.",
+                "The cap of these people's budget cannot be raised.",
             )
 
 
@@ -206,7 +211,7 @@ def _wanted(card: Card, asked: ChangeCap) -> tuple[Budget, str]:
     if asked.of == "group" and (asked.name not in card.who or card.group_cap is None):
         raise Refused(
             "bad-request",
-            "The card gives that group no cap of its own, or does not let it ask.",
+            "The data card gives that group no cap of its own, or does not let it ask.",
             "Amend the card: [caps] group gives each group a cap, and [ask] who names the groups.",
         )
     accounts = {
@@ -217,7 +222,9 @@ def _wanted(card: Card, asked: ChangeCap) -> tuple[Budget, str]:
     }
     if asked.of not in accounts:
         raise Refused(
-            "bad-request", "`of` must say whose cap it is.", f"Use one of {', '.join(accounts)}."
+            "bad-request",
+            "The field `of` must say whose cap is to be set.",
+            f"Use one of {', '.join(accounts)}.",
         )
     return budget, accounts[asked.of]
 
@@ -235,7 +242,9 @@ def check_second(caller: Caller) -> None:
     """Refuse a caller who is no owner or operator, as only they can be a second person."""
     if not (caller.may("own") or caller.may("operate")):
         raise Refused(
-            "not-allowed", "This needs the role of an owner or operator.", "Ask for the role."
+            "not-allowed",
+            "Only owners and operators may do this.",
+            "Ask an operator to do it, or to give you the role.",
         )
 
 
@@ -249,7 +258,11 @@ def _may_see(caller: Caller, approval: Approval) -> bool:
 
 
 def _unknown() -> Refused:
-    return Refused("approval-unknown", "No request with that id waits.", "List the approvals.")
+    return Refused(
+        "approval-unknown",
+        "No request with this id waits for an approval.",
+        "Take the id from the list of approvals (page Approvals, or GET /v1/approvals).",
+    )
 
 
 def _approval_json(approval: Approval) -> Json:

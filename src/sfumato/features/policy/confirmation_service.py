@@ -92,8 +92,7 @@ class Confirmations:
             raise Refused(
                 "second-person-needed",
                 "The named second person did not confirm that these are other people.",
-                "Talk to them, and add the rows again. They find the request among their "
-                "approvals.",
+                "Ask them to confirm it under Approvals, then add the rows again.",
             )
 
     def _is_agreed(self, known: Confirmation) -> bool:
@@ -120,8 +119,8 @@ class Confirmations:
         if is_approved and caller.user != found.asked_of:
             raise Refused(
                 "not-allowed",
-                "Another person was asked to confirm this.",
-                f"{found.asked_of!r} has to agree.",
+                f"{found.asked_of} was asked to confirm this, so you cannot confirm it.",
+                f"Ask {found.asked_of!r} to confirm it under Approvals.",
             )
         if is_approved:
             second = SecondPerson(self.ledger.store)
@@ -142,7 +141,11 @@ def _may_see(caller: Caller, one: Confirmation) -> bool:
 
 
 def _unknown() -> Refused:
-    return Refused("approval-unknown", "No request with that id waits.", "List the approvals.")
+    return Refused(
+        "approval-unknown",
+        "No request with this id waits for a confirmation.",
+        "Take the id from the list of approvals (page Approvals, or GET /v1/approvals).",
+    )
 
 
 def _shown(one: Confirmation) -> Json:

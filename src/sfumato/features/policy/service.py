@@ -56,13 +56,17 @@ class Policy:
         if group not in card.who:
             raise Refused(
                 "bad-request",
-                "The card does not let that group ask.",
-                f"It lets these ask: {', '.join(card.who) or 'nobody'}. To add another, amend "
-                "[ask] who.",
+                "The data card does not allow this group to ask questions.",
+                f"It allows: {', '.join(card.who) or 'nobody'}. To allow another group, add it "
+                "to who under [ask] on the card.",
             )
         check_words(user, group)
         if self.users.user(user) is None:
-            raise Refused("unknown-user", f"There is no user {user!r}.", "Invite them first.")
+            raise Refused(
+                "unknown-user",
+                f"There is no user {user!r}.",
+                "Ask an operator to invite this user first.",
+            )
         made = Grant(card.name, user, group, caller.user, self.clock.now())
         self.ledger.note(
             "granted",
@@ -77,7 +81,9 @@ class Policy:
         check_words(user)
         if user not in {grant.user for grant in self.catalogue.grants(name)}:
             raise Refused(
-                "unknown-user", "That user has no grant for this data set.", "List the grants."
+                "unknown-user",
+                "This user has no grant for this data set, so there is none to revoke.",
+                "Take the user's name from the list of the data set's grants.",
             )
         # first, so that the user has no access even after a crash
         self.catalogue.revoke(name, user)
@@ -135,7 +141,10 @@ class Policy:
         """Allow a blocked question shape (a question without its constants) again."""
         if shape not in {one["shape"] for one in self.frozen_questions(caller, data_set)}:
             raise Refused(
-                "answer-unknown", "No frozen question has that shape.", "List the frozen questions."
+                "answer-unknown",
+                "No frozen question of this data set has this shape (a question without "
+                "its constants).",
+                "Take the shape from the list of the data set's frozen questions.",
             )
         self.ledger.note("question-thawed", {"shape": shape, "by": caller.user})
         self.ledger.thaw_shape(shape)

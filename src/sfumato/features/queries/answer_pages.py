@@ -111,7 +111,11 @@ def _harmless(value: object) -> object:
 async def _said(visit: Visit) -> Said:
     op = visit.request.query_params.get("op", "")
     if not op:
-        raise Refused("answer-unknown", "No operation is named.", "Take one from your history.")
+        raise Refused(
+            "answer-unknown",
+            "The address of this page names no answer.",
+            "Open an answer from the page History.",
+        )
     return await visit.call("answer", {"op": op})
 
 

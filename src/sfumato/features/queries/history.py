@@ -33,7 +33,9 @@ def asked_before(ledger: Ledger, caller: Caller, op: str) -> dict[str, Any]:  # 
     is_question = past is not None and past.state == "answered" and "request" in body
     if not is_question or not caller.reaches(str(body["data_set"])):
         raise Refused(
-            "answer-unknown", "You have no answer with that operation id.", "Look at your history."
+            "answer-unknown",
+            "You have no earlier answer with this operation id.",
+            "Take the operation id from your history (page History, or GET /v1/questions).",
         )
     return dict(body)
 

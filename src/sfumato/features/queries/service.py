@@ -243,8 +243,8 @@ class Queries:
         if not 1 <= len(op) <= 100 or not op.isprintable():
             raise Refused(
                 "not-in-language",
-                "An operation id must be 1 to 100 printable letters.",
-                "Choose another id.",
+                "An operation id must be 1 to 100 printable characters.",
+                "Choose another operation id.",
             )
         return op
 
@@ -373,7 +373,7 @@ def _check_name(user: str) -> None:
     if not 1 <= len(user) <= 100 or not user.isprintable():
         raise Refused(
             "unknown-user",
-            "A user's name must be 1 to 100 printable letters.",
+            "A user's name must be 1 to 100 printable characters.",
             "Name yourself with --user NAME, or SFUMATO_USER.",
         )
 

@@ -95,12 +95,12 @@ def _fits(data_set: Target, stages: Sequence[Stage], check: Callable[..., None])
 
 def _why(size: int | None) -> str:
     if size is None:
-        return "The errors depend on the number of rows; give people=N, your guess."
+        return "The errors depend on the number of rows. Give your own guess of it: people=N."
     return (
         f"The errors assume {size:,} rows, small effects, and independent columns that are "
-        "spread evenly between the card's bounds. Columns within a tenth of their bounds have "
-        "errors a hundred times as large. Columns that say nearly the same have larger errors "
-        "too."
+        "spread evenly between the data card's bounds. Columns within a tenth of their bounds "
+        "have errors a hundred times as large. Columns that say nearly the same have larger "
+        "errors too."
     )
 
 

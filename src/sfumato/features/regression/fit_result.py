@@ -81,7 +81,8 @@ class Fit:
         if missing or len(values) > len(self.coefficients):
             raise Refused(
                 "unknown-column",
-                "A prediction needs a value for each column of the fit, and for no other column.",
+                "A prediction needs a value for each column of the regression, and for no other "
+                "column.",
                 "Give " + ", ".join(self.coefficients) + ".",
             )
         pairs = ((c.value, float(values[name])) for name, c in self.coefficients.items())

@@ -34,8 +34,8 @@ from sfumato.query.expression import Constant
 # the ridge raises the covariance's least eigenvalue to at least so many times the noise norm
 STEADY: Final = 2.0
 ROWS_ALIKE: Final = (
-    "The sampling std assumes independent rows from one distribution. The ± covers neither "
-    "sampling, nor clamping, nor max_rows."
+    "The standard deviation of sampling assumes independent rows from one distribution. The ± "
+    "covers the noise alone: not sampling, clamping or max_rows."
 )
 
 
@@ -85,8 +85,8 @@ def _ridge(terms: FitTerms) -> float | None:
     if made.kind != "number" or made.number < 0:
         raise Refused(
             "not-in-language",
-            "A ridge must be a number of rows, zero or more.",
-            "Leave it out: the fit then chooses it from the noise.",
+            "The ridge (penalty of the regression) must be a number of rows, zero or more.",
+            "Leave ridge out. The regression then chooses it from the noise.",
         )
     return float(made.number)
 
@@ -167,19 +167,21 @@ def _notes(
     notes = (
         [ROWS_ALIKE]
         if has_sampling
-        else ["The sampling error is too small to be seen in the noise."]
+        else ["The sampling error is too small to be estimated under the noise."]
     )
     if solved.ridge > 0 and ridge is None:
         notes.append(
-            "The columns' variance is hardly above the noise, or the columns say the same. A "
-            f"ridge of {solved.ridge:.3g} rows steadies the fit and biases it towards zero. The "
-            "± leaves this bias out."
+            "The columns' variance is hardly above the noise, or the columns are nearly equal. A "
+            f"ridge penalty of {solved.ridge:.3g} rows stabilises the fit and biases it towards "
+            "zero. The ± does not include this bias."
         )
     elif solved.ridge > 0:
         notes.append(
-            f"A ridge of {solved.ridge:.3g} rows biases the fit towards zero. The ± leaves this "
-            "bias out."
+            f"A ridge penalty of {solved.ridge:.3g} rows biases the fit towards zero. The ± does "
+            "not include this bias."
         )
     if not explains:
-        notes.append("No r squared: the variance of y is lost in the noise.")
+        notes.append(
+            "There is no r squared, because the variance of y cannot be told from the noise."
+        )
     return tuple(notes)

@@ -79,8 +79,8 @@ def gradient_question(
             return built, curve
     raise Refused(
         "question-too-large",
-        "The columns and conditions of the fit are too many for one question.",
-        "Fit fewer columns, or use shorter conditions.",
+        "The regression has too many columns and conditions for one question.",
+        "Use fewer columns, or shorter conditions in where(...).",
     )
 
 
@@ -223,17 +223,24 @@ def _stages(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> tuple[
     """
     card, count = rows.target.card, terms.get("rounds", ROUNDS)
     if terms.get("ridge") is not None:
-        raise Refused("not-in-language", "A logistic fit takes no ridge.", "Leave ridge out.")
+        raise Refused(
+            "not-in-language",
+            "A logistic regression does not take the argument ridge.",
+            "Leave ridge out.",
+        )
     if type(count) is not int or not 1 <= count <= MAX_ROUNDS:
         raise Refused(
-            "not-in-language", f"A fit takes 1 to {MAX_ROUNDS} rounds.", "Leave rounds out."
+            "not-in-language",
+            f"A logistic regression takes 1 to {MAX_ROUNDS} rounds.",
+            "Give fewer rounds, or leave rounds out.",
         )
     model = model_of(rows, card, y, xs)
     if not model.y.is_boolean:
         raise Refused(
             "type-mismatch",
-            f"{model.y.name!r} is not a boolean column, and a logistic fit predicts yes or no.",
-            "Choose a boolean column as y, or fit a line.",
+            f"{model.y.name!r} is not a boolean column, but a logistic regression predicts yes "
+            "or no.",
+            "Choose a boolean column as y, or use a linear regression: linear(...).",
             column=model.y.name,
         )
     model = Model(model.rows, model.y, model.xs, is_odds=True)
@@ -357,14 +364,19 @@ def _errors(
 
 def _notes(weights: Floats, noise: Floats, far: Floats) -> tuple[str, ...]:
     notes = [
-        "Coefficients are log odds. The ± covers neither sampling, nor clamping, nor max_rows. "
-        "It covers the straight pieces that approximate the logistic curve in each round."
+        (
+            "Coefficients are log odds. The ± covers the noise and the piecewise linear "
+            "approximation of the logistic curve, but not sampling, clamping or max_rows."
+        )
     ]
     if float(np.max(np.abs(weights))) >= HEAVIEST:
         notes.append(
-            f"A weight was held at {HEAVIEST} over half its column's range. Yes and no are "
-            "separable, or the noise is too wide. The ± does not hold."
+            f"A coefficient reached its limit of {HEAVIEST} over half its column's range, "
+            "because yes and no are separable or the noise is too wide. The ± is not valid."
         )
     if float(np.trace(far)) > float(np.trace(noise)):
-        notes.append("Most of the ± is room for missing rounds and for straight pieces, not noise.")
+        notes.append(
+            "Most of the ± comes from missing rounds and the piecewise linear approximation, "
+            "not from noise."
+        )
     return tuple(notes)

@@ -82,22 +82,24 @@ def model_of(rows: Builder, card: CardView, y: str, xs: Sequence[str]) -> Model:
     """Build the model over the rows in which no column is null, or refuse."""
     if rows.keys or rows.source or rows.outputs or rows.kept or rows.order or rows.most:
         raise _refused(
-            "A fit takes only where(...) and at_most(...): no groups, tables of people or sums.",
-            'Write data.where(...).linear("y", ["x"], epsilon=1). For groups, fit each group '
-            "with where.",
+            "A regression can be combined only with where(...) and at_most(...), not with "
+            "groups, tables of people or aggregates.",
+            'Write data.where(...).linear("y", ["x"], epsilon=1). For groups, make one '
+            "regression for each group with where(...).",
         )
     if isinstance(xs, str) or not xs or not all(isinstance(name, str) for name in (y, *xs)):
         raise _refused(
-            "A fit takes the name of y and a list of names.", 'Write ("y", ["x1", "x2"]).'
+            "A regression takes the name of the column y and a list of the other columns' names.",
+            'Write ("y", ["x1", "x2"]).',
         )
     names = [name.casefold() for name in (y, *xs)]
     if len(set(names)) < len(names):
-        raise _refused("The fit names a column twice.", "Name each column once.")
+        raise _refused("The regression names a column twice.", "Name each column once.")
     if len(xs) > MAX_COLUMNS:
         raise Refused(
             "question-too-large",
-            f"A fit takes at most {MAX_COLUMNS} columns beside y.",
-            "Leave some out.",
+            f"A regression takes at most {MAX_COLUMNS} columns besides y.",
+            "Leave some columns out.",
         )
     made = [_scaled(card_columns(card, rows), name) for name in (y, *xs)]
     complete = tuple(Not(IsNull(Ref(column.name))) for column in made)
@@ -116,11 +118,13 @@ def _scaled(columns: Sequence[dict[str, Any]], name: str) -> Scaled:
             is_boolean=True,
         )  # fmt: skip
     if kind not in ("integer", "number"):
-        raise _mismatch(name, f"{name!r} is {kind}, but a fit takes numbers and booleans.")
+        raise _mismatch(
+            name, f"{name!r} is {kind}, but a regression takes only numbers and booleans."
+        )
     if column["lower"] is None or column["upper"] is None:
         raise Refused(
             "no-bounds",
-            f"The card declares no lower and upper bound for {name!r}.",
+            f"The data card declares no lower and upper bound for {name!r}.",
             "Ask the owner to declare bounds on the card, from knowledge, not from the rows.",
             column=name,
         )
@@ -153,7 +157,9 @@ def _column(columns: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
 
 
 def _mismatch(name: str, cause: str) -> Refused:
-    return Refused("type-mismatch", cause, "Leave it out, or choose another column.", column=name)
+    return Refused(
+        "type-mismatch", cause, "Leave this column out, or choose another one.", column=name
+    )
 
 
 def _refused(cause: str, next_step: str) -> Refused:

@@ -111,8 +111,9 @@ def open_stream(ledger: Ledger, card: Card, stream: Stream, opener: str) -> Open
     if is_taken:
         raise Refused(
             "stream-exists",
-            f"A stream {stream.name!r} of {stream.data_set!r} was opened with other terms.",
-            "Its terms are fixed for ever. Choose another name.",
+            f"A stream (running count) {stream.name!r} of {stream.data_set!r} already exists, "
+            "with another question, price or horizon.",
+            "An open stream cannot be changed. Choose another name.",
         )
     if isinstance(outcome, Pending):
         raise Bug("an opening waits for nobody")
@@ -200,8 +201,9 @@ def _check_order(stream: Stream, closed: int, until: int) -> None:
         )
         raise Refused(
             "stream-out-of-order",
-            f"The {unit}s of a stream are released (closed) in order, each once. {closed:,} of "
-            f"{stream.periods:,} are closed; the one you asked for is among them, or too late.",
+            f"A stream closes (releases) its {unit}s in order, each once. {closed:,} of "
+            f"{stream.periods:,} are closed, and the one that you asked for is among them or "
+            "after the last.",
             open_,
         )
 
@@ -301,9 +303,9 @@ def _used_before(kept: StreamStates, opened: Opened, before: Closed) -> str:
 def _failed() -> Never:
     raise Refused(
         "stream-failed",
-        "The period could not be counted, and nothing of it was released.",
-        "Close it again. If it fails again, give the engine more memory and time, or prepare the "
-        "rows anew.",
+        "The period of the stream could not be counted, and nothing of it was released.",
+        "Close the period again. If it fails again, give the engine more memory and time, or add "
+        "the rows again.",
     )
 
 

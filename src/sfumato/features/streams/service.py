@@ -98,7 +98,8 @@ class Streams:
         if read_constant("date", until, "until").text > today:
             raise Refused(
                 "stream-out-of-order",
-                f"{until} has not begun; today is {today}.",
+                f"The period of {until} cannot be closed, because this day is in the future. "
+                f"Today is {today}.",
                 "Close a period when it is over. Rows that come later are never counted.",
             )
 
@@ -109,7 +110,7 @@ class Streams:
             raise Refused(
                 "not-allowed",
                 "Only the data set's owner opens and closes a stream.",
-                "Ask the owner.",
+                "Ask the data set's owner to do it.",
             )
         return listing
 

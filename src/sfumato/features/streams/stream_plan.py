@@ -165,9 +165,10 @@ def _check_card(card: Card, terms: Terms) -> None:
         raise _not_possible(f"A stream's {NAMED}.", "Choose another name.")
     if not card.by_person:
         raise _not_possible(
-            "The privacy unit of this card is a row, and rows cannot be followed from version to "
-            "version.",
-            "Only a card whose unit is a person can have a stream.",
+            "The privacy unit of the data card is a row, and rows cannot be recognised in later "
+            "versions of the data.",
+            "Use a data set whose privacy unit is a person: only these can have a stream "
+            "(running count).",
         )
     for what, value, most in (("periods", terms.periods, LISTED), ("rows", terms.rows, MAX_ROWS)):
         if type(value) is not int or not 1 <= value <= most:

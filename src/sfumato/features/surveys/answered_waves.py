@@ -46,9 +46,10 @@ def check_wave(made: Published, known: Waves) -> None:
     if before.lasts or made.survey.ever is not None:
         raise Refused(
             "bad-survey",
-            "This wave asks differently from the wave that this device has answered.",
-            "It could reveal more about you than was promised, so nothing is sent. Ask who "
-            "invited you.",
+            "This survey belongs to a series, and its questions differ from those that this "
+            "device has already answered in it.",
+            "Answering could reveal more about you than was promised, so nothing is sent. Ask "
+            "the person who invited you.",
         )
 
 

@@ -99,7 +99,7 @@ class FileBallotKeys:
         if not self._path(survey).is_file():
             raise Refused(
                 "survey-not-open",
-                "This survey gives out no more ballot tokens.",
+                "This survey gives out no more ballot tokens, because its signing key was deleted.",
                 "Ask who invited you.",
             )
         with self._lock:

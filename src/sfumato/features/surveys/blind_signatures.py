@@ -96,7 +96,11 @@ def read_blinded(key: PublicKey, message: bytes) -> int:
     """Parse a blinded token as a number; refuse one that can't be signed with this key."""
     number = int.from_bytes(message, "big")
     if len(message) != key.size or not 1 < number < key.modulus:
-        raise Refused("bad-request", "This is not a blinded token.", "Load the page again.")
+        raise Refused(
+            "bad-request",
+            "The request has no valid blinded ballot token.",
+            "Load the survey's page again, and answer there.",
+        )
     return number
 
 
@@ -123,7 +127,11 @@ def unblind(key: PublicKey, signed: bytes, inverse: int) -> bytes:
     """Unblind a signature; it is not verified here, so the caller must verify it."""
     number = int.from_bytes(signed, "big")
     if len(signed) != key.size or number >= key.modulus:
-        raise Refused("bad-request", "This is not a valid signature.", "Ask for the token again.")
+        raise Refused(
+            "bad-request",
+            "The service's signature of your ballot token is not valid.",
+            "Ask for the ballot token again with the same invitation.",
+        )
     return (number * inverse % key.modulus).to_bytes(key.size, "big")
 
 
@@ -158,7 +166,8 @@ def unproven() -> Refused:
     """Return the refusal of a key that could make signatures which identify respondents."""
     return Refused(
         "ballot-forged",
-        "The survey's key could sign differently for different people, so it is not trusted.",
+        "The survey's signing key could be made to recognise people, so this device does not "
+        "trust it.",
         "Nothing was sent. Ask who invited you.",
     )
 

@@ -46,7 +46,7 @@ def simulate(shell: Shell, truth: float, people: int, epsilon: str | None) -> No
         raise Refused(
             "bad-request",
             "--truth must be 0 to 100, and --people must be 2 to 10,000,000.",
-            "Correct the option.",
+            "Give values in these ranges, for example --truth 30 --people 1000.",
         )
     bold = None if epsilon is None else Fraction(number(epsilon, "epsilon"))
     found = surveys_client.two_coins(truth / 100, people, bold, shell.app.draw)
@@ -262,9 +262,9 @@ def answer(shell: Shell, survey_id: str, device: str | None) -> None:
     shell.show(
         {"mark": ready.mark, "said": ready.said, "spent": float(own.spent)},
         f"{summed(own.spent)}\n"
-        "Once enough reports have arrived, yours is listed under its mark: sfumato "
+        "Once enough reports have arrived, yours is listed under its code (mark): sfumato "
         f"survey reports {survey_id}{shell.named}\n"
-        f"Your report has arrived, and counts once. Your mark: {ready.mark}",
+        f"Your report has arrived, and counts once. Its code (mark): {ready.mark}",
     )
 
 
@@ -313,7 +313,7 @@ def _read(path: str) -> dict[str, object]:
     if not isinstance(read, dict):
         raise Refused(
             "bad-survey",
-            f"{path} is not a JSON object.",
+            f"The survey design {path} is not a JSON object.",
             "docs/how-to/surveys.md describes the file.",
         )
     return read

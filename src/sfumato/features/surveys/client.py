@@ -146,22 +146,25 @@ class LocalSurvey:
         if question.kind not in ("yes-no", "choice"):
             raise Refused(
                 "bad-survey",
-                f"{question.id}: a simulation here supports yes or no, or a choice.",
-                "Try the others with devices of your own: sfumato.features.surveys.respondent_client.Device.",  # noqa: E501
+                f"A simulation supports only yes-or-no and choice questions, and {question.id} "
+                "is of another kind.",
+                "Simulate its respondents with sfumato.features.surveys.respondent_client.Device.",
             )
         words = question.words
         unknown = sorted(set(shares) - set(words))
         if unknown or min(shares.values(), default=0) < 0 or sum(shares.values()) > 1 + 1e-9:
             raise Refused(
                 "bad-survey",
-                f"{question.id}: shares must be of {', '.join(words)}, and add up to 1 at most.",
-                "Correct them.",
+                f"The shares of {question.id} must be of the answers {', '.join(words)}, not "
+                "negative, and at most 1 together.",
+                "Give each answer a share, such as 0.3.",
             )
         if question.is_required and sum(shares.values()) < 1 - 1e-9:
             raise Refused(
                 "bad-survey",
-                f"{question.id} needs an answer, but some people would give none.",
-                "Give shares that add up to 1.",
+                f"The shares of {question.id} add up to less than 1, but this question cannot be "
+                "left out.",
+                "Give this question shares that add up to 1.",
             )
         ends = np.cumsum([shares.get(word, 0.0) for word in words[:-1]])
         spots = among(drawn(Coins(self.draw), 1, people)[0], 1 << 20) / (1 << 20)
@@ -172,12 +175,16 @@ def _check_simulated(survey: Survey, shares: Mapping[str, Shares], people: int) 
     unknown = sorted(set(shares) - {question.id for question in survey.questions})
     if unknown:
         raise Refused(
-            "bad-survey", f"There is no question {unknown[0]!r}.", "Use the id of a question."
+            "bad-survey",
+            f"The survey has no question with the id {unknown[0]!r}.",
+            "Name the shares by the ids of the survey's questions.",
         )
     asked = 1 if survey.budget == "split" else len(survey.questions)
     if people < 2 * asked:
         raise Refused(
-            "bad-request", f"{people} people are too few.", f"Simulate {2 * asked} at least."
+            "bad-request",
+            f"A simulation of this survey with {people} people is too small to estimate anything.",
+            f"Simulate at least {2 * asked} people.",
         )
 
 
@@ -212,7 +219,11 @@ def two_coins(share: float, people: int, epsilon: Fraction | None, draw: Draw) -
         Refused: `bad-request` for a share outside 0 to 1, or fewer than two people.
     """
     if not (0 <= share <= 1 and people >= 2):
-        raise Refused("bad-request", "A share must be 0 to 1, of 2 people at least.", "Correct it.")
+        raise Refused(
+            "bad-request",
+            "The share must be from 0 to 1, and the number of people at least 2.",
+            "Give numbers in these ranges, for example 0.3 and 1,000.",
+        )
     coin = KAry(2, PARTS // 2) if epsilon is None else KAry.within(2, epsilon)
     yes = round(share * people)
     told = np.concatenate([np.zeros(yes, np.int64), np.ones(people - yes, np.int64)])
@@ -267,7 +278,11 @@ def reports(house: ServerConnection, survey: str) -> list[tuple[str, str]]:
         page = house.call("survey-reports", asked)
         listed, after = page.get("reports"), page.get("next")
         if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
-            raise Refused("service-down", "The reply is not a page of reports.", "Ask again.")
+            raise Refused(
+                "service-down",
+                "The service's reply is not a list of the survey's reports.",
+                "Try again later, or check that the address is a sfumato service.",
+            )
         found += [(str(one.get("mark")), str(one.get("said"))) for one in listed]
         if after is None or not listed:
             return found

@@ -8,8 +8,8 @@ from typing import Final
 from sfumato.dp.refusal import Refused
 
 ANOTHER: Final = (
-    "Another file (in a shell: --device) is another device: its draws are new, and its privacy "
-    "loss adds up."
+    "Another file (in a shell: --device) counts as another device, with new random noise, so the "
+    "privacy loss of both adds up."
 )
 
 
@@ -28,6 +28,6 @@ def unreadable(path: Path, what: str) -> Refused:
     """Return the refusal of a damaged device file."""
     return Refused(
         "not-allowed",
-        f"{path} does not say {what}.",
-        f"Restore it as it was. {ANOTHER}",
+        f"The device file {path} is damaged: it does not say {what}.",
+        f"Restore this file from a backup. {ANOTHER}",
     )

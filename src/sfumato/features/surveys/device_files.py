@@ -127,8 +127,9 @@ class KeptDevice:
             if self.waiting(made) is not None:  # another process stored one meanwhile
                 raise Refused(
                     "not-allowed",
-                    "A ballot that this device began elsewhere waits for this survey.",
-                    "Answer again: that sends it, once.",
+                    "Another process on this device has stored a ballot for this survey that is "
+                    "not sent yet.",
+                    "Answer again. This sends the stored ballot, and counts once.",
                 )
             own = self.device()
             waiting = own.begun(made, invitation, truths)
@@ -220,7 +221,7 @@ class KeptDevice:
             raise Refused(
                 "not-allowed",
                 "This device has already answered this survey.",
-                "Another person must use another file for their device (in a shell: --device).",
+                "If you are another person, use a device file of your own (in a shell: --device).",
             )
 
     def _check_none_left(self, survey: str) -> None:
@@ -232,8 +233,8 @@ class KeptDevice:
         if any(name.startswith(f"{survey} ") for name in self._costs()):
             raise Refused(
                 "not-allowed",
-                "A ballot of this device has already left for this survey.",
-                "Another person must use another file for their device (in a shell: --device).",
+                "This device has already sent a ballot for this survey.",
+                "If you are another person, use a device file of your own (in a shell: --device).",
             )
 
     def _check_waves(self, made: Published) -> None:
@@ -246,9 +247,9 @@ class KeptDevice:
         if made.survey.series and self._has_answered and not waves_at(self.path).exists():
             raise Refused(
                 "not-allowed",
-                f"{waves_at(self.path)}, which records what this device has answered in series, "
-                "is missing.",
-                f"Restore it. {ANOTHER}",
+                f"The file {waves_at(self.path)} is missing. It records which surveys of a "
+                "series this device has answered.",
+                f"Restore this file from a backup. {ANOTHER}",
             )
         check_wave(made, waves)
 
@@ -272,7 +273,8 @@ class KeptDevice:
         if len(found) != SECRET_BYTES or not is_private:
             raise Refused(
                 "not-allowed",
-                f"{self.path} is not a device's secret, or others may read it.",
+                f"The file {self.path} does not contain a device's secret key, or other users "
+                "may read it.",
                 "Make it private (chmod 600), or use another file (in a shell: --device).",
             )
         return found
@@ -288,9 +290,9 @@ class KeptDevice:
         if there and not self.path.exists():  # unless another process has just created it
             raise Refused(
                 "not-allowed",
-                f"{self.path}, the secret of this device, is missing, but its answers "
+                f"The secret key of this device ({self.path}) is missing, but its answers "
                 f"({there[0].name}) are still there.",
-                f"Restore the secret. {ANOTHER}",
+                f"Restore the secret key from a backup. {ANOTHER}",
             )
 
     def _make(self) -> None:

@@ -36,8 +36,8 @@ def unknown_invitation() -> Refused:
     """Return the refusal of an invitation code, the same for malformed and for unknown codes."""
     return Refused(
         "invitation-unknown",
-        "This survey has no such invitation.",
-        "Type it as you got it: sixteen letters and digits, in groups of four.",
+        "This survey has no invitation with this code.",
+        "Type the code as you got it: sixteen letters and digits, in groups of four.",
     )
 
 
@@ -52,7 +52,11 @@ def read_bytes(text: str, size: int, name: str) -> bytes:
     with contextlib.suppress(binascii.Error):
         value = binascii.a2b_base64(sent.translate(_FROM_ADDRESS) + b"=" * (-len(sent) % 4))
     if value is None or len(value) != size or _shown(value) != sent:  # a2b_base64 is lenient
-        raise Refused("bad-request", f"{name} must be {size} bytes.", "Load the page again.")
+        raise Refused(
+            "bad-request",
+            f"The field {name} of the request is not {size} bytes in base64url.",
+            "Load the survey's page again, and answer there.",
+        )
     return value
 
 

@@ -234,7 +234,11 @@ def _fits_dice(question: Question) -> bool:
 
 def bad_survey(what: str) -> Refused:
     """Return the refusal of an invalid survey definition."""
-    return Refused("bad-survey", f"{what[0].upper()}{what[1:]}.", "Correct it and send it again.")
+    return Refused(
+        "bad-survey",
+        f"{what[0].upper()}{what[1:]}.",
+        "Correct the survey's design, and send it again.",
+    )
 
 
 _SURVEY: Final = frozenset(

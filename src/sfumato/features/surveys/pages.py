@@ -75,7 +75,9 @@ async def _own(visit: Visit) -> Said:
     found = [one for one in mine["surveys"] if one["survey"] == survey]
     if not found:
         raise Refused(
-            "survey-unknown", "You have no such survey.", "The page Surveys lists your surveys."
+            "survey-unknown",
+            "You have no survey with this id.",
+            "Choose one of your surveys on the page Surveys.",
         )
     said = await visit.call("survey", {"survey": survey})
     table: dict[str, Any] = json.loads(said["text"])  # Any: JSON that the service has checked

@@ -239,8 +239,8 @@ def bad_report() -> Refused:
     """Return the refusal of a report that no device could make for this survey."""
     return Refused(
         "bad-report",
-        "No device that follows this survey makes such a report.",
-        "Load the survey again.",
+        "The report is not valid: no device that follows this survey could send it.",
+        "Load the survey again, and answer it anew.",
     )
 
 
@@ -295,8 +295,8 @@ def _check_required(survey: Survey, truths: Mapping[str, Truth]) -> None:
         if question.is_required and truths.get(question.id) is None:
             raise Refused(
                 "bad-request",
-                f"{question.id} needs an answer: this survey offers no “no answer” to it.",
-                "Answer it, or do not take part. Nothing was sent.",
+                f"The question {question.id} cannot be left without an answer.",
+                "Answer this question, or do not take part. Nothing was sent.",
             )
 
 
@@ -366,7 +366,11 @@ def value_of(question: Question, slot: int, truth: Truth) -> int:
             return 0 if first < second else 1
         case "number" if type(truth) is int and question.low <= truth <= question.high:
             return truth
-    raise Refused("bad-request", f"{question.id} does not take this answer.", "Look at the survey.")
+    raise Refused(
+        "bad-request",
+        f"The question {question.id} does not accept this answer.",
+        "Give one of the answers that the survey offers for it.",
+    )
 
 
 def category_of(question: Question, value: int, word: int) -> int:

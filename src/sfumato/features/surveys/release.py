@@ -54,8 +54,10 @@ def open_respondents(ledger: Ledger, accounts: Sequence[str], lifetime: Fraction
     ):
         raise Refused(
             "bad-request",
-            "Some of these people were promised another lifetime sum, in another survey of yours.",
-            "Publish this survey with the lifetime of that one, or invite them without a name.",
+            "Another survey of yours promised some of these people a different lifetime limit on "
+            "their epsilon.",
+            "Publish this survey with the same lifetime limit, or invite these people without a "
+            "name.",
         )
 
 
@@ -80,7 +82,7 @@ def charge_ballot(ledger: Ledger, asked: BallotCharge) -> bool:
     if kept.code == "budget-exceeded":
         raise Refused(
             "budget-exceeded",
-            "This person has reached the promised lifetime limit in surveys.",
+            "This ballot would exceed the lifetime limit on epsilon that this person was promised.",
             "Ask who invited you. Nothing was sent, and nothing was charged.",
         )
     raise kept

@@ -252,7 +252,8 @@ class UnsentBallot:
         if not is_signed or _power(made, signed) != _whole(self.blinded):
             raise Refused(  # another signature could mark this person's report
                 "ballot-forged",
-                "The service has not signed your ballot token.",
+                "The service did not sign your ballot token correctly, so it could recognise "
+                "your report.",
                 "Nothing was sent. Ask who invited you.",
             )
         signature = unblind(made.key, signed, self.inverse)
@@ -340,8 +341,8 @@ def proven(house: ServerConnection, survey: str) -> Published:
     if found.get("state") != "open":
         raise Refused(
             "survey-not-open",
-            "This survey takes no ballots now.",
-            "It is closed, or has not begun. Look at its days.",
+            "This survey is not open: it has not begun, or it is closed.",
+            "Look on the survey's page at which days it is open.",
         )
     roots = found.get("proof")
     if not isinstance(roots, list) or not is_proven(made.key, list(map(heard, roots))):
@@ -357,7 +358,12 @@ def published(house: ServerConnection, survey: str) -> Published:
 def _read_published(found: Json, survey: str) -> Published:
     made = read_published(str(found.get("text")))
     if made.id != survey:
-        raise Refused("bad-survey", "The survey does not match the link.", "Ask who invited you.")
+        raise Refused(
+            "bad-survey",
+            "The survey that the service sent is not the one that the link names, so it was "
+            "not answered.",
+            "Ask who invited you.",
+        )
     return made
 
 

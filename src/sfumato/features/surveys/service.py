@@ -105,8 +105,8 @@ class Surveys:
         if len(self.store.of(caller.user)) >= MAX_SURVEYS:
             raise Refused(
                 "too-many",
-                "You have a thousand surveys, which is the maximum.",
-                "Another owner can publish it.",
+                f"You have published {MAX_SURVEYS} surveys, which is the maximum.",
+                "Ask another owner to publish this survey.",
             )
         fits = partial(is_beside_all, Published(survey, PublicKey(1, 1))) if survey.series else None
         if fits is not None and not fits(kept.text for kept in self.store.every()):
@@ -153,8 +153,8 @@ class Surveys:
         if not 1 <= len(names) <= MAX_INVITED or len(set(people or ())) != len(people or ()):
             raise Refused(
                 "bad-request",
-                f"Invite 1 to {MAX_INVITED:,} people at once, each once.",
-                "Invite the others afterwards.",
+                f"One request can invite 1 to {MAX_INVITED:,} people, and each of them only once.",
+                "Name each person once, and invite the others with another request.",
             )
         codes = [make_code(self.dice) for _ in names]
         accounts = [self._account(caller.user, name) for name in names]
@@ -221,8 +221,9 @@ class Surveys:
         if not made.survey.paper:
             raise Refused(
                 "bad-report",
-                "This survey's probabilities do not fit dice.",
-                "Answer in a browser with scripts.",
+                "This survey cannot be answered with dice, because its probabilities do not fit "
+                "them.",
+                "Answer it in a browser with JavaScript.",
             )
         invitation = code_digest(code)
         has_paid = self._charge(kept, made, invitation, self._sheet_mark(made, invitation))
@@ -259,7 +260,9 @@ class Surveys:
         """
         if shares not in (None, *SHARES):
             raise Refused(
-                "bad-request", "There are no such shares.", f"Ask for {' or '.join(SHARES)}."
+                "bad-request",
+                "The value of shares is not known.",
+                f"Set shares to {' or '.join(SHARES)}, or leave it out.",
             )
         is_adding_up = shares == ADD_UP
         kept, made = self._found(survey)
@@ -322,8 +325,8 @@ class Surveys:
         if not self.keys.is_signed(made.key, token, signature):
             raise Refused(
                 "ballot-forged",
-                "This ballot token was not given out for this survey.",
-                "Ask for a ballot token.",
+                "This ballot token was not signed for this survey.",
+                "Get a ballot token for this survey with your invitation.",
             )
         if not made.survey.is_open(self._today()):
             raise not_open()
@@ -391,7 +394,10 @@ class Surveys:
             return respondent_account(self.dice.draw(16).hex())
         if not 1 <= len(name) <= 200 or not name.isprintable() or name != name.strip():
             raise Refused(
-                "bad-request", "A person's name must be 1 to 200 printable letters.", "Correct it."
+                "bad-request",
+                "A person's name must be 1 to 200 printable characters, without spaces "
+                "at its ends.",
+                "Correct the name, or invite the person without one.",
             )
         spelled = normalize("NFC", name.casefold())  # one account for all spellings of a name
         person = f"{owner}\n{spelled}"  # unambiguous, because a printable name has no line break
@@ -406,10 +412,14 @@ def _check_owner(caller: Caller) -> None:
     if caller.data_sets is not None:
         raise Refused(
             "not-allowed",
-            "Your token is for some data sets only, and a survey is not one of them.",
-            "Use a token that is for every data set.",
+            "Your access token is only for some data sets, so it cannot be used for surveys.",
+            "Use a token that is for every data set, or sign in with your password.",
         )
 
 
 def _unknown() -> Refused:
-    return Refused("survey-unknown", "There is no survey at that address.", "Check the link.")
+    return Refused(
+        "survey-unknown",
+        "There is no survey at that address.",
+        "Check the link, or ask the person who invited you.",
+    )

@@ -17,8 +17,8 @@ def outcome(ballot: Ballot, taken: TakeResult) -> Json | Refused:
         case "spent":
             return Refused(
                 "ballot-spent",
-                "Another report was already counted for this ballot.",
-                "Each person has one ballot, and the first report counts.",
+                "A report was already counted for this ballot token.",
+                "There is nothing to do: each person has one ballot, and the first report counts.",
             )
         case "closed":
             return not_open()
@@ -28,6 +28,6 @@ def not_open() -> Refused:
     """Return the refusal of a ballot before the survey opens or after it closes."""
     return Refused(
         "survey-not-open",
-        "This survey takes no ballots now.",
-        "It is closed, or has not begun. Look at its days.",
+        "This survey is not open: it has not begun, or it is closed.",
+        "Look on the survey's page at which days it is open.",
     )

@@ -113,14 +113,17 @@ def make_distances(
     """
     if not 1 <= len(candidates) <= MOST:
         raise Refused(
-            "question-too-large", f"A choice needs 1 to {MOST} candidates.", "Choose among fewer."
+            "question-too-large",
+            f"A private choice of marginals (counts by a few columns) needs 1 to {MOST} "
+            "candidates.",
+            "Give at least one candidate, and not more than that.",
         )
     plans = tuple(make_plan(card, one.question) for one in candidates)
     if sum(plan.measure.cells for plan in plans) > MAX_CELLS:
         raise Refused(
             "question-too-large",
-            "The questions have too many cells together.",
-            "Choose fewer questions.",
+            "All candidates of the private choice together have too many cells.",
+            "Give fewer candidates, or candidates with fewer columns.",
         )
     pairs = zip(plans, candidates, strict=True)
     expected = tuple(in_order_of_cells(plan, one.expected) for plan, one in pairs)

@@ -30,7 +30,9 @@ from sfumato.wire.query_json import Json
 )
 @click.option("--seed", metavar="TEXT", help="The same seed gives the same twin.")
 @click.option("--epsilon", metavar="E", help="Make a DP twin from private counts, at this price.")
-@click.option("--delta", metavar="D", help="The delta of a DP twin; by default the card's.")
+@click.option(
+    "--delta", metavar="D", help="The delta of a DP twin; by default that of the data card."
+)
 @click.option(
     "--method", type=click.Choice(["independent", "mst", "aim"]), help="How a DP twin is made."
 )
@@ -75,7 +77,9 @@ def twin(shell: Shell, name: str, output: str | None, **options: Any) -> None:
         _show_price(shell, name, options)
         return
     if output is None:
-        raise click.UsageError("The command needs -o: a .zip file or a new folder for the twin.")
+        raise click.UsageError(
+            "The command needs -o: a .zip file or a new folder for the synthetic twin."
+        )
     with shell.open() as vault, show_elapsed("Making the twin"):
         made = _made(DataSet(vault, name), options)
         person = str(DataSet(vault, name).card["unit"])
@@ -117,10 +121,13 @@ def _check(options: Mapping[str, Any]) -> None:
     words = ("delta", "method", "op", "private-bins", "error-epsilon", "price")
     paid = [word for word in words if options[word.replace("-", "_")]]
     if options["epsilon"] is None and paid:
-        raise click.UsageError(f"--{paid[0]} works only for a DP twin: also give --epsilon E.")
+        raise click.UsageError(
+            f"--{paid[0]} works only for a DP twin (synthetic data made from private "
+            "counts): also give --epsilon E."
+        )
     if options["epsilon"] is not None and options["question"] is not None:
         raise click.UsageError(
-            "--for works only for a twin made from the card: leave --epsilon out."
+            "--for works only for a twin made from the data card alone: leave --epsilon out."
         )
 
 

@@ -72,7 +72,9 @@ class Twin:
         if name not in tables:
             known = ", ".join(tables)
             raise Refused(
-                "unknown-data-set", f"There is no table {name!r}.", f"The twin has: {known}."
+                "unknown-data-set",
+                f"The synthetic twin has no table {name!r}.",
+                f"Its tables are: {known}.",
             )
         path = tables[name]
         return self.files[path], "\t" if path.endswith(".tsv") else ","
@@ -93,14 +95,18 @@ class Twin:
         place = self._stamped(Path(path))
         if Path(path).suffix in (".csv", ".tsv"):
             raise Refused(
-                "not-in-language", "A twin has several files.", "Name a new folder, or a .zip."
+                "not-in-language",
+                "A synthetic twin has several files, so it cannot be saved as one table.",
+                "Give a new folder, or a file that ends in .zip.",
             )
         if place.suffix == ".zip":
             place.write_bytes(archive(self.shape))
             return place
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise Refused(
-                "not-in-language", f"{place} already exists.", "Name a new folder, or a .zip."
+                "not-in-language",
+                f"{place} already exists.",
+                "Give a new folder, or a file that ends in .zip.",
             )
         for name, text in plain_files(self.shape).items():
             file = place / name
@@ -161,7 +167,12 @@ def plain_files(shape: Json) -> Mapping[str, str]:
     files = cast("Mapping[str, str]", shape["files"])
     said = [str(shape["name"]), str(cast("Json", shape["stamp"])["twin"])]
     if not all(map(_is_plain, [*files, *said])) or any("/" in one for one in said):
-        raise Refused("bad-request", "A file of the twin has an unsafe name.", "Tell the owner.")
+        raise Refused(
+            "bad-request",
+            "A file of the synthetic twin has a name that could write outside the chosen "
+            "folder, so nothing was saved.",
+            "Tell the data set's owner.",
+        )
     return files
 
 

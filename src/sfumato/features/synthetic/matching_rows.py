@@ -67,7 +67,8 @@ class RepairLimit:
         if self._left < 0:
             raise Refused(
                 "twin-not-possible",
-                "Finding rows that the card allows and that pass this filter takes too long.",
+                "It takes too long to find synthetic rows that the data card allows and that "
+                "pass this filter.",
                 "Use a shorter filter, or fewer groups. The real rows were not read.",
             )
 
@@ -275,14 +276,14 @@ def matching_rows(card: Card, question: Query, stream: Seeded) -> MatchingRows:
             "twin-not-possible",
             "Synthetic rows need one table with one row for each person, and this question joins "
             "others to it.",
-            "Make a twin for each table, or of the whole data set.",
+            "Make a synthetic twin for each table, or of the whole data set.",
         )
     garden = _Garden(card, plan, stream, MatchingRows())
     groups = list(islice(_groups(plan), MAX_GROUPS + 1))
     if len(groups) > MAX_GROUPS:
         raise Refused(
             "question-too-large",
-            f"A twin can be made for {MAX_GROUPS:,} groups at most.",
+            f"A synthetic twin can be made for at most {MAX_GROUPS:,} groups.",
             "Group by fewer columns, or make a twin for the filter alone.",
         )
     each = max(1, min(OF_A_GROUP, MAX_GROUPS // len(groups)))
@@ -323,8 +324,8 @@ class _Garden:
                 return
         raise Refused(
             "twin-not-possible",
-            "No row that the card allows passes this filter and falls into every group of the "
-            "question.",
+            "No row that the data card allows passes this filter and falls into every group of "
+            "the question.",
             "Widen the filter, or leave out an impossible group. The real rows were not read.",
         )
 

@@ -108,16 +108,17 @@ def make_misfits(card: Card, misfits: Sequence[TwinError], epsilon: Fraction) ->
     if not 1 <= count <= MAX_QUERIES or any(not one.candidates for one in misfits):
         raise Refused(
             "question-too-large",
-            f"An error needs 1 to {MAX_QUERIES} marginals.",
-            "Take fewer columns.",
+            f"Measuring the synthetic twin's error needs 1 to {MAX_QUERIES} marginals (counts by "
+            "a few columns).",
+            "Make the twin of fewer columns.",
         )
     each = epsilon / len(misfits)
     made = TwinErrorPlan(tuple(_planned(card, one, each) for one in misfits), epsilon)
     if sum(plan.measure.cells for plan in made.plans) > MAX_CELLS:
         raise Refused(
             "question-too-large",
-            "The questions have too many cells together.",
-            "Choose fewer questions.",
+            "The marginals for measuring the synthetic twin's error have too many cells together.",
+            "Make the twin of fewer columns, or of columns with fewer keys.",
         )
     return made
 
@@ -130,7 +131,8 @@ def _planned(card: Card, misfit: TwinError, epsilon: Fraction) -> Planned:
     if _largest(misfit, plans, expected) >= MAX_TOTAL or not noise.is_drawable():
         raise Refused(
             "noise-out-of-range",
-            "The twin's error, or the noise on it, is too large a number to be computed exactly.",
+            "The synthetic twin's error, or the noise on it, is too large a number to be "
+            "computed exactly.",
             "Ask for a twin of fewer rows, or at a larger epsilon.",
         )
     return Planned(misfit, plans, expected, noise)

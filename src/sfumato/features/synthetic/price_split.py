@@ -178,9 +178,10 @@ def _counted(table: Table, method: str) -> Counted:
     if not columns or (method != "independent" and len(columns) > MAX_COLUMNS):
         raise Refused(
             "twin-not-possible",
-            f"{table.name!r} has {len(columns)} columns with keys or bounds on its card. A twin "
-            f"needs at least one, and {MAX_COLUMNS} at most if they are paired.",
-            "Ask the owner to declare keys or bounds, or use the method 'independent'.",
+            f"The data card declares keys or bounds for {len(columns)} columns of "
+            f"{table.name!r}. A synthetic twin needs at least 1, and at most {MAX_COLUMNS} "
+            "unless the method is 'independent'.",
+            "Ask the owner to declare keys or bounds of a column, or use the method 'independent'.",
         )
     return Counted(table, columns)
 
@@ -212,6 +213,7 @@ def _to_bin(tables: Sequence[Counted], name: str) -> tuple[int, str]:
 def _not_wide(name: str) -> Refused:
     return Refused(
         "twin-not-possible",
-        f"{name!r} is not a column of numbers with declared bounds and more steps than bins.",
-        "Leave it out of private_bins. Its categories are on the card.",
+        f"private_bins cannot be used for {name!r}: it is not a column of numbers with declared "
+        "bounds and more steps than bins.",
+        "Leave the column out of private_bins. The data card declares the values that it can have.",
     )

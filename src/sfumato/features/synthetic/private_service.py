@@ -150,9 +150,9 @@ class PrivateTwins:
         if self.door.ledger.answer_of(user, op) is None:
             raise Refused(
                 "op-reused",
-                "This operation made a twin of an earlier version. What you ask for now was not "
-                "counted on that version.",
-                "Choose a new operation id. It makes and pays for a twin of the current version.",
+                "This operation id made a synthetic twin of an earlier version of the data, "
+                "without what you ask for now.",
+                "Choose a new operation id. You then pay for a twin of the current version.",
             )
 
     def _op(self, op: str | None) -> str:
@@ -161,8 +161,8 @@ class PrivateTwins:
         if not 1 <= len(op) <= 60 or not op.isprintable():
             raise Refused(
                 "not-in-language",
-                "A twin's operation id must be 1 to 60 printable letters.",
-                "Choose another id.",
+                "The operation id of a synthetic twin must be 1 to 60 printable characters.",
+                "Choose another operation id.",
             )
         return op
 
@@ -176,7 +176,7 @@ def _priced(card: Card, wanted: DpTwinTerms) -> tuple[Price, list[Counted]]:
     if wanted.method not in METHODS:
         raise Refused(
             "not-in-language",
-            f"{str(wanted.method)[:40]!r} is not a method of making a twin.",
+            f"{str(wanted.method)[:40]!r} is not a method for synthetic twins.",
             f"Use {', '.join(METHODS)}.",
         )
     delta = card.delta_per_request if wanted.delta is None else read_delta(wanted.delta)

@@ -23,7 +23,7 @@ from sfumato.vault.users import Caller
 ROWS: Final = 1_000  # default number of rows of the first table
 SCHEMA_ONLY: Final = "schema-only"
 SAYS: Final = (
-    "made from the card alone; no row was read. Columns are uniform and independent: run "
+    "made from the data card alone; no row was read. Columns are uniform and independent: run "
     "programs on it, but learn nothing from it"
 )
 

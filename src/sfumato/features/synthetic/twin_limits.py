@@ -19,7 +19,9 @@ def seed_of(seed: str | None, dice: RandomSource) -> str:
         return dice.draw(8).hex()
     if not 1 <= len(seed) <= 100 or not seed.isprintable():
         raise Refused(
-            "not-in-language", "A seed must be 1 to 100 printable letters.", "Choose another."
+            "not-in-language",
+            "The seed of a synthetic twin must be 1 to 100 printable characters.",
+            "Choose another seed.",
         )
     return seed
 
@@ -29,7 +31,7 @@ def check_rows(card: Card, rows: int) -> None:
     if rows > largest(card, MAX_VALUES):
         raise Refused(
             "too-large",
-            f"A twin of {rows:,} rows is too large to make at once.",
+            f"A synthetic twin of {rows:,} rows is too large to make at once.",
             "Ask for fewer rows.",
         )
 

@@ -102,8 +102,8 @@ def _check(asked: Values, runs: int) -> None:
     if not asked.bounds[0] < asked.bounds[1] or asked.within < 0:
         raise Refused(
             "bad-request",
-            "The bounds are empty, or `within` is negative.",
-            "Give lower below upper, and within from 0 up.",
+            "The lower bound is not below the upper bound, or `within` is negative.",
+            "Give a lower bound below the upper bound, and a `within` of at least 0.",
         )
 
 

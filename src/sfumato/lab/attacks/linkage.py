@@ -128,7 +128,7 @@ def _check_kinds(rows: Sequence[Cells], knowledge: Knowledge) -> None:
             raise Refused(
                 "type-mismatch",
                 f"The column {name!r} contains {holds}, but the known value is {is_known}.",
-                "Write the known value in the column's type, or change the column's type.",
+                "Write the known value as the type of the column, or convert the column.",
                 column=name,
             )
 

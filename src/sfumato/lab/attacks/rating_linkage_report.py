@@ -109,7 +109,9 @@ def _targets(
     able = np.flatnonzero(ratings.sizes >= knows.ratings - knows.wrong)
     if not len(able):
         raise Refused(
-            "bad-request", "Nobody has enough ratings.", "Set the number of known ratings lower."
+            "bad-request",
+            "Nobody in the table has as many ratings as the attacker is assumed to know.",
+            "Give a smaller number of known ratings.",
         )
     return [int(person) for person in dice.choice(able, size=people)]
 

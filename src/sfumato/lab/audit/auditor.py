@@ -254,8 +254,8 @@ def _check(claim: Claim, alpha: float, most: int) -> None:
     if not (claim.value >= 0 and 0 <= claim.delta < 1 and 0 < alpha < 1 and most >= 2 * FIRST):
         raise Refused(
             "bad-request",
-            "An audit needs a claim of at least 0, a delta and an alpha below 1, and "
-            "at least 256 runs.",
+            "An audit needs a claimed epsilon of at least 0, a delta below 1, an alpha between 0 "
+            "and 1, and at least 256 runs.",
             "Correct these numbers.",
         )
 

@@ -72,7 +72,7 @@ def coins(count: int, dice: Random) -> NDArray[np.bool_]:
         raise Refused(
             "bad-request",
             f"An audit in one run needs at least {ENOUGH:,} keys.",
-            "Declare more public keys; with fewer keys, the audit cannot prove anything.",
+            "Declare more public keys. With fewer keys, the audit cannot prove anything.",
         )
     return dice.integers(0, 2, size=count).astype(np.bool_)
 

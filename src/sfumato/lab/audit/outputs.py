@@ -434,7 +434,7 @@ def _as_columns(rows: Sequence[Mapping[str, float]]) -> Columns:
         if len(made) * len(rows) > MAX_NUMBERS:
             raise Refused(
                 "bad-request",
-                "The outputs of all runs together have too many parts for the auditor.",
+                "The outputs of all runs together have too many numbers for the auditor.",
                 "Return fewer numbers, return no keys that depend on noise, or give fewer runs.",
             )
     return made

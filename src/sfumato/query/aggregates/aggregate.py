@@ -171,8 +171,9 @@ def check_sides(asked: AskedAggregate, count: int) -> None:
     if len(asked.operands) != count:
         raise Refused(
             "not-in-language",
-            f"{asked.aggregate.verb} takes {count} expressions.",
-            "See what an aggregate takes in the reference.",
+            f"The aggregate {asked.aggregate.verb} takes exactly {count} column(s) or "
+            "expression(s).",
+            "docs/reference/questions.md says what each aggregate takes.",
         )
 
 
@@ -199,7 +200,7 @@ def check_number(asked: AskedAggregate, side: ExpressionType) -> None:
     if not side.is_bounded:
         raise Refused(
             "no-bounds",
-            f"The card declares no lower and upper bound for {name!r}.",
+            f"The data card declares no lower and upper bound for {name!r}.",
             "Bound it yourself with LEAST(GREATEST(x, low), high), or ask the owner to declare "
             "bounds on the card, from knowledge, not from the rows.",
             column=name,

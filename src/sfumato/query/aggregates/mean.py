@@ -38,7 +38,7 @@ def _check(asked: AskedAggregate) -> None:
         raise Refused(
             "type-mismatch",
             f"{asked.in_words()!r} is the same number for everyone.",
-            "You know its mean without a question.",
+            "Leave this mean out: it is known without a question.",
         )
 
 

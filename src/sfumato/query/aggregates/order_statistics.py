@@ -69,7 +69,9 @@ def _check_quantile(asked: AskedAggregate) -> None:
     check_number(asked, asked.operand)
     if _at(asked).denominator > 10_000:
         raise Refused(
-            "not-in-language", "A quantile has at most four decimals.", "Write 0.9 or 0.9999."
+            "not-in-language",
+            "The share of a quantile has more than four decimals.",
+            "Write 0.9 or 0.9999.",
         )
 
 
@@ -145,7 +147,8 @@ def _check_top(asked: AskedAggregate) -> None:
     if len(names) > asked.max_points or (asked.aggregate.most or 1) > len(names):
         raise Refused(
             "not-in-language",
-            f"{asked.in_words()!r} has {len(names)} public values, which is too few or too many.",
+            f"{asked.in_words()!r} has {len(names)} public values, which is too few or too many "
+            "for the most frequent ones.",
             "Ask for fewer values, or group by it and order by COUNT(*).",
         )
 
@@ -155,8 +158,8 @@ def _names(asked: AskedAggregate) -> tuple[Constant, ...]:
     if key.keys is None:
         raise Refused(
             "keys-needed",
-            f"The card declares no keys for {asked.in_words()!r}, so there is no list to choose "
-            "from.",
+            f"The data card declares no keys for {asked.in_words()!r}, so there is no list to "
+            "choose from.",
             "Write SELECT x, COUNT(*) … GROUP BY x ORDER BY 2 DESC LIMIT k, with a delta.",
         )
     return key.keys

@@ -71,7 +71,7 @@ def aggregate_of(name: str) -> AggregateKind:
     if found is None:
         raise Refused(
             "not-in-language",
-            f"{name} is not supported yet.",
-            "Ask for COUNT, SUM, AVG, VAR_SAMP, STDDEV_SAMP, CORR or REGR_SLOPE.",
+            f"The aggregate {name} is not supported.",
+            "Use COUNT, SUM, AVG, VAR_SAMP, STDDEV_SAMP, CORR or REGR_SLOPE instead.",
         )
     return found.kind

@@ -44,7 +44,7 @@ def _clamp(asked: AskedAggregate) -> tuple[int, int]:
             "not-in-language",
             f"The bounds on a person's sum must be two multiples of {asked.operand.step}, the "
             "lower one first.",
-            "Write within=(0, 500).",
+            "Write within=(low, high), for example within=(0, 500).",
         )
     return int(steps[0]), int(steps[1])
 

@@ -109,7 +109,9 @@ def _check_above(asked: AskedAggregate) -> None:
         )
     if asked.aggregate.most is None:
         raise Refused(
-            "not-in-language", "FIRST_ABOVE needs a count to reach.", "Write FIRST_ABOVE(key, 100)."
+            "not-in-language",
+            "FIRST_ABOVE needs a second argument, the count that a group must reach.",
+            "Write FIRST_ABOVE(key, 100).",
         )
 
 

@@ -58,7 +58,7 @@ def check_spread(asked: AskedAggregate) -> None:
             raise Refused(
                 "type-mismatch",
                 f"{name!r} is the same number for everyone.",
-                "Its variance is 0, and you know that without a question.",
+                "Leave this variance out: it is always 0.",
                 column=name,
             )
         grid_of(one, one.operand, one.in_words())

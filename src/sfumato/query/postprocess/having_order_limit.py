@@ -140,6 +140,6 @@ def _check_kind(kind: str, wanted: str) -> None:
     if kind != wanted:
         raise Refused(
             "type-mismatch",
-            f"HAVING compares a {kind} with a {wanted}.",
+            f"HAVING compares a value of type {kind} with one of type {wanted}.",
             "Compare numbers with numbers and texts with texts.",
         )

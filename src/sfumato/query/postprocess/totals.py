@@ -106,7 +106,8 @@ def _check(question: Query, total: Total) -> None:
         if by_name.get(name) not in question.group_by:
             raise Refused(
                 "unknown-column",
-                f"A total is by keys of the answer, and {name!r} is not one.",
-                "Partition by a column of GROUP BY.",
+                f"A total (SUM ... OVER) can be split only by columns of GROUP BY, and {name!r} "
+                "is not one.",
+                "Name a column of GROUP BY in PARTITION BY, or add this column to GROUP BY.",
                 column=name,
             )

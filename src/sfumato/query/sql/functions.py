@@ -88,7 +88,7 @@ def _power(node: exp.Expr, read: Reader) -> Expr:
     if count_up_to(MAX_NODES, [of]) * abs(exponent.number) >= MAX_NODES:
         raise Refused(
             "question-too-large",
-            "The nested powers have too many parts.",
+            "The nested powers in the question are too large when they are multiplied out.",
             "Write one power, or nest fewer.",
         )
     return power(of, exponent.number)

@@ -56,7 +56,7 @@ def parse(text: str) -> Parsed:
         place = place or _second_statement(tokens)
         refused = Refused(
             "bad-sql",
-            "This is not one SQL statement that can be read.",
+            "The text cannot be read as one SQL statement.",
             "Write SELECT aggregates FROM the data set WHERE conditions GROUP BY columns.",
         )
         raise refused if place is None else refuse_at(refused, place)
@@ -97,8 +97,8 @@ def _lost(tokens: Sequence[Token], tree: exp.Select) -> Refused | None:
         return None
     refused = Refused(
         "not-in-language",
-        f"A part of the question has no meaning here: {lost[0][:40]!r}.",
-        "Leave it out.",
+        f"sfumato does not support this part of the SQL: {lost[0][:40]!r}.",
+        "Remove this part from the question.",
     )
     first = next((t for t in tokens if t.text.casefold() == lost[0]), None)
     return refused if first is None else refuse_at(refused, _begin(first))
@@ -165,7 +165,11 @@ def _is_of_grammar(word: str, before: str, after: str) -> bool:
 
 def too_large(what: str) -> Refused:
     """Return the refusal of a query that is too long or too deep."""
-    return Refused("question-too-large", f"A question has at most {what}.", "Ask a shorter one.")
+    return Refused(
+        "question-too-large",
+        f"A question has at most {what}.",
+        "Write a shorter question, or split it into several.",
+    )
 
 
 def _checked_tokens(text: str) -> list[Token]:

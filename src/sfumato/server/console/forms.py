@@ -64,7 +64,7 @@ class Form:
         if not typed:
             return None
         if not (typed.isascii() and typed.isdecimal() and len(typed) <= 15):
-            raise Refused("bad-request", f"{name} is a whole number.", "Write it like 10.")
+            raise Refused("bad-request", f"{name} must be a whole number.", "Write it like 10.")
         return int(typed)
 
 
@@ -79,7 +79,9 @@ async def read_form(request: Request) -> Form:
         size += len(part)
         if size > LARGEST:
             await drain_body(body)
-            raise Refused("too-large", "The form is larger than 1 MB.", "Send less.")
+            raise Refused(
+                "too-large", "The form is larger than 1 MB.", "Shorten the texts in the form."
+            )
         parts.append(part)
     return _form(b"".join(parts))
 

@@ -41,7 +41,7 @@ INSTEAD: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
          "Have the operator set a connection up, and choose its table"),
         (r"Average each column by itself, or recode with --method mondrian",
          "Average each column by itself, or recode by the method of Mondrian"),
-        (r"; who serves it adds one by `sfumato serve --name NAME`", "; who serves it adds one"),
+        (r" with `sfumato serve --name NAME`", ""),
         (r"Run there: sfumato invite [^ ]* --role owner --vault DIR",
          "Whoever keeps the vault invites them there"),
         (r": sfumato invite [^ ]* --role [a-z]* --vault DIR", "."),

@@ -60,7 +60,7 @@ def from_elsewhere() -> Refused:
     return Refused(
         "not-allowed",
         "This form did not come from a page of this session.",
-        "Go back, load the page anew, and send it again.",
+        "Go back, reload the page, and send the form again.",
     )
 
 

@@ -122,4 +122,8 @@ def whole_number(text: str) -> int | None:
 
 def unknown_page() -> Refused:
     """Return the refusal of a URL that the console does not have."""
-    return Refused("unknown-page", "There is nothing at that address.", "Begin at the first page.")
+    return Refused(
+        "unknown-page",
+        "There is no page at this address.",
+        "Check the address, or start from the first page (/).",
+    )

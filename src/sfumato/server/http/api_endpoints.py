@@ -90,7 +90,11 @@ async def _body(request: Request, most: int) -> bytes:
         size += len(part)
         if size > most:
             await drain_body(body)
-            raise Refused("too-large", f"The body is larger than {most:,} bytes.", "Send less.")
+            raise Refused(
+                "too-large",
+                f"The body of the request is larger than {most:,} bytes.",
+                "Send a smaller request. Large data can be uploaded as a file.",
+            )
         parts.append(part)
     if size and kind != "application/json":
         raise bad_request("the body is not application/json")
@@ -102,7 +106,9 @@ def _params(verb: Verb, request: Request) -> Json:
     params: Json = dict(request.path_params)
     for key, value in request.query_params.multi_items():
         if key not in verb.query or key in params:
-            raise bad_request(f"the query's {key[:40]!r} is not known, or is there twice")
+            raise bad_request(
+                f"the parameter {key[:40]!r} of the address is not known, or is given twice"
+            )
         params[key] = _whole(key, value) if key in verb.whole_numbers else value
     if cannot_be_kept(params):
         raise bad_request("the address holds the letter 0")

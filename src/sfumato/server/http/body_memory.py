@@ -54,7 +54,9 @@ class BodyMemory:
             if size and not self._fits(place, size):
                 await _thrown_away(message, receive)
                 raise Refused(
-                    "too-many", "Too much is being sent at once.", "Send it again in a while."
+                    "too-many",
+                    "The service is receiving too much data at once, from you or from others.",
+                    "Send the request again in a minute.",
                 )
             taken += size
             self.held[place] += size

@@ -84,7 +84,7 @@ def not_ready(said: Json) -> Refused:
     missing = [str(one) for one in found] if isinstance(found, list) else []
     return Refused(
         "service-down",
-        f"The service is not ready: {', '.join(missing) or 'its door does not say why'}.",
+        "The service is not ready: {', '.join(missing) or 'the vault process does not say why'}.",
         "See docs/how-to/serving.md for what each word means.",
         missing=missing,
     )
@@ -138,6 +138,8 @@ async def _refused(_request: Request, error: Exception) -> Response:
 async def _fault(_request: Request, _error: Exception) -> Response:
     return refusal_reply(
         Refused(
-            "fault", "A fault of ours. Nothing of the data is in this message.", "Try it again."
+            "fault",
+            "sfumato failed because of a bug. This message contains nothing about the data.",
+            "Try again. If it fails again, tell the operator.",
         )
     )

@@ -27,7 +27,9 @@ def refusal_reply(refused: Refused, status: int | None = None) -> Response:
 def not_there() -> Refused:
     """Return the refusal of a URL that the server does not have."""
     return Refused(
-        "unknown-page", "There is nothing at that address.", "See /openapi.json, or begin at /."
+        "unknown-page",
+        "There is no page at this address.",
+        "Check the address. /openapi.json lists the service's addresses, and / is its first page.",
     )
 
 

@@ -75,8 +75,8 @@ class SecurityHeaders:
 def _another_host() -> Refused:
     return Refused(
         "bad-request",
-        "The request is malformed: it is addressed to another host.",
-        "Use a name of this server; whoever runs it adds one with `sfumato serve --name NAME`.",
+        "The request is addressed to a host name that this service does not accept.",
+        "Use a host name of this service. Its operator adds one with `sfumato serve --name NAME`.",
     )
 
 

@@ -213,7 +213,7 @@ class Call:
         if verb not in BY_NAME or not isinstance(params, dict):
             raise bad_request("there is no such verb")
         if not all(value is None or type(value) in (str, int) for value in params.values()):
-            raise bad_request("a parameter in an address is a text or a whole number")
+            raise bad_request("a parameter in the address must be a text or a whole number")
         if cannot_be_kept(params):
             raise bad_request("the address holds half a letter, or the letter 0")
         return Call(verb, token, place, params)

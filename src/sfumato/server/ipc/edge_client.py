@@ -49,7 +49,11 @@ class DoorConnection:
         if len(frame) - len(body) > MAX_HEADER:
             raise bad_request("its address is too long")
         if len(body) > MAX_REQUEST:  # a form can grow beyond this as JSON
-            raise Refused("too-large", "The request is larger than 1 MB as JSON.", "Send less.")
+            raise Refused(
+                "too-large",
+                "The request is larger than 1 MB as JSON.",
+                "Send a smaller request. Large data can be uploaded as a file.",
+            )
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         try:
             writer = await self._connected()
@@ -95,6 +99,6 @@ def service_down() -> Refused:
     """Return the refusal of a call while the vault process is down or starting."""
     return Refused(
         "service-down",
-        "The service is starting, or was stopped while it worked.",
-        "Ask again in a while, with the same operation id: a question that was paid pays once.",
+        "The service is starting, or was stopped while it handled your request.",
+        "Ask again in a minute with the same operation id. A question is then charged only once.",
     )

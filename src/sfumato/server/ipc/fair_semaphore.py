@@ -79,7 +79,11 @@ class FairSemaphore:
             self._begun(user)
         elif self._is_full(user):
             self.refused += 1
-            raise Refused("too-many", "Too many questions wait already.", "Ask again in a while.")
+            raise Refused(
+                "too-many",
+                "Too many requests already wait for the service, yours or others'.",
+                "Ask again in a minute.",
+            )
         else:
             await self._waited(user)
 

@@ -110,6 +110,6 @@ def fault() -> Refused:
     """Return the refusal of a request after an internal fault, without any detail."""
     return Refused(
         "fault",
-        "A fault of ours. Nothing of the data is in this message.",
-        "If it was a question, ask it again with the same operation id: it pays once.",
+        "sfumato failed because of a bug. This message contains nothing about the data.",
+        "If it was a question, ask it again with the same operation id. It is charged only once.",
     )

@@ -29,7 +29,7 @@ def check_listeners(user: str) -> None:
     if _LISTENING.total() >= AT_ONCE or _LISTENING[user] >= OF_ONE_USER:
         raise Refused(
             "too-many",
-            "Too many clients already follow jobs by event streams.",
+            "Too many clients already follow jobs by event streams, so no more can be opened.",
             "Ask for the job's state every few seconds instead.",
         )
 

@@ -57,7 +57,7 @@ def read_number_format(
     if thousands not in THOUSANDS:
         raise bad_card(f'thousands of {where} must be ".", ",", "\'" or " "')
     if decimal == thousands:
-        raise bad_card(f"decimal and thousands of {where} are the same mark")
+        raise bad_card(f"decimal and thousands of {where} are the same character")
     return NumberFormat(str(decimal), str(thousands))
 
 
@@ -69,9 +69,7 @@ def read_date_format(value: object, where: str) -> str:
     tokens = TOKEN.findall(value) if isinstance(value, str) else []
     parts = [token for token in tokens if token.startswith("%")]
     if "%y" in parts:
-        raise bad_card(
-            f"format of {where} has two digits for the year, which leave the century open"
-        )
+        raise bad_card(f"format of {where} has a year of two digits, so the century is not known")
     between = "".join(token for token in tokens if not token.startswith("%"))
     is_known = set(parts) <= set(PARTS) and set(DAY) <= set(parts) and len(set(parts)) == len(parts)
     if not is_known or not re.fullmatch(r"[-./:, TZ]*", between):

@@ -80,7 +80,7 @@ class Column:
         if self.lower is None or self.upper is None:
             raise Refused(
                 "no-bounds",
-                f"The card declares no lower and upper bound for {self.name!r}.",
+                f"The data card declares no lower and upper bound for {self.name!r}.",
                 "Ask the owner to declare them on the card, from knowledge, not from the rows.",
                 column=self.name,
             )
@@ -117,7 +117,7 @@ def read_columns(
             },
         )
         if not name.strip() or len(name) > 200:
-            raise bad_card("a column's name is empty or longer than 200 letters")
+            raise bad_card("a column's name is empty or longer than 200 characters")
         if body.get("hidden", False) is True:
             hidden.append(name)
         else:
@@ -125,7 +125,7 @@ def read_columns(
             made = _with_formats(made, body, numbers)
             columns.append(replace(made, missing=_read_missing(name, body)))
     if len({c.name.casefold() for c in columns}) < len(columns):
-        raise bad_card("two columns have one name, letter case aside")
+        raise bad_card("two columns have the same name, or names that differ only in letter case")
     return tuple(columns), tuple(hidden)
 
 
@@ -281,7 +281,7 @@ def read_constant(kind: ColumnType, value: object, name: str) -> Constant:
         return Constant("text", _iso_time(value, name))
     raise Refused(
         "type-mismatch",
-        f"{name!r} is {kind}, but the given value is not.",
+        f"{name!r} has the type {kind}, but the given value has another type.",
         f"Give a value of type {kind}.",
         column=name,
     )
@@ -308,6 +308,8 @@ def _iso(spell: Callable[[], str], name: str, example: str) -> str:
         text = None
     if text is None:
         raise Refused(
-            "type-mismatch", f"A value for {name!r} must be like {example}.", f"Write {example}."
+            "type-mismatch",
+            f"The value given for {name!r} is not written like {example}.",
+            f"Write it in this form: {example}.",
         )
     return text

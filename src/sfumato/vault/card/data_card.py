@@ -152,7 +152,7 @@ class Card:
         quoted = [sql_name(one) for one in found if sql_name(one) != one]
         raise Refused(
             "unknown-column",
-            f"The card of {self.name!r} names no column {name!r}.",
+            f"The data card of {self.name!r} names no column {name!r}.",
             (f"Did you mean {' or '.join(near)}? " if near else "")
             + (f"In SQL: {' or '.join(quoted)}. " if quoted else "")
             + f"See the columns with `sfumato card {self.name}`.",
@@ -264,7 +264,7 @@ def _read_tables(
     tables = tuple(_read_table(name, unit, body, formats) for name, body in shape.items())
     names = [card.casefold(), *(table.name.casefold() for table in tables)]
     if len(set(names)) < len(names):
-        raise bad_card("two tables have one name, letter case aside")
+        raise bad_card("two tables have the same name, or names that differ only in letter case")
     if len(tables) > MAX_TABLES:
         raise bad_card(f"the card has more than {MAX_TABLES} tables")
     return tables

@@ -48,5 +48,7 @@ def as_count(shape: object, name: str) -> int:
 def bad_card(what: str) -> Refused:
     """Return the refusal of an invalid data card, for this reason."""
     return Refused(
-        "bad-card", f"{what[0].upper()}{what[1:]}.", "Correct the card and add it again."
+        "bad-card",
+        f"{what[0].upper()}{what[1:]}.",
+        "Correct the data card, and add the data set again.",
     )

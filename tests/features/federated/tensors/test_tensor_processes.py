@@ -57,7 +57,7 @@ def test_a_process_that_does_not_answer_is_ended() -> None:
         say(rooms, 1, do="list")
         process = rooms._open[ADA]
         os.kill(process._process.pid, signal.SIGSTOP)
-        with pytest.raises(Refused, match=r"remote-refused.*Its objects are gone"):
+        with pytest.raises(Refused, match=r"remote-refused.*All its tensors are gone"):
             say(rooms, 2, do="list")
         assert not process.is_alive()
         assert rooms._open == {}

@@ -517,7 +517,7 @@ def test_where_so_many_cards_differ_as_may_lie_nothing_is_learnt(sites: Sites) -
         return way
 
     spent = sites.spent()
-    with pytest.raises(Refused, match="sum-not-trusted: Only 1 sites show the same card"):
+    with pytest.raises(Refused, match="sum-not-trusted: Only 1 sites report the same data card"):
         train(sites, {name: told(name) for name in NAMES})
     assert sites.spent() == spent
 
@@ -531,7 +531,7 @@ def test_where_as_many_cards_say_otherwise_nothing_is_learnt(sites: Sites) -> No
 
     ways = {name: Between(sites.vaults[name], change=other) for name in NAMES[2:]}
     spent = sites.spent()
-    with pytest.raises(Refused, match="sum-not-trusted: Only 2 sites show the same card"):
+    with pytest.raises(Refused, match="sum-not-trusted: Only 2 sites report the same data card"):
         train(sites, ways)
     assert sites.spent() == spent
 

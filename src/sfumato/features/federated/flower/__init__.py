@@ -30,8 +30,8 @@ def __getattr__(name: str) -> object:
     if importlib.util.find_spec("flwr") is None:
         raise Refused(
             "not-installed",
-            "A fleet of Flower's needs the package flwr.",
-            "Install it in an environment of its own: docs/how-to/flower.md.",
+            "Sums over Flower nodes need the package flwr, which is not installed.",
+            "Install it in an environment of its own, as docs/how-to/flower.md shows.",
         )
     return getattr(
         importlib.import_module(f"sfumato.features.federated.flower.{_WHERE[name]}"), name

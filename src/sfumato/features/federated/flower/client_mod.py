@@ -112,7 +112,7 @@ def _trained(
 def _arrays(message: Message) -> dict[str, Any]:
     record = message.content.get(ARRAYS)
     if not isinstance(record, ArrayRecord):
-        raise refused(f"A message of a model holds it as the record {ARRAYS!r}.")
+        raise refused(f"The message does not contain the model as the record {ARRAYS!r}.")
     return {name: array.numpy() for name, array in record.items()}
 
 

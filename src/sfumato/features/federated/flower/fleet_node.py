@@ -59,7 +59,11 @@ def new_site(
     """Create a fleet site in an empty folder; return its public key for the other sites."""
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     if any(folder.iterdir()):
-        raise Refused("vault-exists", f"{folder} is not empty.", "Choose another folder.")
+        raise Refused(
+            "vault-exists",
+            f"The folder {folder} is not empty.",
+            "Choose a new or empty folder for the site.",
+        )
     rules = {"name": name, "epsilon": str(epsilon), "delta": str(delta), "average": lets_average}
     (folder / RULES).write_text(json.dumps(rules, indent=2), "utf-8")
     secret = SystemRandomSource().draw(KEY_BYTES)
@@ -173,10 +177,11 @@ class Transaction:
         if epsilon > self._rules.epsilon or delta > self._rules.delta:
             raise Refused(
                 "budget-exceeded",
-                f"The schedule would bring the site to epsilon {float(epsilon):.4g} and delta "
-                f"{float(delta):.4g}, but its owner allows {float(self._rules.epsilon):.4g} and "
-                f"{float(self._rules.delta):.4g}.",
-                "Ask for less, or ask the owner for more.",
+                f"With this schedule, the site would spend epsilon {float(epsilon):.4g} and "
+                f"delta {float(delta):.4g} in all. Its owner allows "
+                f"{float(self._rules.epsilon):.4g} and {float(self._rules.delta):.4g}.",
+                "Give the schedule a smaller epsilon or delta, or ask the site's owner to allow "
+                "more.",
             )
 
     def charge(self, plan: Plan, number: int) -> None:
@@ -253,18 +258,22 @@ def _kept_quiet() -> Iterator[None]:
     raise Refused(
         "ledger-unavailable",
         f"The site's file of charges cannot be used ({said}).",
-        "Nothing was sent. Free disk space, or restore the file. A new file would forget what "
-        "was spent.",
+        "Nothing was sent. Free disk space or restore the file, but do not create a new one: it "
+        "would lack what was spent.",
     )
 
 
 def _out_of_round() -> Refused:
     return Refused(
         "sum-message-refused",
-        "The site is not in that round, or not at that stage.",
-        "It joins the next round by itself.",
+        "The site has not joined this round of the secure sum, or is at another stage of it.",
+        "Nothing needs to be done: the site joins the next round by itself.",
     )
 
 
 def _missing(path: Path) -> Refused:
-    return Refused("vault-missing", f"{path} does not exist.", "Make the site with `new_site`.")
+    return Refused(
+        "vault-missing",
+        f"The site's folder or file {path} does not exist.",
+        "Create the site first with new_site(...).",
+    )

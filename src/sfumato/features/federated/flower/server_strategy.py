@@ -240,6 +240,7 @@ def _said(reply: Message) -> bytes:
     code = record.get("refused") if isinstance(record, ConfigRecord) else None
     raise Refused(
         "sum-message-refused",
-        f"A node took no part ({code if isinstance(code, str) else 'it gave no answer'}).",
-        "Its own log says why.",
+        "A Flower node did not take part in the round "
+        f"({code if isinstance(code, str) else 'it gave no answer'}).",
+        "Look for the reason in the log of this node.",
     )

@@ -232,7 +232,7 @@ class Store:
             raise Refused(
                 "remote-unknown",
                 "The worker holds no such object.",
-                "It was brought back, cleared or dropped. Send it again.",
+                "It was fetched back, cleared or deleted. Send it again.",
             )
         return found
 
@@ -375,7 +375,7 @@ class Store:
         if key not in self._free:
             raise Refused(
                 "remote-private",
-                "It was computed from a table that belongs to the site.",
+                "This value was computed from a table of the site, so it cannot be fetched.",
                 "Ask the site for a noisy release, with a price: .release(epsilon=...) of a sum "
                 "or a mean of a table. Or let several sites train, and take only the secure sum "
                 "of their updates.",

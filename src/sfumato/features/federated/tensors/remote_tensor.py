@@ -317,7 +317,7 @@ def _one_worker(words: Any) -> Worker:
         raise Refused(
             "remote-elsewhere",
             f"The operation needs tensors from different places: {names or 'here'}.",
-            "Send or move them to one worker first.",
+            "Send or move these tensors to one worker first.",
         )
     return next(iter(workers.values()))
 
@@ -329,8 +329,8 @@ def _workers(words: Any) -> list[Worker]:
         case torch.Tensor():
             raise Refused(
                 "remote-elsewhere",
-                "The operation needs a local tensor and one at a worker.",
-                "Send the local one: x.send(worker).",
+                "The operation mixes a local tensor with one at a worker.",
+                "Send the local tensor to that worker first: x.send(worker).",
             )
         case tuple() | list():
             return [worker for part in words for worker in _workers(part)]

@@ -148,8 +148,8 @@ class SiteStore:
         if found is None or found.how is None:
             raise Refused(
                 "remote-private",
-                "The site can only release sums and means of a table's columns, and this is "
-                "neither.",
+                "The site can release only sums and means of a table's columns, and this value "
+                "is neither.",
                 "Ask the site's vault in SQL, or let sites train (docs/how-to/federated.md).",
             )
         return found.words()

@@ -67,7 +67,7 @@ def malformed(why: str) -> Refused:
     return Refused(
         "remote-refused",
         f"The worker does not allow this: {why}.",
-        "Use tensors, numbers, slices and the operations that docs/how-to/federated.md lists.",
+        "Use only tensors, numbers, slices and the operations that docs/how-to/federated.md lists.",
     )
 
 

@@ -52,9 +52,9 @@ class TensorProcesses:
             self._close(caller, room)
             raise Refused(
                 "remote-refused",
-                "The worker was stopped, because it took too much time or memory. Its objects "
-                "are gone.",
-                "Send them again, and ask for less at once.",
+                "Your tensor worker was stopped, because it took too much time or memory. All "
+                "its tensors are gone.",
+                "Send your tensors again, and use smaller ones or fewer operations at once.",
             )
         return answer
 
@@ -75,7 +75,7 @@ class TensorProcesses:
                 if len(self._open) >= self._limits.rooms or own >= OF_ONE_USER:
                     raise Refused(
                         "too-many",
-                        "The limit of tensor workers at once is reached, here or for you.",
+                        "The service or you have as many tensor workers at once as are allowed.",
                         "Try again when one of them has been idle for a while, or use a token "
                         "that already has a worker.",
                     )

@@ -49,7 +49,8 @@ class VirtualWorker(Worker):
         """Refuse: a worker in this process has no vault and no ledger."""
         raise Refused(
             "remote-private",
-            f"Worker {self.id!r} is in this process, so no accountant can price its answers.",
+            f"The worker {self.id!r} runs in this Python process and has no vault, so no privacy "
+            "budget can pay for a release.",
             "Use a site with a vault (docs/how-to/federated.md), or let several sites train.",
         )
 

@@ -181,8 +181,8 @@ def federate(  # noqa: PLR0913  # the facts of a card
     names = sorted(tables)
     if len(names) == 2:
         raise malformed(
-            "two sites cannot hide from each other, because each can subtract its own part from "
-            "their sum; use at least three sites"
+            "two sites cannot hide their sums from each other, because each can subtract its "
+            "own; use at least three sites"
         )
     count("the number of sites", len(names), 3, MAX_SITES)
     count("colluders", colluders, 0, len(names) - 2)

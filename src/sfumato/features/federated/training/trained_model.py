@@ -130,7 +130,7 @@ class TrainedModel:
         if model is None:
             raise Refused(
                 "bad-request",
-                "The model has no card that sfumato wrote.",
+                "The model file has no model card that sfumato wrote.",
                 "Give a file that `sfumato federate train --out` wrote.",
             )
         return model

@@ -184,7 +184,7 @@ def _check_public(model: TrainedModel, public: Sequence[Mapping[str, Any]]) -> N
     raise Refused(
         "bad-request",
         f"The model cannot be evaluated on the public rows ({fault}).",
-        "Give every feature of every row as a number, and the target as on the card.",
+        "Give every feature of every row as a number, and the target as on the data card.",
     )
 
 
@@ -346,7 +346,8 @@ def _scales(convener: Convener, course: TrainingSettings) -> tuple[Scale, ...]:
     if count <= max(convener.agreement.colluders, next_most):
         raise Refused(
             "sum-not-trusted",
-            f"Only {count} sites show the same card, and so many could lie.",
+            f"Only {count} sites report the same data card. That many dishonest sites could have "
+            "agreed on a false one.",
             "Ask again when more sites can be reached.",
         )
     (chosen, *_) = (
@@ -390,8 +391,8 @@ def _unit(priced: Mapping[str, Json]) -> float:
     if len(said) > 1:
         raise Refused(
             "sum-not-trusted",
-            "The sites disagree about the size of a step of the sum.",
-            "Ask their owners what runs there.",
+            "The sites disagree about the rounding step of the secure sum.",
+            "Ask the sites' owners whether all run the same version of sfumato.",
         )
     return float(said.pop())
 

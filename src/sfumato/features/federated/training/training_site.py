@@ -137,9 +137,9 @@ class TrainingSite:
             said = said if cost is None else f"epsilon {float(cost):.4g}"
             raise Refused(
                 "budget-exceeded",
-                f"The round would bring the site to {said}, but its owner allows "
+                f"With this round, the site would spend {said} in all. Its owner allows "
                 f"{float(self._offer.epsilon):.4g}.",
-                "Stop here, or ask the owner for more.",
+                "Stop the training here, or ask the site's owner to allow a larger epsilon.",
             )
         self._charged.append(plan)
 
