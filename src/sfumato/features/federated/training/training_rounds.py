@@ -383,7 +383,7 @@ def _unit_in(said: Json) -> object:
 
 
 def _unit(priced: Mapping[str, Json]) -> float:
-    """Return the real number for which one integer step of the secure sum stands.
+    """Return the real number that one integer step of the secure sum is worth.
 
     The sites state it with their prices. Refuse if they disagree.
     """
