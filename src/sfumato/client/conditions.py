@@ -129,8 +129,8 @@ def equal_pairs(table: str, also: Equal) -> tuple[tuple[str, str], ...]:
     if not isinstance(names, Sequence) or not all(map(_is_equal, names)):
         raise Refused(
             "not-in-language",
-            "The argument also takes names of columns that both tables have, or pairs (earlier "
-            "column, new column).",
+            "`also` takes the name of a column that both tables have, or a pair of names: the "
+            "column of the first table and that of the joined one.",
             'Write also="day", or also=[("day", "given")].',
         )
     pairs = ((name, name) if isinstance(name, str) else name for name in names)

@@ -87,7 +87,7 @@ def test_nothing_else_is_released(served_site: RealSite, made: Any) -> None:
 
 def test_a_worker_in_this_process_has_no_door() -> None:
     clinic = VirtualWorker("clinic", tables={"ages": torch.ones(2, 2)})
-    with pytest.raises(Refused, match=r"remote-private.*no accountant"):
+    with pytest.raises(Refused, match=r"remote-private.*no privacy budget"):
         clinic.table("ages").mean(0).release(epsilon=1)
 
 

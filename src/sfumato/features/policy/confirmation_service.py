@@ -68,7 +68,7 @@ class Confirmations:
             raise Refused(
                 "not-allowed",
                 "The second person must be another owner or operator of this service.",
-                "Name the user who will confirm that these are other people.",
+                "Name the user who will confirm that the added rows are of new people.",
             )
         SecondPerson(self.ledger.store).check(user.name, caller.user, is_served=bool(caller.token))
         return user

@@ -134,7 +134,7 @@ def test_workers_of_the_same_name_are_two_workers(worker: Make) -> None:
 def test_a_tensor_that_is_here_is_sent_first(worker: Make) -> None:
     x = tensor([1.0]).send(worker("bob"))
     for act in (lambda: x + tensor([1.0]), lambda: torch.ones(1) * x):
-        with pytest.raises(Refused, match=r"remote-elsewhere.*Send the local one"):
+        with pytest.raises(Refused, match=r"remote-elsewhere.*Send the local tensor"):
             act()
 
 
