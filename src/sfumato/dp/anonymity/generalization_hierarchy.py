@@ -115,9 +115,10 @@ def _check_nested(name: str, finer: Level, coarser: Level) -> None:
 
 
 def _check_names(name: str, levels: Sequence[Level]) -> None:
-    """Refuse a group label that at a lower level names a value or group outside the group.
+    """Refuse a group's label if a finer level uses the same label for something outside the group.
 
-    A recoded table may mix cells of several levels, so such a label would be ambiguous.
+    For example, "10-19" must not name a decade of ages and a single value elsewhere. A recoded
+    table may mix cells of several levels, so such a label would be ambiguous.
     """
     places: dict[str, list[int]] = {text: [] for level in levels[1:] for text in level.labels}
     for level in levels:

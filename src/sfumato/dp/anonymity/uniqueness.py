@@ -45,9 +45,10 @@ class Uniqueness:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """The search state for one subset of the columns: how many rows are unique, and the other rows.
+    """The search state for one subset of the columns: how many rows are unique in these columns.
 
-    `codes` numbers the equivalence classes of the other rows, which are shared: not unique yet.
+    The other rows equal at least one more row in them. `codes` has the number of each other row's
+    equivalence class. A search step adds a column, which splits these classes further.
     """
 
     columns: tuple[str, ...]

@@ -132,7 +132,10 @@ class Uniform:
 
     @property
     def fine_bits(self) -> int:
-        """Return how many bits of precision `is_below` expects of the bounds of a number."""
+        """Return the number of bits to which a limit must be known, to be compared with this one.
+
+        `is_below` compares; it gets the limit as a lower and an upper bound.
+        """
         return self.bits + SLACK_BITS
 
 

@@ -77,7 +77,7 @@ def new_site(
 
 
 def join_fleet(folder: Path, agreement: dict[str, object]) -> None:
-    """Store the agreement that the owner of a fleet site joins; refuse one without this site."""
+    """Store the agreement of a Flower fleet (its sites and terms), if it lists this site."""
     node, found = Node(folder), read_agreement(agreement)
     if found.name_of(node.public) != node.rules.name:
         raise bad_federation("this site is not in it under its name and key")
