@@ -434,7 +434,7 @@ REFUSED = [
      "GROUP BY who) p JOIN zips z USING (code)", "gives no column 'who'"),
     ("SELECT z.*, COUNT(*) FROM {P} JOIN zips z USING (code)", "Name a column"),
     ('SELECT COUNT(*) FROM (SELECT who, MAX(town) AS code, COUNT(*) AS "zips.size" FROM t '
-     "GROUP BY who) p JOIN zips z USING (code)", "another name"),
+     "GROUP BY who) p JOIN zips z USING (code)", "different full names"),
 ]  # fmt: skip
 
 

@@ -168,5 +168,5 @@ def test_parts_are_counted_no_further_than_they_may_be() -> None:
     few = Arithmetic("+", ONE, ONE)
     assert count_up_to(10, [few]) == sum(1 for _ in walk(few)) == 3
     check_parts([few], besides=MAX_NODES - 3)
-    with pytest.raises(Refused, match="more than 2000 parts"):
+    with pytest.raises(Refused, match="more than 2000 columns"):
         check_parts([few], besides=MAX_NODES - 2)

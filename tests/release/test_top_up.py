@@ -336,7 +336,7 @@ def test_private_keys_are_kept_and_not_chosen_again(tmp_path: Path) -> None:
             for town, n, total in answer.rows:
                 assert n == pytest.approx(crowd.count(str(town)), abs=2)
                 assert total == pytest.approx(5 * crowd.count(str(town)), abs=5)
-            with pytest.raises(Refused, match="not in the answer"):
+            with pytest.raises(Refused, match="missing from the answer"):
                 answer.total()
 
 

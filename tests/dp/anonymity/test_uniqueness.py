@@ -79,5 +79,5 @@ def test_in_an_empty_table_nobody_is_alone() -> None:
 
 
 def test_more_columns_than_can_be_looked_at_are_refused() -> None:
-    with pytest.raises(Refused, match="8,191 choices"):
+    with pytest.raises(Refused, match="8,191 combinations"):
         all_subsets({f"c{n}": [1] for n in range(13)})

@@ -130,7 +130,7 @@ def test_what_a_card_allows_is_used_up_and_then_nothing_is_read(fresh: Sites) ->
         fresh.together().secure_average("patients", COUNT)
     assert [len(notes(vault)) for vault in fresh.vaults.values()] == [3] * 4
     lying = {n: Between(v, change=says_it_fits) for n, v in fresh.vaults.items()}
-    with refused("average-not-allowed", "limit is 3"):  # whoever convenes may not care
+    with refused("average-not-allowed", "data card allows 3"):  # whoever convenes may not care
         fresh.together(lying).secure_average("patients", COUNT)
     fresh.again("west")  # nor does a restart, or a new version of the card
     with refused("average-not-allowed"):
@@ -154,7 +154,7 @@ def test_two_rounds_at_one_time_are_not_both_the_last_one(fresh: Sites) -> None:
             fresh.together().secure_average("patients", MEANS)
         return reply
 
-    with refused("average-not-allowed", "limit is 3"):
+    with refused("average-not-allowed", "data card allows 3"):
         ways = {"west": Between(fresh.vaults["west"], change=between)}
         fresh.together(ways).secure_average("patients", COUNT)
 
@@ -181,7 +181,7 @@ def test_a_note_that_comes_second_is_counted_and_not_read(
 
     monkeypatch.setattr(Ledger, "note", racing)
     monkeypatch.setattr(DuckDBEngine, "measure", reading)
-    with refused("average-not-allowed", "limit is 3"):
+    with refused("average-not-allowed", "data card allows 3"):
         fresh.together().secure_average("patients", COUNT)
     assert len(reads) < len(NAMES)  # the site where it came second has read nothing
 
@@ -351,7 +351,7 @@ def test_after_a_ledger_was_acknowledged_nobody_knows_how_many_have_left(fresh: 
     fresh.together().secure_average("patients", COUNT)
     (fresh.folder / "west" / "anchors" / "anchor").unlink()
     fresh.vaults["west"].owner.data_sets.acknowledge("A disk was lost.")
-    with refused("average-not-allowed", "acknowledged"):
+    with refused("average-not-allowed", "may have lost entries"):
         fresh.together().secure_average("patients", COUNT)
 
 
