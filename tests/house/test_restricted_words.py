@@ -171,3 +171,22 @@ def test_a_locked_list_names_hashes_and_no_registry(lock: str) -> None:
     text = (ROOT / "requirements" / lock).read_text()
     assert "--hash=sha256:" in text
     assert not re.search(r"https?://|--index|--extra-index|--find-links|pypi", text)
+
+
+def unfilled(source: str) -> list[str]:
+    """Return the texts of refusals in which a placeholder is shown as it is written."""
+    return [
+        part.value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Refused"
+        for part in ast.walk(node)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+        if re.search(r"\{(?:\w|'[^']*'\.)[^{}]*\}", part.value)
+    ]
+
+
+def test_no_refusal_shows_a_placeholder_that_nothing_fills() -> None:
+    planted = 'Refused("code", "It is {name}.", f"Not {name!r}, nor " "{", "{ epsilon = 1 }")'
+    assert unfilled(planted) == ["It is {name}."]
+    for path in sorted(PACKAGE.rglob("*.py")):
+        assert not unfilled(path.read_text("utf-8")), path

@@ -18,7 +18,7 @@ from sfumato.dp.local.randomiser_choice import best_numbers
 from sfumato.features.surveys.mean_interval import _variance, _widest, mean_of
 from sfumato.system.randomness import BulkRandomSource
 
-STEPS, SURVEYS = 20, 200
+STEPS, SURVEYS = 20, 500
 People = Mapping[int, float]  # step -> share; STEPS + 1 is silence
 RARE: People = {0: 0.97, 20: 0.02, 21: 0.01}
 EVEN: People = {0: 0.2, 7: 0.4, 20: 0.3, 21: 0.1}
@@ -67,8 +67,8 @@ def _tallies(oracle: Numbers, share_of: People, people: int, surveys: int) -> It
 
 @pytest.mark.parametrize(("epsilon", "people", "share_of"), CASES)
 def test_the_mean_lies_in_its_interval(epsilon: int, people: int, share_of: People) -> None:
-    # 94.2 %, less what 200 surveys may miss it by: the seed is fixed, so it is so or not
-    assert covered(epsilon, people, share_of, SURVEYS) >= 0.942 - 0.049
+    # 94.2 %, less what 500 surveys may miss it by: the seed is fixed, so it is so or not
+    assert covered(epsilon, people, share_of, SURVEYS) >= 0.942 - 0.031
 
 
 @pytest.mark.slow

@@ -84,7 +84,7 @@ def not_ready(said: Json) -> Refused:
     missing = [str(one) for one in found] if isinstance(found, list) else []
     return Refused(
         "service-down",
-        "The service is not ready: {', '.join(missing) or 'the vault process does not say why'}.",
+        f"The service is not ready: {', '.join(missing) or 'the vault process does not say why'}.",
         "See docs/how-to/serving.md for what each word means.",
         missing=missing,
     )
