@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +15,8 @@ from support import tiers, warm_workers
 
 ALLOWED = "shared/data"
 
-# What takes longest begins first: begun last, it would be waited for by idle workers.
-LONGEST = (
-    "contract/test_engine.py", "lab/audit/test_release_audit.py", "contract/test_engine_spark.py",
-    "examples/test_notebooks.py", "faults/test_pipeline_kills.py", "faults/test_release_kills.py",
-    "faults/test_add_faults.py", "server/console/test_script_injection.py", "contract/test_streams_on_engines.py",  # noqa: E501
-    "docs/test_how_to.py", "contract/test_vault_on_spark.py", "server/console/test_survey_owner.py",
-    "sandbox/test_environment_store.py", "server/console/test_accessibility.py", "lab/audit/test_external_targets.py",  # noqa: E501
-    "sandbox/test_covert_senders.py", "features/regression/test_noise.py", "server/console/test_survey_pages.py",  # noqa: E501
-    "engines/ingest/test_person_sketch.py", "features/federated/tensors/test_remote_tensor.py", "features/streams/test_noise.py",  # noqa: E501
-    "faults/test_stream_kills.py", "client/test_remote_vault.py", "cli/test_json_contract.py",
-    "contract/test_vault_on_postgres.py", "features/surveys/test_mean_interval.py", "engines/kernel/test_ranks.py",  # noqa: E501
-    "features/jobs/test_jobs.py", "features/federated/test_sites.py", "features/pipelines/test_release.py",  # noqa: E501
-    "lab/audit/test_shipped_mechanisms.py", "features/federated/test_sum_release.py", "features/federated/tensors/test_tensor_processes.py",  # noqa: E501
-    "features/federated/test_flower.py", "engines/shared/test_stored_parts.py", "release/test_repeats_under_kills.py",  # noqa: E501
-    "features/regression/test_sensitivity.py", "contract/test_ledger_machine.py",
-    "query/test_reference_plans.py", "features/data_sets/test_uploads.py", "docs/test_readme.py",
-    "server/test_row_canaries.py", "docs/test_serving.py", "features/audit/test_answer_sheet.py",
-    "features/federated/test_average_release.py", "features/streams/test_release.py", "contract/test_survey_store.py",  # noqa: E501
-    "docs/test_pipelines.py", "docs/test_airlock.py", "features/surveys/test_report_flood.py",
-)  # fmt: skip
+# What a test takes that the record of costs does not name, with its part of the collection.
+SHORT_S = 0.03
 
 # `sparks` of contract/conftest.py lasts as long as a worker: one JVM for all of these.
 ON_ONE_SPARK = tuple(
@@ -82,15 +64,35 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is not quick; put the longest files first, then those of the most tests."""
+    """Leave out what is not quick, and put the longest files first."""
     if config.getoption("--quick"):
         costs = tiers.read_costs()
         slow = [item for item in items if not tiers.is_quick(item.nodeid, costs)]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if tiers.is_quick(item.nodeid, costs)]
-    home, many = Path(__file__).parent, Counter(item.path for item in items)
-    first = {home / name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: (first.get(item.path, len(first)), -many[item.path]))
+        costs = {}
+    else:
+        costs = tiers.read_costs()
+    longest_first(items, costs)
+
+
+def longest_first(items: list[pytest.Item], costs: dict[str, tiers.Cost]) -> None:
+    """Put what takes longest first: begun last, it would be waited for by idle workers.
+
+    What goes to one worker stays together, and each file's tests keep their order.
+    """
+    took: dict[str, float] = defaultdict(float)
+    for test, cost in costs.items():
+        took[scope_of(test)] += cost.seconds
+    for item in items:
+        took[scope_of(item.nodeid)] += SHORT_S
+    items.sort(key=lambda item: (-took[scope_of(item.nodeid)], scope_of(item.nodeid)))
+
+
+def scope_of(test: str) -> str:
+    """Return what a test shares its worker with: its file, or the files that share a Spark."""
+    file = tiers.split_id(test)[0]
+    return "engines" if file.endswith(ON_ONE_SPARK) else file
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -103,8 +105,7 @@ class Together(LoadFileScheduling):  # type: ignore[misc]  # nor has this
     """Files by files, but for those that go together."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file: str = super()._split_scope(nodeid)
-        return "engines" if file.endswith(ON_ONE_SPARK) else file
+        return scope_of(nodeid)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
