@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from support.sandbox_blocks import RUNTIMES, starts
+from support.tree_images import Image
 
 # in a container they are repeated by `make slow`: a block sees the same in each
 # (test_container_runtimes.py),
@@ -29,3 +33,14 @@ def runtime(request: pytest.FixtureRequest) -> str:
     if name != "bubblewrap" and not starts(name):
         pytest.skip(f"no bubble starts with {name} on this machine")
     return name
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[Image]:
+    """Return an image with a shell and Python, and what runs its programs."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        made = Image(Path(folder))
+        yield made
+        made.pool.close()
+        made.kept.remove(made.own)

@@ -29,23 +29,47 @@ os.makedirs(sys.argv[2] + "/out")
 with open(sys.argv[2] + "/out/answer.txt", "w") as file:
     file.write(str(probe(None)))
 """
+FROM_A_GRANDCHILD = """
+import os, sys
+os.makedirs(sys.argv[2] + "/out")
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+    os._exit(0)
+grandchild = os.fork()
+if grandchild:
+    os.waitpid(grandchild, 0)
+    os._exit(0)
+with open(sys.argv[2] + "/out/answer.txt", "w") as file:
+    file.write(str(probe(None)))
+"""
 OUT = "out/answer.txt"
+# what a process tree may do, because no other block runs beside it and it has all of this alone
+OF_A_TREE = frozenset({
+    "alarm", "dev-shm", "dev-zero", "epoll", "eventfd", "fifo", "file-times", "forget-pages",
+    "fork", "fork-bomb", "free-space-of-descriptor", "hard-link", "lock-record",
+    "lock-shared-file", "open-device", "open-random", "pipe", "proc-environ", "proc-fd",
+    "proc-maps", "proc-mem", "proc-mounts", "ptrace", "set-uid", "shared-futex", "signal-parent",
+    "signal-self", "symlink", "ten-gigabytes", "timerfd", "tmp", "wait-in-poll",
+})  # fmt: skip
+OF_A_CHILD = frozenset({"proc-others", "proc-parent"})  # processes of its own tree
 
 
-@pytest.fixture(scope="module", params=["folder", "image"])
+@pytest.fixture(scope="module", params=["folder", "image", "grandchild"])
 def says(request: pytest.FixtureRequest, runtime: str) -> Iterator[Says]:
     """Give what runs a probe in a warm bubble with a program's own files, and says what it said."""
     os.environ["PLANTED"] = SECRET
     with tempfile.TemporaryDirectory() as place:
         Path(place).chmod(0o755)
         kept = Environments(Path(place, "own"))
-        if request.param == "image":
+        if request.param != "folder":
             digest = layout(Path(place, "layout"), [python_layer()], settings=PYTHON, packed=False)
             own = kept.add_image(Path(place, "layout"), digest).name
         else:
             Path(place, "mine").mkdir()
             Path(place, "mine", "mine.py").write_text("X = 1")
             own = kept.add_folder(Path(place, "mine")).name
+        leaves = FROM_A_GRANDCHILD if request.param == "grandchild" else LEAVES
         chosen = read_runtime(runtime)
         sandbox = SandboxPool(
             environment, SystemRandomSource(), sleep=lambda _: None, own=kept, runtime=chosen
@@ -55,7 +79,7 @@ def says(request: pytest.FixtureRequest, runtime: str) -> Iterator[Says]:
 
         def ran(program: str) -> bytes:
             told: dict[str, object] = {
-                "kind": "program", "source": program + LEAVES, "name": "f", "outputs": ["m"],
+                "kind": "program", "source": program + leaves, "name": "f", "outputs": ["m"],
                 "paths": [OUT],
             }  # fmt: skip
             job = BlockJob(told, (str(rows),), (), SandboxLimits(cpu_s=4.0), own=own)
@@ -93,8 +117,12 @@ def place() -> Iterator[dict[str, object]]:
 
 @pytest.mark.parametrize("name", sorted(BODIES))
 def test_what_gets_out_of_a_bare_process_does_not_get_out_of_there(
-    name: str, place: dict[str, object], says: Says
+    name: str, place: dict[str, object], says: Says, request: pytest.FixtureRequest
 ) -> None:
     said = says(source(name, **place))
-    assert said in (b"", b"{}", answer("0.0"), answer(""))
     assert SECRET.encode() not in said
+    kind = request.node.callspec.id.partition("-")[0]
+    if (kind != "folder" and name in OF_A_TREE) or (kind == "grandchild" and name in OF_A_CHILD):
+        assert said == answer("1.0")
+    else:
+        assert said in (b"", b"{}", answer("0.0"), answer(""))

@@ -19,6 +19,7 @@ from typing import Final
 import pytest
 
 from sfumato.sandbox.base_environment import environment
+from sfumato.sandbox.shared_libraries import copy_libraries
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
@@ -99,14 +100,36 @@ def _put(place: Path, text: bytes, kind: str) -> dict[str, object]:
     return {"mediaType": kind, "digest": digest, "size": len(text)}
 
 
-def python_layer() -> bytes:
-    """Return a layer with an interpreter, the one that bubbles have, at another place."""
+def python_layer(*, slim: bool = True) -> bytes:
+    """Return a layer with an interpreter, the one that sandboxes have, at another place."""
     made, file = environment(), io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as tar:
-        tar.add(made.folder / "python", "opt/python", filter=_slim)
+        tar.add(made.folder / "python", "opt/python", filter=_slim if slim else None)
         tar.add(made.folder / "libs", "lib64")
         tar.addfile(link("sbin/python3", f"/opt/python/bin/{Path(made.python).name}")[0])
     return file.getvalue()
+
+
+COMMANDS = (
+    "awk", "bash", "cat", "chmod", "cp", "cut", "date", "dd", "df", "env", "expr",
+    "find", "grep", "head",
+    "id", "ln", "ls", "make", "mkdir", "mkfifo", "mv", "nice", "nohup", "nproc", "printf", "rm",
+    "sed", "seq", "setsid", "sh", "sleep", "sort", "tail", "tee", "timeout", "touch", "tr", "uniq",
+    "wc", "xargs", "yes",
+)  # fmt: skip
+
+
+def shell_layer() -> bytes:
+    """Return a layer with a shell and the usual commands: this machine's own."""
+    with tempfile.TemporaryDirectory() as folder:
+        place, file = Path(folder), io.BytesIO()
+        found = {name: Path(str(shutil.which(name))).resolve() for name in COMMANDS}
+        copy_libraries(found.values(), place, place)
+        with tarfile.open(fileobj=file, mode="w") as tar:
+            for name, source in found.items():
+                tar.add(source, f"bin/{name}")
+            tar.add(place / "libs", "lib64")
+        return file.getvalue()
 
 
 def _slim(info: tarfile.TarInfo) -> tarfile.TarInfo | None:

@@ -74,12 +74,23 @@ def ran_in(
     limits: SandboxLimits = SandboxLimits(cpu_s=2.0),  # noqa: B008  # frozen
 ) -> Ran:
     """Return what one run of the function says."""
-    job = {"kind": "function", "source": source, "name": name, "outputs": ["m"]}
+    return run(
+        made, {"kind": "function", "source": source, "name": name, "outputs": ["m"]}, limits, rows
+    )
+
+
+def run(
+    made: SandboxProcess,
+    program: dict[str, object],
+    limits: SandboxLimits,
+    rows: str = ROWS,
+) -> Ran:
+    """Return what one block of these rows gives."""
     with tempfile.TemporaryDirectory() as folder:
-        program, data = Path(folder, "program"), Path(folder, "rows")
-        program.write_text(json.dumps(job))
+        file, data = Path(folder, "program"), Path(folder, "rows")
+        file.write_text(json.dumps(program))
         data.write_text(rows)
-        opened = os.open(program, os.O_RDONLY), os.open(data, os.O_RDONLY)
+        opened = os.open(file, os.O_RDONLY), os.open(data, os.O_RDONLY)
         try:
             return made.run(*opened, limits)
         finally:

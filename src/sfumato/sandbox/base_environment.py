@@ -22,7 +22,13 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.locked_folders import LockedFolder, held_folder
-from sfumato.sandbox.seccomp import UnknownMachine, filter_for, image_filter_for
+from sfumato.sandbox.seccomp import (
+    UnknownMachine,
+    filter_for,
+    reader_filter_for,
+    requests_of_a_tree,
+    tree_filter_for,
+)
 from sfumato.sandbox.shared_libraries import LOADER, copy_libraries
 
 PREFERRED: Final = ("numpy", "pandas")  # libraries that programs get, if they are installed here
@@ -31,11 +37,15 @@ _LEFT_OUT: Final = (
 )  # fmt: skip
 _LEFT_OUT_TOO: Final = ("_tkinter.*", "nis.*", "*.opt-1.pyc", "*.opt-2.pyc", "site-packages")
 _VERSION: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
-_LAYOUT: Final = "5"  # version of the copy's layout; the digest includes it
+_LAYOUT: Final = "6"  # version of the copy's layout; the digest includes it
 _INSIDE: Final = tuple(
     Path(__file__).with_name(f"{name}.py")
-    for name in ("inside", "function", "study", "image", "nested")
+    for name in ("inside", "function", "study", "image", "process_tree", "nested")
 )
+_FILTERS: Final = {
+    "filter": filter_for, "filter-reader": reader_filter_for, "filter-tree": tree_filter_for,
+    "filter-requests": requests_of_a_tree,
+}  # fmt: skip
 _HERE, _FROM = "/env", "/from"  # paths in a sandbox: the copy in memory, and the host's folder
 _WARM_S: Final = 120
 
@@ -73,7 +83,7 @@ def environment(folder: Path | None = None, *, vault: Path | None = None) -> Env
     if vault is not None:
         _check_outside_vault(vault.resolve(), root.resolve())
     code = _code()
-    if not code[0]:
+    if not code:
         raise Refused(
             "sandbox-missing",
             f"There is no list of system calls for a {platform.machine()} processor.",
@@ -113,15 +123,12 @@ def environment_digest() -> str:
     return _digest(_distributions(PREFERRED), _code())
 
 
-def _code() -> tuple[bytes, bytes]:
-    """Return the seccomp filters (allowed system calls) of programs and of images.
-
-    They are empty on a processor without a filter.
-    """
+def _code() -> dict[str, bytes]:
+    """Return the seccomp filters (allowed system calls) by name; none on an unknown processor."""
     try:
-        return filter_for(platform.machine()), image_filter_for(platform.machine())
+        return {name: made(platform.machine()) for name, made in _FILTERS.items()}
     except UnknownMachine:
-        return b"", b""
+        return {}
 
 
 def default_folder() -> Path:
@@ -180,24 +187,26 @@ def _name(requirement: str) -> str:
     return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower()
 
 
-def _digest(found: dict[str, metadata.Distribution], code: tuple[bytes, bytes]) -> str:
+def _digest(found: dict[str, metadata.Distribution], code: dict[str, bytes]) -> str:
     named = sorted(f"{name}=={one.version}" for name, one in found.items())
     parts = [_LAYOUT, sys.version, sys.base_prefix, *platform.libc_ver(), *named]
-    said = "\n".join(parts).encode() + b"".join((*code, *(f.read_bytes() for f in _INSIDE)))
+    said = "\n".join(parts).encode() + b"".join(
+        (*code.values(), *(f.read_bytes() for f in _INSIDE))
+    )
     return hashlib.sha256(said).hexdigest()[:24]
 
 
 # --- copying --------------------------------------------------------------------------------------
 
 
-def _make(place: Path, found: dict[str, metadata.Distribution], code: tuple[bytes, bytes]) -> None:
+def _make(place: Path, found: dict[str, metadata.Distribution], code: dict[str, bytes]) -> None:
     with held_folder(place.parent) as held:
         _fill(held, found, code)
         _publish(held.place, place)
 
 
 def _fill(
-    held: LockedFolder, found: dict[str, metadata.Distribution], code: tuple[bytes, bytes]
+    held: LockedFolder, found: dict[str, metadata.Distribution], code: dict[str, bytes]
 ) -> None:
     draft = held.place
     _copy_python(draft / "python")
@@ -208,8 +217,8 @@ def _fill(
     (draft / "inside").mkdir()
     for file in _INSIDE:
         shutil.copyfile(file, draft / "inside" / file.name)
-    (draft / "inside" / "filter").write_bytes(code[0])
-    (draft / "inside" / "filter-image").write_bytes(code[1])
+    for name, text in code.items():
+        (draft / "inside" / name).write_bytes(text)
     _warm(held, [name for name in PREFERRED if name in found])
     for path in (draft, *draft.rglob("*")):
         if not path.is_symlink():

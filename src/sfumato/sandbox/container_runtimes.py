@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.sandbox.seccomp import ALLOWED
+from sfumato.sandbox.seccomp import ALLOWED, TREE
 
 BUBBLEWRAP, PODMAN, DOCKER, APPTAINER = "bubblewrap", "podman", "docker", "apptainer"
 CONTROL: Final = "/control"  # path of our socket inside a container
 MOUNT_POINTS: Final = ("dev", "env", "etc", "from", "own", "proc", "run", "sys", "tmp", "var")
 _PATH: Final = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _STATE: Final = "/run"  # podman's state folder: a tmpfs that only this sandbox has
-_PROCESSES: Final = 128  # most processes, including threads; each block also has its own limit
+_PROCESSES: Final = 320  # most processes, including threads; each block also has its own limit
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 # system calls that the first process and the keepers need; a block has a separate, stricter filter
 _OF_THE_HOUSE: Final = (
@@ -30,10 +30,10 @@ _OF_THE_HOUSE: Final = (
     "fdatasync", "fork", "fstatfs", "fsync", "futex", "getegid", "getpeername", "getpgrp",
     "getsockname", "getsockopt", "getxattr", "ioctl", "kill", "lgetxattr", "listxattr",
     "llistxattr", "madvise", "mmap", "mount", "msync", "nanosleep", "pidfd_open", "pipe", "pipe2",
-    "pivot_root", "poll", "ppoll", "prctl", "prlimit64", "pselect6", "recvfrom", "recvmsg",
-    "sched_setaffinity", "seccomp", "select", "sendfile", "sendmsg", "sendto", "sethostname",
-    "setrlimit", "setsid", "socket", "statfs", "statx", "symlink", "symlinkat", "umount2",
-    "unshare", "utimensat", "wait4", "waitid",
+    "pivot_root", "poll", "ppoll", "prctl", "prlimit64", "process_vm_writev", "pselect6",
+    "recvfrom", "recvmsg", "sched_setaffinity", "seccomp", "select", "sendfile", "sendmsg",
+    "sendto", "sethostname", "setrlimit", "setsid", "socket", "socketpair", "statfs", "statx",
+    "symlink", "symlinkat", "umount2", "unshare", "utimensat", "wait4", "waitid",
 )  # fmt: skip
 
 
@@ -160,7 +160,7 @@ def _alike(wall: ContainerSettings) -> list[str]:
 
 def calls() -> str:
     """Return the container's seccomp profile (allowed system calls), as JSON for the runtime."""
-    allowed = {"names": sorted({*ALLOWED, *_OF_THE_HOUSE}), "action": "SCMP_ACT_ALLOW"}
+    allowed = {"names": sorted({*ALLOWED, *TREE, *_OF_THE_HOUSE}), "action": "SCMP_ACT_ALLOW"}
     profile = {
         "defaultAction": "SCMP_ACT_ERRNO",
         "architectures": ["SCMP_ARCH_X86_64"],

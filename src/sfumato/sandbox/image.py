@@ -1,12 +1,14 @@
-"""How a block becomes an image's own program; copied into the bubble, so it imports none of ours.
+"""How a block becomes an image's own program; copied into the sandbox, so it imports none of ours.
 
-The image's files lie in the bubble's memory, read-only. A block makes them the whole of what it
-sees, beside the one small folder that it may write to, gives up every right, and is that program:
-one process, as any block, under the list of calls. What it leaves is read by another (inside.py).
+The image's files are in the sandbox's memory, read-only. A block sees these files, a small folder
+that it may write to, its own processes under /proc, and a few devices. It drops all privileges and
+executes the program, which may start others (process_tree.py). Another process reads the results
+(inside.py).
 """
 
 import ctypes
 import os
+import signal
 from typing import Any, NoReturn
 
 Job = dict[str, Any]  # Any: JSON, as a researcher gave it
@@ -15,6 +17,22 @@ PROGRAM, SOURCE, TARGET = "/work/tmp/program.py", "/work/in", "/work/out"
 VOICE = 3
 _NEW_MOUNTS = 0x00020000
 _BIND, _BELOW_TOO, _REMOUNT, _READ_ONLY, _NOSUID_NODEV = 4096, 16384, 32, 1, 2 | 4
+_NOSUID = 2
+_FOR_PROC = (
+    1 | 2 | 4 | 8
+)  # read-only: a process cannot change its place in the line of the OOM killer
+_OWN_PROCESSES = b"subset=pid,hidepid=2"  # no numbers of the whole machine, no process of ours
+_DEVICES = (
+    ("null", "/dev/null"), ("zero", "/dev/zero"), ("random", "/dev/urandom"),
+    ("urandom", "/dev/urandom"),
+)  # fmt: skip
+_LINKS = (
+    ("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+)  # fmt: skip
+_WRITABLE = (
+    (TEMPORARY, "/tmp"), (TEMPORARY, "/var/tmp"), (f"{TEMPORARY}/run", "/run"),  # noqa: S108  # the block's
+)  # fmt: skip
 _LET_GO = 2  # MNT_DETACH
 _PIVOT_ROOT = 155  # the system call's number, on x86-64
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -27,12 +45,37 @@ def _enter(_job: Job, _text: bytes) -> None:
     _bind(ROOT, ROOT)
     read_only = _REMOUNT | _BIND | _READ_ONLY | _NOSUID_NODEV
     _sure(LIBC.mount(None, ROOT.encode(), None, read_only, None))
-    for place in (WORK, "/dev"):
-        _bind(place, ROOT + place)
+    _bind(WORK, ROOT + WORK)
+    for place in (f"{WORK}/shm", f"{TEMPORARY}/run"):
+        os.mkdir(place)
+    for place, shown in _WRITABLE:
+        if os.path.isdir(ROOT + shown) and not os.path.islink(ROOT + shown):
+            _bind(place, ROOT + shown)
+    _show_devices()
+    # a container of a runtime that hides parts of /proc has none for its blocks
+    LIBC.mount(b"proc", f"{ROOT}/proc".encode(), b"proc", _FOR_PROC, _OWN_PROCESSES)
     os.chdir(ROOT)
     _sure(LIBC.syscall(_PIVOT_ROOT, b".", b"."))
     _sure(LIBC.umount2(b".", _LET_GO))
     os.chdir(WORK)
+
+
+def _show_devices() -> None:
+    """Make a folder of devices; nobody can change their times, which every block would see."""
+    room = b"size=4k,nr_inodes=16,mode=755"
+    _sure(LIBC.mount(b"tmpfs", f"{ROOT}/dev".encode(), b"tmpfs", _NOSUID, room))
+    for name, target in _LINKS:
+        os.symlink(target, f"{ROOT}/dev/{name}")
+    shared = f"{ROOT}/dev/shm"  # noqa: S108  # the block's
+    os.mkdir(shared)
+    for name, source in _DEVICES:
+        shown = f"{ROOT}/dev/{name}"
+        with open(shown, "w"):
+            pass
+        _sure(LIBC.mount(source.encode(), shown.encode(), None, _BIND, None))
+        _sure(LIBC.mount(None, shown.encode(), None, _REMOUNT | _BIND | _READ_ONLY | _NOSUID, None))
+    _bind(f"{WORK}/shm", shared)
+    _sure(LIBC.mount(None, f"{ROOT}/dev".encode(), None, _REMOUNT | _READ_ONLY | _NOSUID, room))
 
 
 def _bind(place: str, to: str) -> None:
@@ -48,11 +91,27 @@ def _become(job: Job, _text: bytes) -> NoReturn:
     """Be the program: the one that was handed in, by the image's Python, or else the image's."""
     os.close(VOICE)
     level = job.get("level", "group")
-    ours = ["python3", PROGRAM] if job["source"] else job["entry"]
-    command = [*job["through"], *ours, SOURCE, TARGET, level]
+    command = [*job["through"], *_program(job), SOURCE, TARGET, level]
     settings = dict(one.split("=", 1) for one in job["settings"])
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, which a program does not expect
+        signal.signal(ignored, signal.SIG_DFL)
     found = _found(command[0], settings.get("PATH", _PATH))
     os.execve(found, [found, *command[1:]], {**settings, **_OURS})  # noqa: S606  # the image's own
+
+
+def _program(job: Job) -> list[str]:
+    """Return the command of the program: the one that was handed in, or else the image's own.
+
+    A program that was handed in is run by the interpreter that its first line names (`#!`), or else
+    by the image's Python.
+    """
+    first = job["source"].partition("\n")[0]
+    if not first:
+        return list(job["entry"]) if not job["source"] else ["python3", PROGRAM]
+    interpreter = first.removeprefix("#!").split()[:1]
+    if first.startswith("#!") and interpreter and os.access(interpreter[0], os.X_OK):
+        return [PROGRAM]
+    return ["python3", PROGRAM]
 
 
 def _found(name: str, path: str) -> str:

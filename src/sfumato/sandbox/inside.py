@@ -29,13 +29,14 @@ Job = dict[str, Any]  # Any: JSON, as a researcher gave it
 VOICE, INPUT = 3, 4  # the descriptors that a block keeps; the second till it is read
 _NEW_MOUNTS, _NEW_IPC, _NEW_UTS, _NEW_PIDS = 0x00020000, 0x08000000, 0x04000000, 0x20000000
 _READ_ONLY, _REMOUNT, _NOSUID_NODEV, _NOSUID_NODEV_NOEXEC = 1, 32, 2 | 4, 2 | 4 | 8
-_DEATH_SIGNAL, _NO_NEW_PRIVILEGES, _SECCOMP = 1, 38, 22
+_DEATH_SIGNAL, _DUMPABLE, _NO_NEW_PRIVILEGES, _SECCOMP = 1, 4, 38, 22
 _BOUNDING_DROP, _AMBIENT, _CLEAR_ALL = 24, 47, 4
 _LAST_RIGHT = 63
 _CAPSET = 126  # the system call's number, on x86-64
 _HEAD = struct.Struct("<BQI")  # how it ended, processor time in microseconds, bytes that follow
+_ORPHANS = struct.Struct("<Q")  # processor time of a tree's orphans, in microseconds
 _TRIAL_HEAD = struct.Struct("<iI")  # of made-up rows: exit status, and how much was printed
-DONE, LATE, STALLED, BROKEN = 0, 1, 2, 3
+DONE, LATE, STALLED, BROKEN, FULL = 0, 1, 2, 3, 4
 READY = b"\x01"  # what a block says before the stranger's program has the word
 WHOLE = b"\x02"  # what a reader says last
 _PROGRAMS = ("<function>", "/work/tmp/program.py")  # a stranger's, in a traceback (function, study)
@@ -84,6 +85,7 @@ def main() -> None:
         importlib.import_module(name)
     for name in ("function", "study", "image"):
         RUNS.update(_beside(name)["RUNS"])
+    TREE.update(_beside("process_tree")["TREE"])
     OWN.update(settings)
     gc.collect()
     gc.freeze()
@@ -110,7 +112,11 @@ def _beside(name: str) -> dict[str, Any]:  # Any: what a file of ours defines
 
 
 def _wait_for(keeper: int, control: socket.socket) -> None:
-    """Wait for the keeper; if the door is gone, so is everything here."""
+    """Wait for the keeper and whatever it leaves; if the door is gone, so is everything here.
+
+    A keeper that somebody kills leaves its children. They are killed too, because each asked for
+    that (`_DEATH_SIGNAL`), and no block begins before they have ended.
+    """
     watched = os.pidfd_open(keeper)
     poll = select.poll()
     poll.register(watched, select.POLLIN)
@@ -119,7 +125,12 @@ def _wait_for(keeper: int, control: socket.socket) -> None:
         if descriptor != watched:
             os._exit(0)  # process 1 of this bubble: nobody in it outlives it
     os.waitpid(keeper, 0)
+    poll.unregister(watched)
     os.close(watched)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0 and poll.poll(_LOOK_S * 1000):
+                os._exit(0)
 
 
 # --- keeper ---------------------------------------------------------------------------------------
@@ -135,21 +146,60 @@ def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> 
         gatherer = _gathering(order, program) if OWN["image"] else None
         printed = _printed_file(order) if order.get("printed") else None
         hear, say = os.pipe()
+        passed = socket.socketpair() if gatherer else None
         block = os.fork()
         if block == 0:
             os.close(hear)
             os.close(answer)
-            _as_block(order, program, rows, say, printed)
+            _as_block(order, (program, rows, say), printed, passed[1] if passed else None)
         for descriptor in (program, rows, say):
             os.close(descriptor)
-        ended, used, heard, status = _kept(block, hear, order, until)
-        if gatherer is not None:
-            ended, heard = _gathered(gatherer, ended, order, until)
+        if gatherer is None or passed is None:
+            ended, used, heard, status = _kept(block, hear, order, until)
+        else:
+            passed[1].close()
+            ended, used, heard, status = _kept_tree(
+                block, gatherer, (hear, passed[0]), order, until
+            )
         _write_all(answer, _HEAD.pack(ended, used, len(heard)) + heard)
         if printed is not None:
             _write_all(answer, _trial_frame(status, printed, order["printed"]))
     finally:
         os._exit(0)
+
+
+def _kept_tree(
+    block: int,
+    gatherer: tuple[int, int, int],
+    heard: tuple[int, socket.socket],
+    order: Order,
+    until: float,
+) -> tuple[int, int, bytes, int]:
+    """Return how an image's block ended, its processor time, its results and its exit status.
+
+    `heard` is the pipe on which the block says that it is ready, and the socket before that.
+    """
+    hear, passed = heard
+    tree = TREE["tree"](TREE["listener"](passed, until), {gatherer[0]}, order["memory_mb"] << 20)
+    passed.close()
+    ended = tree.watch(block, order, until)
+    is_cut = ended != DONE
+    os.kill(block, signal.SIGKILL)
+    _, status, own = os.wait4(block, 0)
+    if not is_cut and os.read(hear, 1) != READY:
+        os._exit(1)  # the room was not ready: the host's fault, and no answer of a block's
+    if ended == DONE and os.WIFSIGNALED(status):
+        ended = BROKEN
+    ended, said = _gathered(gatherer, ended, order, until)
+    used = own.ru_utime + own.ru_stime
+    if ended == DONE:
+        (orphans,) = _ORPHANS.unpack_from(said)
+        said, used = said[_ORPHANS.size :], used + orphans / 1e6
+    used = max(used, tree.used_s)
+    if used > order["cpu_s"]:
+        ended, said = LATE, b""
+    exit_status = 0 if is_cut else os.waitstatus_to_exitcode(status)
+    return ended, int(used * 1e6), said, exit_status
 
 
 def _printed_file(order: Order) -> int:
@@ -224,6 +274,7 @@ def _gathering(order: Order, program: int) -> tuple[int, int, int]:
     The first process of the room, without a right: it waits for a word, and nobody else's.
     """
     _furnish(order)
+    TREE["place"](order["files"])
     told, tell = os.pipe()
     hear, say = os.pipe()
     nowhere = os.open("/dev/null", os.O_RDWR)  # here: the block will hide it
@@ -232,12 +283,16 @@ def _gathering(order: Order, program: int) -> tuple[int, int, int]:
         ended = 1
         try:
             LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+            LIBC.prctl(_DUMPABLE, 0, 0, 0, 0)  # the block cannot see its memory and its files
+            os.setsid()
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the block could send
-            job, code = json.loads(_all_of(program)), _filter("filter")
+            job, code = json.loads(_all_of(program)), _filter("filter-reader")
             say = _alone(say, told, nowhere, nowhere)
+            TREE["orphans"]()
             _give_up_rights(order, code)
             if os.read(INPUT, 1) == READY:
-                _write_all(say, RUNS["gather"](job, b"") + WHOLE)
+                orphans = _ORPHANS.pack(TREE["end"]())
+                _write_all(say, orphans + RUNS["gather"](job, b"") + WHOLE)
                 ended = 0
         finally:
             os._exit(ended)
@@ -257,7 +312,8 @@ def _gathered(
     said = b""
     if ended == DONE:
         os.write(tell, READY)
-        ended, said = _said_by(hear, order["most_bytes"] + len(WHOLE), until)
+        most = order["most_bytes"] + _ORPHANS.size + len(WHOLE)
+        ended, said = _said_by(hear, most, until)
         if ended == DONE and not _is_gone(reader, until):
             ended = STALLED
     os.kill(reader, signal.SIGKILL)
@@ -306,22 +362,32 @@ def _write_all(descriptor: int, message: bytes) -> None:
 # --- block ----------------------------------------------------------------------------------------
 
 
-def _as_block(order: Order, program: int, rows: int, say: int, printed: "int | None") -> NoReturn:
+def _as_block(
+    order: Order,
+    opened: tuple[int, int, int],
+    printed: "int | None",
+    keeper: "socket.socket | None",
+) -> NoReturn:
     """Be a block: read the rows, give up every right, run the stranger's program.
 
     `printed` is the file that a block of made-up rows prints into; of real rows there is none.
     """
+    program, rows, say = opened
     status = 0
     try:
         LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
         if not OWN["image"] and printed is None:
             _furnish(order)
         nowhere = os.open("/dev/null", os.O_RDWR)
-        _hide_devices()
         job = json.loads(_all_of(program))
+        if keeper is None:
+            _hide_devices()
+        else:
+            os.setsid()  # else a signal to its process group would reach the keeper
+            TREE["pass"](_filter("filter-requests"), keeper)
         say = _alone(say, rows, nowhere, nowhere if printed is None else printed)
         _draw_anew()
-        code = _filter("filter-image" if OWN["image"] else "filter")
+        code = _filter("filter" if keeper is None else "filter-tree")
         if OWN["image"]:
             RUNS["enter"](job, b"")
         _give_up_rights(order, code)
@@ -385,7 +451,8 @@ def _rows() -> bytes:
 def _furnish(order: Order) -> None:
     """Give the block a small empty folder of its own in memory."""
     room = f"size={order['disk_mb']}m,nr_inodes={order['files']},mode=700".encode()
-    if LIBC.mount(b"tmpfs", b"/work", b"tmpfs", _NOSUID_NODEV_NOEXEC, room) != 0:
+    how = _NOSUID_NODEV if OWN["image"] else _NOSUID_NODEV_NOEXEC
+    if LIBC.mount(b"tmpfs", b"/work", b"tmpfs", how, room) != 0:
         os._exit(1)
     for name in ("in", "out", "tmp"):
         os.mkdir(f"/work/{name}")
@@ -430,8 +497,9 @@ def _filter(name: str) -> bytes:
 
 
 def _give_up_rights(order: Order, code: bytes) -> None:
+    memory = resource.RLIM_INFINITY if OWN["image"] else order["memory_mb"] << 20
     limits = {
-        resource.RLIMIT_AS: order["memory_mb"] << 20,
+        resource.RLIMIT_AS: memory,  # of a tree the keeper measures what all processes use
         resource.RLIMIT_CPU: int(order["cpu_s"]) + 2,
         resource.RLIMIT_FSIZE: order["disk_mb"] << 20,
         resource.RLIMIT_NOFILE: 256,
@@ -457,6 +525,7 @@ def _give_up_rights(order: Order, code: bytes) -> None:
         os._exit(1)
 
 
+TREE: dict[str, Callable[..., Any]] = {}  # Any: what process_tree.py defines
 OWN: dict[str, Any] = {}  # Any: JSON of the launcher's; what the program has brought along
 READ_WHOLE = ("function", "program", "bids")  # before the program runs; else as it is laid out
 RUNS: dict[str, Callable[[Job, bytes], Any]] = {}  # Any: bytes, or files

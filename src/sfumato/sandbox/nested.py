@@ -2,7 +2,7 @@
 
 It calls us by our socket, takes namespaces of its own, carries the environment into memory, makes
 that memory all that there is, and keeps one right over its own namespaces: what bubblewrap does.
-From then on /proc, /sys, the container's root and its network are in nobody's sight.
+From then on no block sees the container's /proc, /sys, root and network.
 """
 
 import ctypes
@@ -17,10 +17,10 @@ from typing import NoReturn
 CONTROL = 9  # the descriptor that the bubble keeps
 _UID = 1000  # as who a program sees itself
 _OF_ITS_OWN = 0x10000000 | 0x00020000 | 0x40000000 | 0x08000000 | 0x04000000 | 0x02000000
-_NOSUID_NODEV, _BIND, _ALL_PRIVATE, _LET_GO = 2 | 4, 4096, 0x4000 | 0x40000, 2
+_NOSUID_NODEV, _BIND, _BELOW_TOO, _ALL_PRIVATE, _LET_GO = 2 | 4, 4096, 16384, 0x4000 | 0x40000, 2
 _PIVOT_ROOT, _CAPSET = 155, 126  # the system calls' numbers, on x86-64
 _BOUNDING_DROP, _AMBIENT, _RAISE, _SYS_ADMIN, _LAST_RIGHT = 24, 47, 2, 21, 63
-_DEVICES = ("/dev/null", "/dev/urandom")
+_DEVICES = ("/dev/null", "/dev/urandom", "/dev/zero")
 _SETTINGS = {
     "LD_LIBRARY_PATH": "/env/libs:/env/own/libs", "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
@@ -34,7 +34,7 @@ def main() -> NoReturn:
     then = json.loads(sys.argv[1])
     _call_us()
     _take_namespaces()
-    _carry_in()
+    _carry_in(is_image=json.loads(then[-1])["image"])
     _leave_the_container()
     _keep_one_right()
     os.execve(then[0], then, _SETTINGS)  # noqa: S606  # the interpreter of the copy
@@ -74,15 +74,20 @@ def _take_namespaces() -> None:
     _sure(LIBC.mount(b"none", b"/", None, _ALL_PRIVATE, None))
 
 
-def _carry_in() -> None:
-    """Copy the environment into memory, which is to be the root."""
+def _carry_in(*, is_image: bool) -> None:
+    """Copy the environment into memory, which is to be the root.
+
+    An image's keepers measure its processes under the container's /proc, which no block sees.
+    """
     _sure(LIBC.mount(b"tmpfs", b"/env", b"tmpfs", _NOSUID_NODEV, b"mode=755"))
     shutil.copytree("/from", "/env/env", symlinks=True)
     if os.path.isdir("/own") and os.listdir("/own"):
         shutil.copytree("/own", "/env/env/own", symlinks=True)
     os.symlink("env/libs", "/env/lib64")
-    for place in ("/env/work", "/env/dev", "/env/from"):
+    for place in ("/env/work", "/env/dev", "/env/from", "/env/proc"):
         os.mkdir(place)
+    if is_image:
+        _sure(LIBC.mount(b"/proc", b"/env/proc", None, _BIND | _BELOW_TOO, None))
     for device in _DEVICES:
         with open(f"/env{device}", "w"):
             pass

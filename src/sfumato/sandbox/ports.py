@@ -132,7 +132,7 @@ class SandboxLimits:
     memory_mb: int = 2048
     disk_mb: int = 64
     files: int = 4096
-    processes: int = 32  # most processes of a block, with threads and its two supervising processes
+    processes: int = 256  # most processes of a block, with threads and its supervising processes
     most_bytes: int = 65_536  # most bytes of output
 
     @property
@@ -165,9 +165,10 @@ class TrialJob:
     own: str = ""
 
 
-ENDS: Final = ("exited", "late", "stalled", "stopped")  # how a trial ended
+ENDS: Final = ("exited", "late", "stalled", "stopped", "full")  # how a trial ended
 _LATE: Final = "stopped: it used more processor time than a block has"
 _STALLED: Final = "stopped: it waited, or the machine was too busy"
+_FULL: Final = "stopped: its processes together used more memory than a block has"
 _TOO_LONG: Final = "stopped: its results were too long"
 
 
@@ -187,7 +188,8 @@ class TrialResult:
             return f"exit status {self.status}"
         if self.ended == "stopped" and self.status < 0:
             return f"ended by signal {-self.status}"
-        return {"late": _LATE, "stalled": _STALLED, "stopped": _TOO_LONG}[self.ended]
+        causes = {"late": _LATE, "stalled": _STALLED, "stopped": _TOO_LONG, "full": _FULL}
+        return causes[self.ended]
 
 
 @dataclass(frozen=True)

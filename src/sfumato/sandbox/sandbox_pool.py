@@ -138,8 +138,13 @@ class SandboxPool:
     def lanes(self, limits: SandboxLimits, own: str = "") -> int:
         """Return how many blocks can run in parallel, at most one on each processor.
 
-        Their memory limits together fit the machine.
+        Their memory limits together fit the machine. Beside an image's program, which is a process
+        tree, runs no other block: they could exchange signals, for example by file locks.
         """
+        return min(1, self._room(limits, own)) if own.startswith(IMAGE) else self._room(limits, own)
+
+    def _room(self, limits: SandboxLimits, own: str) -> int:
+        """Return for how many blocks this machine has processors and memory."""
         found = self._found(own)
         each = limits.memory_mb + limits.disk_mb + _OWN_MB + (found.megabytes if found else 0)
         fitting = int(FOR_BLOCKS * memory_mb()) // each
@@ -209,7 +214,7 @@ class SandboxPool:
         """
         with self._job:
             self._stop_outdated(job.own)
-            lanes = self.lanes(job.limits, job.own)
+            lanes = self._room(job.limits, job.own)
             if lanes < 1 or not self._is_warm(job.own):
                 raise SandboxStopped
             with ThreadPoolExecutor(lanes) as threads:

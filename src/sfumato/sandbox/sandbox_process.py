@@ -31,7 +31,14 @@ from sfumato.sandbox.nested import CONTROL
 from sfumato.sandbox.ports import SandboxLimits
 
 BWRAP: Final = "bwrap"
-DONE, LATE, STALLED, BROKEN = 0, 1, 2, 3  # how a block ended; the same numbers as in inside.py
+_DEVICES: Final = ("/dev/null", "/dev/urandom", "/dev/zero")
+DONE, LATE, STALLED, BROKEN, FULL = (
+    0,
+    1,
+    2,
+    3,
+    4,
+)  # how a block ended; the same numbers as in inside.py
 _HEAD: Final = struct.Struct("<BQI")
 _TRIAL_HEAD: Final = struct.Struct("<iI")  # exit status, number of bytes of printed output
 MAX_PRINTED: Final = 4096  # most bytes of a trial's printed output
@@ -281,7 +288,8 @@ def arguments(made: Environment) -> list[str]:
     host's page cache as a covert channel.
 
     The zygote keeps one capability, over its own namespaces only, to create namespaces for each
-    block. Every block drops it. There is no /proc, no /sys, and no usable network.
+    block. Every block drops it. There is no /sys and no usable network. Only an image's sandbox has
+    /proc: there the keeper measures a block's processes, and each block gets one of its own.
     """
     return [
         *("--unshare-all", "--unshare-user", "--as-pid-1", "--new-session"),
@@ -295,7 +303,8 @@ def arguments(made: Environment) -> list[str]:
         *("--ro-bind", str(made.folder), "/from", "--tmpfs", "/env"),
         *(() if made.own is None else ("--ro-bind", str(made.own), "/own")),
         *("--symlink", "env/libs", "/lib64"),
-        *("--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom"),
+        *(part for one in _DEVICES for part in ("--dev-bind", one, one)),
+        *(("--proc", "/proc") if made.is_image else ()),
         *("--dir", "/work", "--remount-ro", "/"),
         "--",
     ]

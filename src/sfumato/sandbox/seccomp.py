@@ -1,14 +1,21 @@
-"""Seccomp filter for untrusted programs: an allow-list of system calls.
+"""Seccomp filters for untrusted programs: allow-lists of system calls.
 
-A call that is not listed fails with an error, and the program continues. There is no fork, and only
-an image's program may exec. So a program is one process, whose memory and time the kernel measures.
+A call that is not listed fails with an error, and the program continues.
 
-The filter closes covert channels between blocks. It blocks file locks, file times, shared futexes
-and the host's pool of huge pages. A block cannot evict or merge pages. It cannot see the host's
-free space, nor host-wide numbers of mounts and threads.
+A function or a Python file is one process (`filter_for`). An image's program is a process tree
+(`tree_filter_for`): it may fork, execute programs, and wait for its children.
 
-Sleeping and syncing return at once, and polling is refused. If a program still blocks on a lock,
-the keeper's deadline stops it (inside.py).
+The filters close covert channels between blocks. No block may use sockets or the host's pool of
+huge pages, evict or merge pages, or see the host's free memory and its numbers of mounts and
+threads. A single process also may not lock files, set file times or share futexes, because another
+block may run beside it. Beside a process tree runs no other block (sandbox_pool.py).
+
+The kernel numbers all pipes of the host in one sequence, which would tell a block how many pipes an
+earlier block made. So a tree's pipes are made by the keeper in a file system of the block's own
+(`requests_of_a_tree`, process_tree.py).
+
+Sleeping and syncing return at once. If a program still waits for something, the keeper's deadline
+stops it (inside.py).
 """
 
 from __future__ import annotations
@@ -32,6 +39,7 @@ _EPERM, _ENOSYS, _ENOTTY, _EAGAIN = 1, 38, 25, 11
 _THREAD: Final = 0x00010000  # CLONE_THREAD; a thread shares its process's memory and limits
 _OF_THREADS: Final = 0x017D0F00  # that flag, and those that libraries combine with it: VM, FS,
 # FILES, SIGHAND, SYSVSEM, SETTLS, PARENT_SETTID, CHILD_CLEARTID, DETACHED and CHILD_SETTID
+_OF_PROCESSES: Final = _OF_THREADS | 0x40FF  # also VFORK, and the signal at the end
 _OPCODE: Final = struct.Struct("=HBBI")
 
 ALLOWED: Final = {
@@ -66,6 +74,33 @@ _DESCRIPTORS: Final = (
     1030,
 )  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC
 _BECOMES: Final = {"execve": 59, "arch_prctl": 158}  # needed to execute another program
+_READS: Final = {"wait4": 61, "kill": 62}  # what the reader of a tree's results needs to end it
+TREE: Final = {
+    **_BECOMES, **_READS, "poll": 7, "pause": 34, "getitimer": 36, "alarm": 37, "setitimer": 38,
+    "select": 23, "sendfile": 40, "fork": 57, "vfork": 58, "flock": 73, "rename": 82, "link": 86,
+    "symlink": 88, "chown": 92, "fchown": 93, "lchown": 94, "setuid": 105, "setgid": 106, "setpgid": 109,
+    "getpgrp": 111, "setsid": 112, "setreuid": 113, "setregid": 114, "getgroups": 115,
+    "setresuid": 117, "getresuid": 118, "setresgid": 119, "getresgid": 120, "getpgid": 121,
+    "getsid": 124, "capget": 125, "rt_sigpending": 127, "rt_sigtimedwait": 128,
+    "rt_sigsuspend": 130, "utime": 132, "mknod": 133, "statfs": 137, "fstatfs": 138,
+    "getpriority": 140, "sched_getparam": 143, "sched_getscheduler": 145,
+    "sched_get_priority_max": 146, "sched_get_priority_min": 147, "tkill": 200,
+    "epoll_wait": 232, "epoll_ctl": 233, "utimes": 235, "waitid": 247, "mknodat": 259,
+    "fchownat": 260, "futimesat": 261, "linkat": 265, "symlinkat": 266, "pselect6": 270,
+    "ppoll": 271, "get_robust_list": 274, "utimensat": 280, "epoll_pwait": 281,
+    "timerfd_create": 283, "timerfd_settime": 286, "timerfd_gettime": 287, "eventfd2": 290,
+    "epoll_create1": 291, "epoll_create": 213, "eventfd": 284, "epoll_pwait2": 441,
+}  # fmt: skip
+PIPE, PIPE2, SYSINFO = 22, 293, 99  # system calls that the keeper answers for a tree
+_NOTIFY: Final = 0x7FC00000  # SECCOMP_RET_USER_NOTIF
+_XATTR: Final = tuple(range(188, 200))  # setxattr to fremovexattr: the file system has none
+_FALLBACKS: Final = (282, 289, 319, 324, 425, 434)  # libraries try others where these lack:
+# signalfd and signalfd4, memfd_create, membarrier, io_uring_setup, pidfd_open
+_ADVICE_ON_FILES: Final = (187, 221)  # readahead, fadvise64: there is no disk
+_FOR_DESCRIPTORS: Final = (0x541B, 0x5421, 0x5450, 0x5451)  # FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
+_PRCTL, _OWN_SETTINGS = 157, (1, 2, 3, 15, 16)  # PDEATHSIG (set, get), DUMPABLE (get), NAME
+_ENOTSUP = 95
+_LOCKS: Final = (5, 6, 7, 36, 37, 38)  # F_GETLK, F_SETLK, F_SETLKW, and of open files
 _MMAP, _HUGE = 9, 0x00040000  # MAP_HUGETLB
 _MADVISE, _ADVICE = 28, (4, 8, 14, 15)  # MADV_DONTNEED, _FREE, _HUGEPAGE, _NOHUGEPAGE: own pages
 _STATX: Final = 332  # reveals the host-wide mount number; libraries fall back to older calls
@@ -82,16 +117,64 @@ def filter_for(machine: str) -> bytes:
     return _filter(machine, ALLOWED.values(), _no_look_at_the_voice())
 
 
-def image_filter_for(machine: str) -> bytes:
-    """Return the seccomp filter for an image's program, which may also call execve.
+def tool_filter_for(machine: str) -> bytes:
+    """Return the seccomp filter of an unpacking tool: one process, which execve starts."""
+    return _filter(machine, {**ALLOWED, **_BECOMES}.values(), _one_process([]))
 
-    The block still is one process. The program has no output pipe, so descriptor 3 needs no
-    protection: the first file that the program opens may get this number.
+
+def reader_filter_for(machine: str) -> bytes:
+    """Return the seccomp filter of the reader: it ends a tree, then reads what the tree left."""
+    return _filter(machine, {**ALLOWED, **_READS}.values(), _one_process(_no_look_at_the_voice()))
+
+
+def tree_filter_for(machine: str) -> bytes:
+    """Return the seccomp filter of an image's program, which is a process tree.
+
+    The program has no output pipe, so descriptor 3 needs no protection: the first file that the
+    program opens may get this number.
     """
-    return _filter(machine, {**ALLOWED, **_BECOMES}.values(), [])
+    steps = [
+        *_answers((*_FALLBACKS, _CLONE3), _ERROR | _ENOSYS),
+        *_answers(_ADVICE_ON_FILES, _ERROR | 0),
+        *_answers(_XATTR, _ERROR | _ENOTSUP),
+        *_answers((PIPE, PIPE2, SYSINFO), _ALLOW),  # of these the keeper hears
+        *_one_of(_IOCTL, _SECOND_AT, _FOR_DESCRIPTORS, _ERROR | _ENOTTY),
+        *_one_of(_PRCTL, _FIRST_AT, _OWN_SETTINGS, _ERROR | _EPERM),
+        *_one_of(_FCNTL, _SECOND_AT, (*_DESCRIPTORS, *_LOCKS), _ERROR | _EPERM),
+        *_answers((_FUTEX,), _ALLOW),
+        *_no_namespaces(),
+    ]
+    return _filter(machine, {**ALLOWED, **TREE}.values(), steps)
 
 
-def _filter(machine: str, allowed: Iterable[int], voice: Sequence[bytes]) -> bytes:
+def requests_of_a_tree(machine: str) -> bytes:
+    """Return the filter that passes a tree's calls for pipes and memory sizes to the keeper.
+
+    It comes on top of `tree_filter_for`, and allows all other calls.
+    """
+    if machine not in _ARCH:
+        raise UnknownMachine(machine)
+    return b"".join([
+        _op(_LOAD, _NUMBER_AT),
+        *_answers((PIPE, PIPE2, SYSINFO), _NOTIFY),
+        _op(_RETURN, _ALLOW),
+    ])  # fmt: skip
+
+
+def _one_process(voice: Sequence[bytes]) -> list[bytes]:
+    """Return the rules of a single process, beside which another block may run."""
+    return [
+        # its flags are in memory, which a filter cannot read
+        *_answers((_CLONE3,), _ERROR | _ENOSYS),
+        *_answers((_IOCTL,), _ERROR | _ENOTTY),
+        *voice,
+        *_threads_only(),
+        *_no_locks_on_files(),
+        *_private_futexes_only(),
+    ]
+
+
+def _filter(machine: str, allowed: Iterable[int], rules: Sequence[bytes]) -> bytes:
     if machine not in _ARCH:
         raise UnknownMachine(machine)
     steps = [
@@ -99,20 +182,14 @@ def _filter(machine: str, allowed: Iterable[int], voice: Sequence[bytes]) -> byt
         _op(_EQUAL, _ARCH[machine], 1, 0),
         _op(_RETURN, _KILL),
         _op(_LOAD, _NUMBER_AT),
-        # its flags are in memory, which a filter cannot read
-        *_answers((_CLONE3,), _ERROR | _ENOSYS),
         *_answers((_STATX,), _ERROR | _ENOSYS),
         *_answers(_TO_DISK, _ERROR | 0),
-        *_answers((_IOCTL,), _ERROR | _ENOTTY),
         *_answers((_NANOSLEEP, _CLOCK_NANOSLEEP), _ERROR | 0),  # success without sleeping
         *_no_pages_of_the_pool(),
         *_advice_on_own_pages(),
-        *voice,
-        *_threads_only(),
         *_reading_limits_only(),
-        *_no_locks_on_files(),
-        *_private_futexes_only(),
-        *_answers(sorted(allowed), _ALLOW),
+        *rules,
+        *_answers(sorted(set(allowed)), _ALLOW),
         _op(_RETURN, _ERROR | _EPERM),
     ]
     return b"".join(steps)
@@ -185,6 +262,27 @@ def _threads_only() -> list[bytes]:
     ]
 
 
+def _no_namespaces() -> list[bytes]:
+    """Allow clone for threads and processes, but without new namespaces and pidfds."""
+    return [
+        _op(_EQUAL, _CLONE, 0, 4),
+        _op(_LOAD, _FIRST_AT),
+        _op(_HAS, 0xFFFFFFFF & ~_OF_PROCESSES, 1, 0),
+        _op(_RETURN, _ALLOW),
+        _op(_RETURN, _ERROR | _EPERM),
+    ]
+
+
+def _one_of(call: int, place: int, values: Sequence[int], otherwise: int) -> list[bytes]:
+    """Allow a call if its argument at `place` has one of these values; else answer `otherwise`."""
+    return [
+        _op(_EQUAL, call, 0, 2 + 2 * len(values)),
+        _op(_LOAD, place),
+        *_answers(values, _ALLOW),
+        _op(_RETURN, otherwise),
+    ]
+
+
 def _reading_limits_only() -> list[bytes]:
     """Allow prlimit64 for reading only: the pointer to new limits must be null."""
     return [
@@ -203,12 +301,7 @@ def _no_locks_on_files() -> list[bytes]:
 
     A lock on a shared file would be a covert channel.
     """
-    return [
-        _op(_EQUAL, _FCNTL, 0, 2 + 2 * len(_DESCRIPTORS)),
-        _op(_LOAD, _SECOND_AT),
-        *_answers(_DESCRIPTORS, _ALLOW),
-        _op(_RETURN, _ERROR | _EPERM),
-    ]
+    return _one_of(_FCNTL, _SECOND_AT, _DESCRIPTORS, _ERROR | _EPERM)
 
 
 def _private_futexes_only() -> list[bytes]:

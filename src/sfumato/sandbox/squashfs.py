@@ -21,7 +21,7 @@ from typing import IO, Final
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.program_environment import bad_environment
 from sfumato.sandbox.sandbox_process import BWRAP, free_uid
-from sfumato.sandbox.seccomp import UnknownMachine, image_filter_for
+from sfumato.sandbox.seccomp import UnknownMachine, tool_filter_for
 from sfumato.sandbox.shared_libraries import LOADER, copy_libraries
 
 TOOL: Final = "sqfs2tar"
@@ -91,9 +91,9 @@ def _lay_out(tool: Path) -> None:
 
 @contextmanager
 def _filter() -> Iterator[int]:
-    """Yield the descriptor of a memory file with the seccomp filter of image programs."""
+    """Yield the descriptor of a memory file with the seccomp filter of the unpacking tool."""
     try:
-        code = image_filter_for(platform.machine())
+        code = tool_filter_for(platform.machine())
     except UnknownMachine:
         raise bad_environment("there is no list of system calls for this processor") from None
     made = os.memfd_create("calls", 0)

@@ -10,6 +10,7 @@ import os
 import re
 import runpy
 import shutil
+import stat
 import struct
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +26,8 @@ _RECORD = struct.Struct("<cHQ")  # as in core/folder_records.py
 _FILE = b"I"
 _PLACE = re.compile(r"[A-Za-z0-9_.,=+@-]{1,100}(/[A-Za-z0-9_.,=+@-]{1,100}){0,15}")
 _AT_ONCE = 1 << 20
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 # --- folders whole --------------------------------------------------------------------------------
@@ -113,12 +116,10 @@ def _packed() -> bytes:
     for folder, _, names in os.walk(TARGET):
         found += [os.path.relpath(f"{folder}/{name}", TARGET) for name in names]
     kept = [path for path in sorted(found) if _is_inside(path)][:_MOST_KEPT]
-    return b"".join(_packed_file(path) for path in kept)
+    return b"".join(_packed_file(path, text) for path in kept if (text := _read(path)) is not None)
 
 
-def _packed_file(path: str) -> bytes:
-    with open(f"{TARGET}/{path}", "rb") as file:
-        text = file.read()
+def _packed_file(path: str, text: bytes) -> bytes:
     return _RECORD.pack(_FILE, len(path), len(text)) + path.encode("ascii") + text
 
 
@@ -171,6 +172,7 @@ def _write_study(job: Job, place: str, text: bytes, people: tuple[str, ...] = ()
 def _put_program(job: Job) -> None:
     with open(PROGRAM, "w") as program:
         program.write(job["source"])
+    os.chmod(PROGRAM, 0o700)
     sys.path.insert(0, "/work/tmp")
 
 
@@ -193,17 +195,31 @@ def _run_level(job: Job, place: str, level: str) -> None:
 
 
 def _results(job: Job) -> dict[str, str]:
-    return {path: _read_out(path).hex() for path in sorted(set(job["paths"])) if _is_file(path)}
+    read = {path: _read(path, MOST_FILE) for path in sorted(set(job["paths"]))}
+    return {path: text.hex() for path, text in read.items() if text is not None}
 
 
-def _is_file(path: str) -> bool:
-    """Say whether a result is a plain file; there are no links, but a folder can have its name."""
-    return os.path.isfile(f"{TARGET}/{path}")
+def _read(path: str, most: int = -1) -> "bytes | None":
+    """Return the text of a plain file below the output folder, up to `most` bytes, or None.
 
-
-def _read_out(path: str) -> bytes:
-    with open(f"{TARGET}/{path}", "rb") as file:
-        return file.read(MOST_FILE)
+    No link is followed: one that a program has left could name a file of the reader, such as a
+    counter of the whole host under /proc.
+    """
+    *folders, name = path.split("/")
+    opened = [os.open(os.path.dirname(TARGET), _FOLDER)]
+    try:
+        for folder in (os.path.basename(TARGET), *folders):
+            opened.append(os.open(folder, _FOLDER, dir_fd=opened[-1]))
+        opened.append(os.open(name, _PLAIN, dir_fd=opened[-1]))
+        if not stat.S_ISREG(os.fstat(opened[-1]).st_mode):
+            return None
+        with open(opened.pop(), "rb") as file:
+            return file.read(most)
+    except OSError:
+        return None
+    finally:
+        for one in opened:
+            os.close(one)
 
 
 RUNS: dict[str, Callable[[Job, bytes], Any]] = {  # Any: bytes, or files, or nothing

@@ -1,0 +1,283 @@
+"""How the keeper serves, measures and ends a block's process tree; copied into the sandbox.
+
+It imports none of our modules, because the sandbox has none of them (inside.py). Two sides use it:
+
+- The *keeper* measures the processor time and the memory of all processes of the block, and answers
+  the system calls that the block's filter passes to it (seccomp.py). A pipe that the kernel makes
+  has a number that counts the pipes of the whole host. So the keeper makes a named pipe in a file
+  system of the block's own, opens both ends, and hands them to the program.
+- The *reader*, process 1 of the block, takes over orphans, and ends all that still runs when the
+  program has ended.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+PIPES = "/from"  # where the keeper makes pipes; the block cannot see this folder
+DONE, LATE, STALLED, FULL = 0, 1, 2, 4  # as in inside.py
+_PIPE, _PIPE2, _SYSINFO = 22, 293, 99
+_SECCOMP, _SET_FILTER, _NEW_LISTENER = 317, 1, 8
+_RECEIVE, _SEND, _IS_VALID, _ADD = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
+_REQUEST = struct.Struct("<QIIiIQ6Q")  # struct seccomp_notif
+_ANSWER = struct.Struct("<QqiI")  # struct seccomp_notif_resp
+_HANDED = struct.Struct("<QIIII")  # struct seccomp_notif_addfd
+_SYSTEM = struct.Struct("=q3Q6QHH4x2QI4x")  # struct sysinfo
+_FAULT, _NO_MORE, _NOT_VALID = 14, 23, 22  # EFAULT, ENFILE, EINVAL
+_NOSUID_NODEV_NOEXEC = 2 | 4 | 8
+_MANY, _LOOK_S, _LOOK_AT_MANY_S = 8, 0.004, 0.02
+_PAGE = resource.getpagesize()
+_CPU_CLOCK = 2  # CPUCLOCK_SCHED of a whole process, as the kernel numbers clocks
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+# --- block ----------------------------------------------------------------------------------------
+
+
+def pass_requests(code: bytes, to: socket.socket) -> None:
+    """Let the keeper answer some system calls of this process and of all that it starts."""
+    program = ctypes.create_string_buffer(code, len(code))
+    shape = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(program))
+    listener = LIBC.syscall(_SECCOMP, _SET_FILTER, _NEW_LISTENER, ctypes.c_char_p(shape))
+    if listener < 0:
+        os._exit(1)
+    socket.send_fds(to, [b"l"], [listener])
+    os.close(listener)  # who held it could answer the calls of its own block
+
+
+# --- keeper ---------------------------------------------------------------------------------------
+
+
+def make_place_for_pipes(files: int) -> None:
+    """Mount the file system in which this block's pipes are made."""
+    room = f"size=64k,nr_inodes={files},mode=700".encode()
+    if LIBC.mount(b"tmpfs", PIPES.encode(), b"tmpfs", _NOSUID_NODEV_NOEXEC, room) != 0:
+        os._exit(1)
+
+
+def listener_from(block: socket.socket, until: float) -> int:
+    """Return the descriptor on which the block's requests arrive; it is the first that it sends."""
+    block.settimeout(max(0.0, until - time.monotonic()))
+    with contextlib.suppress(OSError):
+        _, found, _, _ = socket.recv_fds(block, 16, 1)
+        if found:
+            return found[0]
+    os._exit(1)
+
+
+class Tree:
+    """The processes of one block: what they use, and what they ask of the keeper."""
+
+    def __init__(self, listener: int, ours: set[int], memory: int) -> None:
+        """Watch all processes of this sandbox but ours; `memory` is the block's limit in bytes."""
+        self._ours = {1, os.getppid(), os.getpid(), *ours}
+        self._listener, self._memory = listener, memory
+        self._used: dict[int, float] = {}  # by process; what an ended one has used stays
+        self._ended_s = 0.0  # of processes whose number another has since
+        self.peak, self.most = 0, 0  # bytes, and processes at once
+        self._pipes: list[str] = []  # names of the pipes that a process may still read
+        self._made = 0
+
+    @property
+    def used_s(self) -> float:
+        """Return the processor seconds that were seen, of processes that run and that ended."""
+        return self._ended_s + sum(self._used.values())
+
+    def watch(self, program: int, order: dict[str, Any], until: float) -> int:
+        """Serve the tree until its first process ends or the block has used up a limit."""
+        watched = os.pidfd_open(program)
+        poll = select.poll()
+        for descriptor in (self._listener, watched):
+            poll.register(descriptor, select.POLLIN)
+        try:
+            look_at = 0.0
+            while True:
+                pause = max(0.0, look_at - time.monotonic())
+                seen = {found for found, event in poll.poll(pause * 1000) if event}
+                if self._listener in seen:
+                    self._answer(order)
+                if watched in seen:
+                    return DONE
+                if time.monotonic() < look_at:
+                    continue
+                many = self._look()
+                self._let_openers_go_on()
+                look_at = time.monotonic() + (_LOOK_S if many <= _MANY else _LOOK_AT_MANY_S)
+                if self.used_s > order["cpu_s"]:
+                    return LATE
+                if self.peak > self._memory:
+                    return FULL
+                if time.monotonic() > until:
+                    return STALLED
+        finally:
+            os.close(watched)
+
+    def _look(self) -> int:
+        """Measure all processes of the block; return how many there are."""
+        found = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        own = [one for one in found if one not in self._ours]
+        memory = 0
+        for one in own:
+            with contextlib.suppress(OSError, ValueError):
+                used = time.clock_gettime((~one << 3) | _CPU_CLOCK)
+                if used < self._used.get(one, 0.0):
+                    self._ended_s += self._used[one]
+                self._used[one] = used
+                memory += _memory_with_shared(one)
+        if memory > self._memory:  # pages that processes share were counted once for each
+            memory = sum(map(_share_of_memory, own))
+        self.peak, self.most = max(self.peak, memory), max(self.most, len(own))
+        return len(own)
+
+    def _answer(self, order: dict[str, Any]) -> None:
+        """Answer one system call of the block."""
+        request = bytearray(_REQUEST.size)
+        try:
+            fcntl.ioctl(self._listener, _RECEIVE, request)
+        except OSError:  # the process ended meanwhile
+            return
+        number, process, _, call, _, _, *arguments = _REQUEST.unpack(request)
+        error = 0
+        try:
+            if call == _SYSINFO:
+                self._write(number, process, arguments[0], _memory_of(order))
+            else:
+                flags = arguments[1] if call == _PIPE2 else 0
+                self._hand_pipe(number, process, arguments[0], flags)
+        except OSError as failed:
+            error = failed.errno or _FAULT
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(self._listener, _SEND, _ANSWER.pack(number, 0, -error, 0))
+
+    def _hand_pipe(self, number: int, process: int, place: int, flags: int) -> None:
+        """Make a pipe, and give its two ends to the process; their numbers go to its memory."""
+        if flags & ~(os.O_CLOEXEC | os.O_NONBLOCK | os.O_DIRECT):
+            raise OSError(_NOT_VALID, "")
+        self._made += 1
+        name = f"{PIPES}/{self._made}"
+        ends = _new_pipe(name)
+        self._pipes.append(name)
+        try:
+            if flags & os.O_NONBLOCK == 0:
+                for end in ends:
+                    os.set_blocking(end, True)
+            handed = [self._hand(number, end, flags & os.O_CLOEXEC) for end in ends]
+        finally:
+            for end in ends:
+                os.close(end)
+        self._write(number, process, place, struct.pack("=ii", *handed))
+
+    def _let_openers_go_on(self) -> None:
+        """Let a process go on that waits because it opens a pipe that nobody writes to any more.
+
+        That wait is of named pipes alone; a shell opens /dev/fd/63 when its writer may have ended.
+        """
+        self._pipes = [name for name in self._pipes if _has_reader(name)]
+
+    def _hand(self, number: int, end: int, flags: int) -> int:
+        """Give a descriptor to the process that asks; return its number there."""
+        order = bytearray(_HANDED.pack(number, 0, end, 0, flags))
+        given: int = fcntl.ioctl(self._listener, _ADD, order)
+        return given
+
+    def _write(self, number: int, process: int, place: int, text: bytes) -> None:
+        """Write into the memory of the process that asks; it must still be the one that asked."""
+        fcntl.ioctl(self._listener, _IS_VALID, struct.pack("<Q", number))
+        kept = ctypes.create_string_buffer(text, len(text))
+        ours = struct.pack("PN", ctypes.addressof(kept), len(text))
+        theirs = struct.pack("PN", place, len(text))
+        written = LIBC.process_vm_writev(
+            process, ctypes.c_char_p(ours), ctypes.c_ulong(1), ctypes.c_char_p(theirs),
+            ctypes.c_ulong(1), ctypes.c_ulong(0),
+        )  # fmt: skip
+        if written != len(text):
+            raise OSError(_FAULT, "")
+
+
+def _new_pipe(name: str) -> tuple[int, int]:
+    """Make a named pipe, and return both of its ends; they do not block yet."""
+    try:
+        os.mkfifo(name, 0o600)
+        reads = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return reads, os.open(name, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            os.close(reads)
+            raise
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise OSError(_NO_MORE, "") from None
+
+
+def _has_reader(name: str) -> bool:
+    """Open a pipe to write and close it again; without a reader that fails, and its name goes."""
+    try:
+        os.close(os.open(name, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        os.unlink(name)
+        return False
+    return True
+
+
+def _memory_of(order: dict[str, Any]) -> bytes:
+    """Return what a program is told of the machine's memory: the block's limit, all of it free."""
+    size = order["memory_mb"] << 20
+    return _SYSTEM.pack(1, 0, 0, 0, size, size, 0, 0, 0, 0, 1, 0, 0, 0, 1)
+
+
+def _memory_with_shared(process: int) -> int:
+    """Return the bytes in memory that the process uses, alone or with others."""
+    with open(f"/proc/{process}/statm", "rb") as file:
+        return int(file.read().split()[1]) * _PAGE
+
+
+def _share_of_memory(process: int) -> int:
+    """Return the bytes that it uses alone, and its part of those that it uses with others."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{process}/smaps_rollup", "rb") as f:
+        for line in f:
+            if line.startswith(b"Pss:"):
+                return int(line.split()[1]) << 10
+    return 0
+
+
+# --- reader ---------------------------------------------------------------------------------------
+
+
+def take_over_orphans() -> None:
+    """Let process 1 collect every orphan as it ends, so that its time is counted."""
+    signal.signal(signal.SIGCHLD, lambda *_: _collect(os.WNOHANG))
+
+
+def end_all() -> int:
+    """End every process of the block but this one; return their processor time in microseconds.
+
+    It is the time of orphans alone: what a process has waited for is counted with that process.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(-1, signal.SIGKILL)
+    _collect(0)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return int((used.ru_utime + used.ru_stime) * 1e6)
+
+
+def _collect(how: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, how)[0] != 0:
+            pass
+
+
+TREE: dict[str, Callable[..., Any]] = {  # Any: as each is declared above
+    "pass": pass_requests, "place": make_place_for_pipes, "listener": listener_from, "tree": Tree,
+    "orphans": take_over_orphans, "end": end_all,
+}  # fmt: skip

@@ -1,0 +1,252 @@
+"""An image's program is a process tree: it forks, executes and pipes, within a block's limits."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from sfumato.sandbox.base_environment import environment
+from sfumato.sandbox.ports import SandboxLimits
+from sfumato.sandbox.sandbox_process import DONE, FULL, LATE
+from support.process_tree import children
+from support.sandbox_blocks import needs_bubbles
+from support.tree_images import ENOUGH, Image, Patient, answer, bash
+
+pytestmark = needs_bubbles
+
+SCRIPTS = {
+    "pipe": (
+        """
+cat $1/participants.tsv | tail -n +2 | cut -f2 | sort -n | head -1 > $2/answer.txt
+""",
+        "170\n",
+    ),
+    "substitution": (
+        """
+sum=$(seq 1 10 | awk '{s += $1} END {print s}'); echo $sum > $2/answer.txt
+""",
+        "55\n",
+    ),
+    "process substitution": ("grep -c . <(seq 7) > $2/answer.txt", "7\n"),
+    "to a process": ("seq 9 > >(wc -l > $2/answer.txt); wait $!", "9\n"),
+    "here document": (
+        """
+cat > $2/answer.txt <<END
+$((6 * 7))
+END
+""",
+        "42\n",
+    ),
+    "in the background": (
+        """
+for i in 1 2 3; do (echo $i > /tmp/$i) & done; wait
+cat /tmp/[123] | wc -l > $2/answer.txt
+""",
+        "3\n",
+    ),
+    "own script": (
+        """
+printf '#!/bin/sh\\necho $((2 + 3))\\n' > /tmp/s; chmod +x /tmp/s; /tmp/s > $2/answer.txt
+""",
+        "5\n",
+    ),
+    "xargs": ("seq 20 | xargs -n 5 -P 4 sh -c 'echo $#' x | sort -u > $2/answer.txt", "5\n"),
+    "find": (
+        """
+touch /tmp/a.txt /tmp/b.txt; find /tmp -name '*.txt' -exec cat {} +
+find /tmp -name '?.txt' | wc -l > $2/answer.txt
+""",
+        "2\n",
+    ),
+    "make": (
+        """
+printf 'all: a\\n\\tcat a > $2/answer.txt\\na:\\n\\techo 8 > a\\n' > /tmp/Makefile
+cd /tmp && make -s
+""",
+        "8\n",
+    ),
+    "many pipes": ("for i in $(seq 150); do true | true; done; echo $i > $2/answer.txt", "150\n"),
+    "named pipe": ("mkfifo /tmp/f; (echo 3 > /tmp/f) & cat /tmp/f > $2/answer.txt", "3\n"),
+    "signals": (
+        """
+sleep 9 & trap 'echo 4 > $2/answer.txt; exit' TERM; kill -TERM $$; wait
+""",
+        "4\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_shell_script_runs_as_its_author_wrote_it(name: str, image: Image) -> None:
+    script, expected = SCRIPTS[name]
+    if name == "signals":
+        script = "out=$2\n" + script.replace("$2", "$out")
+    if name == "make":
+        script = script.replace("$2", "/work/out")
+    tried = image.tried(bash(script))
+    assert tried.output == answer(expected), tried.printed.decode()
+    assert tried.ending == "exit status 0"
+
+
+POOL = """#!/opt/python/bin/python3.11
+import json, multiprocessing, subprocess, sys, threading
+def square(x): return x * x
+if __name__ == "__main__":
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        total = sum(pool.map(square, range(10)))
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        total += sum(pool.map(square, range(3)))
+    said = subprocess.run(["sh", "-c", "cat; echo 5"], input=b"4 ", capture_output=True).stdout
+    total += sum(map(int, said.split()))
+    import os
+    os.makedirs(sys.argv[2])if not os.path.isdir(sys.argv[2]) else None
+    open(sys.argv[2] + "/answer.txt", "w").write(str(total))
+"""
+
+
+def test_python_starts_workers_and_other_programs(image: Image) -> None:
+    version = environment().python.rpartition("/")[2]
+    tried = image.tried(POOL.replace("python3.11", version))
+    assert tried.output == answer(str(285 + 5 + 9)), tried.printed.decode()
+
+
+def test_a_trial_gives_the_exit_status_of_the_first_process(image: Image) -> None:
+    tried = image.tried(bash("echo to-error >&2; (exit 5); exit 7"))
+    assert (tried.ending, tried.printed) == ("exit status 7", b"to-error\n")
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+FORKS = """
+import os, signal, sys, time
+os.makedirs(sys.argv[2], exist_ok=True)
+open(sys.argv[2] + "/answer.txt", "w").write("1")
+def burn(s):
+    until = time.process_time() + s
+    while time.process_time() < until: pass
+"""
+BURNS = {
+    "children at once": """
+for _ in range(4):
+ if os.fork() == 0: burn(0.5); os._exit(0)
+for _ in range(4): os.wait()
+""",
+    "one after another": """
+for _ in range(4):
+ if os.fork() == 0: burn(0.5); os._exit(0)
+ os.wait()
+""",
+    "grandchildren": """
+if os.fork() == 0:
+ for _ in range(4):
+  if os.fork() == 0: burn(0.5); os._exit(0)
+ os._exit(0)
+import select
+select.select([], [], [], 3)
+""",
+    "after the first has ended": """
+for _ in range(8):
+ if os.fork() == 0: os.setsid(); burn(60)
+burn(0.2)
+""",
+}
+
+
+@pytest.mark.parametrize("name", [*BURNS][:3])
+def test_the_clock_of_a_block_is_that_of_its_whole_tree(name: str, image: Image) -> None:
+    assert image.ran(FORKS + BURNS[name].replace("0.5", "0.01"), Patient(cpu_s=1.0)).ended == DONE
+    late = image.ran(FORKS + BURNS[name], Patient(cpu_s=1.0))
+    assert (late.ended, late.output) == (LATE, b"")
+
+
+def test_what_goes_on_after_the_first_process_is_ended(image: Image) -> None:
+    ran = image.ran(FORKS + BURNS["after the first has ended"], Patient(cpu_s=20.0))
+    assert (ran.ended, ran.output) == (DONE, answer("1"))
+    assert left_behind(image) == set()
+
+
+MEMORY = {
+    "of children": """
+for _ in range(4):
+ if os.fork() == 0: b = bytearray(100 << 20); signal.pause()
+signal.pause()
+""",
+    "shared": """
+import mmap
+m = mmap.mmap(-1, 400 << 20)
+for i in range(0, 400 << 20, 4096): m[i] = 1
+signal.pause()
+""",
+    "of one": "b = bytearray(400 << 20); signal.pause()",
+}
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_all_processes_of_a_block_share_its_memory(name: str, image: Image) -> None:
+    ran = image.ran(FORKS + MEMORY[name], Patient(cpu_s=30.0, memory_mb=256))
+    assert (ran.ended, ran.output) == (FULL, b"")
+
+
+SHARES = """
+b = bytearray(120 << 20)
+for _ in range(6):
+    if os.fork() == 0:
+        burn(0.1)
+        os._exit(0)
+for _ in range(6):
+    os.wait()
+"""
+
+
+def test_pages_that_children_inherit_count_once(image: Image) -> None:
+    ran = image.ran(FORKS + SHARES, Patient(cpu_s=30.0, memory_mb=256))
+    assert (ran.ended, ran.output) == (DONE, answer("1"))
+
+
+IGNORES = """
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+while True:
+    try:
+        if os.fork() == 0:
+            burn(0.001)
+            os._exit(0)
+    except OSError:
+        pass
+"""
+OF_THREADS = """
+import threading
+while True:
+    try:
+        threading.Thread(target=burn, args=(9,)).start()
+    except RuntimeError:
+        pass
+"""
+BOMBS = {
+    "of a shell": bash("f() { f | f & }; f; while :; do :; done"),
+    "that ignores its children": FORKS + IGNORES,
+    "of threads": FORKS + OF_THREADS,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_ends_with_its_block_and_leaves_nothing(name: str, image: Image) -> None:
+    began = time.monotonic()
+    assert image.ran(BOMBS[name], SandboxLimits(cpu_s=1.0)).output in (b"", b"{}")
+    assert time.monotonic() - began < 60
+    assert left_behind(image) == set()
+    assert image.ran(bash("echo 1 > $2/answer.txt")).output == answer("1\n")
+
+
+def left_behind(image: Image) -> set[int]:
+    """Return the processes of the sandboxes that none of them has between two blocks."""
+    pids = image.pool.pids()
+    below = {pid: children(pid) for pid in pids}
+    # a launcher is one process of ours, bubblewrap itself, and below it the zygote alone
+    return {one for pid in pids for one in sorted(below[pid])[1:]}
+
+
+def test_beside_a_process_tree_runs_no_other_block(image: Image) -> None:
+    assert image.pool.lanes(ENOUGH) == min(2, len(os.sched_getaffinity(0)))
+    assert image.pool.lanes(ENOUGH, image.own) == 1

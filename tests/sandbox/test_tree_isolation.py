@@ -1,0 +1,282 @@
+"""Nothing of a process tree gets out: no number, signal, link or bit, from any child."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sfumato.release.unseal import unseal
+from sfumato.sandbox.ports import BlockJob, SandboxLimits
+from sfumato.sandbox.program_outputs import read_outputs
+from sfumato.sandbox.sandbox_process import DONE, Ran, SandboxProcess, SandboxProcessEnded
+from support.covert_senders import SENDERS, source
+from support.process_tree import children, is_there, waited
+from support.sandbox_blocks import ROWS, needs_bubbles, run
+from support.tree_images import RESULT, Image, Patient, answer, bash
+
+pytestmark = needs_bubbles
+
+SEES = """
+import json, os, stat, sys
+os.makedirs(sys.argv[2], exist_ok=True)
+child = os.fork()  # all of it is asked by a child
+if child:
+    os.waitpid(child, 0)
+    os._exit(0)
+found = {}
+def save():
+    with open(sys.argv[2] + "/answer.txt", "w") as file:
+        json.dump(found, file)
+"""
+DESCRIPTORS = """
+for name in os.listdir("/proc/self/fd"):
+    try: found[f"{name} {os.readlink(f'/proc/self/fd/{name}')}"] = 1
+    except OSError: pass  # that of the listing itself
+save()
+"""
+
+
+def test_a_program_begins_with_three_descriptors(image: Image) -> None:
+    found = image.numbers(SEES + DESCRIPTORS)
+    assert found == {"0 /dev/null": 1, "1 /dev/null": 1, "2 /dev/null": 1}
+
+
+PIPES = """
+r, w = os.pipe()
+n, m = os.pipe2(os.O_NONBLOCK)
+found["pipe"] = os.fstat(r).st_ino
+found["named"] = len(os.readlink(f"/proc/self/fd/{r}"))
+found["is pipe"] = stat.S_ISFIFO(os.fstat(w).st_mode)
+os.write(w, b"abc")
+found["read"] = len(os.read(r, 9))
+try:
+    os.read(n, 1)
+except BlockingIOError:
+    found["does not block"] = 1
+found["inherited"] = os.get_inheritable(r) + os.get_blocking(n)
+for one in range(500):
+    for end in os.pipe(): os.close(end)
+made = [os.pipe() for _ in range(100)]
+found["many"] = len({end for pair in made for end in pair})
+save()
+"""
+
+
+def test_the_number_of_a_pipe_tells_nothing_of_other_pipes(image: Image) -> None:
+    first = image.numbers(SEES + PIPES)
+    before = pipe_number()
+    made = [os.pipe() for _ in range(400)]
+    assert pipe_number() - before > 100, "the kernel does not number pipes in one sequence"
+    assert image.numbers(SEES + PIPES) == first
+    for ends in made:
+        for end in ends:
+            os.close(end)
+    assert first == {
+        "pipe": first["pipe"],
+        "named": first["named"],
+        "is pipe": True,
+        "read": 3,
+        "does not block": 1,
+        "inherited": 0,
+        "many": 200,
+    }
+    assert first["pipe"] < 100
+
+
+def pipe_number() -> int:
+    ends = os.pipe()
+    number = os.fstat(ends[0]).st_ino
+    for end in ends:
+        os.close(end)
+    return number
+
+
+HIDDEN = """
+for name in os.listdir("/proc"):
+    if name.isdigit():
+        found[f"of {os.readlink(f'/proc/{name}/exe').split('/')[1]}"] = 1
+    elif name not in ("self", "thread-self"):
+        found[name] = 1
+for name in ("1", "loadavg", "stat", "meminfo", "uptime", "sys/kernel/ns_last_pid"):
+    try:
+        os.stat(f"/proc/{name}"); found[f"/proc/{name}"] = 1
+    except OSError: pass
+def tries(name, act):
+    try:
+        act(); found[name] = 1
+    except OSError: pass
+tries("first to go", lambda: open("/proc/self/oom_score_adj", "w").write("0"))
+tries("times of a device", lambda: os.utime("/dev/null"))
+tries("times of the image", lambda: os.utime("/bin/bash"))
+tries("device", lambda: os.mknod("/tmp/null", 0o20600, os.makedev(1, 3)))
+tries("signal to the reader", lambda: os.kill(1, 9))
+tries("sockets", lambda: __import__("socket").socketpair())
+save()
+"""
+
+
+def test_a_child_sees_its_own_processes_and_no_number_of_the_machine(image: Image) -> None:
+    # the signal is sent, and process 1 of the block does not hear it
+    assert image.numbers(SEES + HIDDEN) == {"of opt": 1, "signal to the reader": 1}
+
+
+LINKS = {
+    "to a counter of the machine": "ln -s /proc/sys/kernel/pid_max $2/answer.txt",
+    "to a file of the sandbox": "ln -s /env/inside/filter $2/answer.txt",
+    "to a row": "ln -s $1/participants.tsv $2/answer.txt",
+    "for the folder": "rmdir $2; ln -s /proc/sys/kernel $2; mkdir -p /work/tmp/x",
+    "a named pipe": "mkfifo $2/answer.txt",
+    "a folder": "mkdir $2/answer.txt",
+}
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_what_is_no_plain_file_is_no_result(name: str, image: Image) -> None:
+    ran = image.ran(bash(LINKS[name]))
+    assert (ran.ended, ran.output) == (DONE, b"{}")
+
+
+GROUPS = {
+    "its group": ("kill -9 0", b""),
+    "everybody": ("kill -9 -1; echo 1 > $2/answer.txt", answer("1\n")),
+    "its parent": ("kill -9 $PPID; echo 1 > $2/answer.txt", b""),
+    "the reader": ("kill -9 1; kill -INT 1; kill -CHLD 1; echo 1 > $2/answer.txt", answer("1\n")),
+}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_signal_reaches_no_process_of_ours(name: str, image: Image) -> None:
+    script, output = GROUPS[name]
+    before = image.pool.pids()
+    ran = image.ran(bash(script))
+    assert ran.output == output
+    assert image.pool.pids() == before or before == ()
+
+
+TREE = """
+for depth in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        break
+import select
+select.select([], [], [], 2)
+"""
+SEEN = 8  # zygote, keeper, reader, and five of the program's own
+
+
+def test_whichever_process_is_killed_nothing_is_left_behind(image: Image) -> None:
+    made = image.sandbox()
+    program = image.told(SEES + TREE)
+    for place in range(SEEN):
+        if not made.is_alive():
+            made.kill()
+            made = image.sandbox()
+        others = children(made.pid)
+        with ThreadPoolExecutor(1) as threads:
+            block = threads.submit(outcome, made, program)
+            assert waited(lambda sandbox=made: len(children(sandbox.pid)) >= SEEN)
+            there = sorted(children(made.pid))
+            os.kill(there[place], signal.SIGKILL)
+            ran = block.result()
+        assert ran is None or ran.output in (b"", b"{}")
+        gone = set(there) - others
+        if there[place] in others:  # the zygote: with it ends the sandbox
+            assert waited(lambda sandbox=made: not sandbox.is_alive())
+            gone = {made.pid, *there}
+        assert waited(lambda ended=gone: not any(map(is_there, ended)))
+    made.kill()
+
+
+def outcome(made: SandboxProcess, program: dict[str, object]) -> Ran | None:
+    try:
+        return run(made, program, Patient(cpu_s=5.0))
+    except SandboxProcessEnded:
+        return None
+
+
+# --- covert senders -------------------------------------------------------------------------------
+
+ANSWERS = """
+import json, os, sys
+os.makedirs(sys.argv[2], exist_ok=True)
+os.chdir("/work")
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+    os._exit(0)
+if os.fork() == 0:
+    with open(sys.argv[1] + "/participants.tsv") as file:
+        rows = {"id": file.read().splitlines()[1:]}
+    try:
+        said = sent(rows)
+        said = said if isinstance(said, dict) else {"m": said}
+        with open(sys.argv[2] + "/answer.txt", "w") as file:
+            file.write(str(said.get("m")))
+    finally:
+        sys.stdout.flush()
+        os._exit(0)
+os.wait()
+os._exit(0)
+"""
+CHILD_TAKES = """
+ pid = os.fork()
+ if pid == 0:
+  x = bytearray(bit * (99 << 20)); os._exit(0)
+ os.waitpid(pid, 0); return 170.0
+"""
+PROCESSES = """
+ for _ in range(bit * 20):
+  if os.fork() == 0: os._exit(0)
+ return 170.0
+"""
+GOES_ON = """
+ if bit and os.fork() == 0:
+  os.setsid()
+  while True: pass
+ return 170.0
+"""
+LOCKS = """
+ import fcntl
+ if bit: fcntl.flock(os.open('/bin/bash', 0), fcntl.LOCK_EX)
+ return 170.0
+"""
+OF_A_TREE = {
+    "number of processes": PROCESSES,
+    "goes on": GOES_ON,
+    "pipes": "[os.pipe() for _ in range(bit * 99)]; return 170.0",
+    "device": "bit and os.open('/dev/null', os.O_RDWR | os.O_TRUNC); return 170.0",
+    "lock": LOCKS,
+    "memory of a child": CHILD_TAKES,
+}
+NUMBERS = read_outputs([
+    {"name": "m", "lower": 100, "upper": 200, "step": "0.01", "path": RESULT}
+])  # fmt: skip
+ONE_MORE = ROWS + "cyd\t175\n"
+
+
+@pytest.mark.parametrize("name", [*sorted(SENDERS), *OF_A_TREE])
+def test_a_grandchild_that_sends_a_bit_is_not_heard(name: str, image: Image) -> None:
+    program = "import os\n" + sender(name) + ANSWERS
+    heard = [heard_by_the_release(image, program, rows) for rows in (ROWS, ONE_MORE)]
+    assert heard[0] == heard[1]
+    assert heard[0] in ([7000], [5000], [10_000])
+
+
+def sender(name: str) -> str:
+    if name in SENDERS:
+        return source(name)
+    body = OF_A_TREE[name].strip()
+    return f"def send(bit):\n {body}\ndef sent(rows): return send(len(rows['id']) - 2)\n"
+
+
+def heard_by_the_release(image: Image, program: str, rows: str) -> list[int]:
+    (image.place / "sent").write_text(rows)
+    told = {**image.told(program), "paths": [RESULT]}
+    job = BlockJob(
+        told, (str(image.place / "sent"),), NUMBERS, SandboxLimits(cpu_s=4.0), own=image.own
+    )
+    found: list[int] = unseal(image.pool.run(job)).ravel().tolist()
+    return found
