@@ -84,11 +84,15 @@ def test_the_list_of_calls_is_a_list_of_what_is_allowed() -> None:
     profile = json.loads(calls())
     allowed = set(profile["syscalls"][0]["names"])
     assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
-    assert len(profile["syscalls"]) == 1
+    assert [one["names"] for one in profile["syscalls"][1:]] == [["mknodat"]]
+    assert profile["syscalls"][1]["args"] == [  # named pipes alone
+        {"index": 2, "value": 0o170000, "valueTwo": 0o010000, "op": "SCMP_CMP_MASKED_EQ"}
+    ]
     assert set(ALLOWED) <= allowed
     assert not allowed & {"keyctl", "add_key", "io_uring_setup", "ptrace", "bpf", "userfaultfd",
                           "perf_event_open", "setns", "init_module", "open_by_handle_at",
-                          "process_vm_readv", "reboot", "kexec_load", "mknod"}  # fmt: skip
+                          "process_vm_readv", "reboot", "kexec_load", "mknod",
+                          "mknodat"}  # fmt: skip
 
 
 def test_only_we_listen_and_nothing_is_left_of_it(tmp_path: Path) -> None:

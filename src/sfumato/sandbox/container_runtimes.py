@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from dataclasses import dataclass
 from typing import Final
 
@@ -160,10 +161,20 @@ def _alike(wall: ContainerSettings) -> list[str]:
 
 def calls() -> str:
     """Return the container's seccomp profile (allowed system calls), as JSON for the runtime."""
-    allowed = {"names": sorted({*ALLOWED, *TREE, *_OF_THE_HOUSE}), "action": "SCMP_ACT_ALLOW"}
+    named = {*ALLOWED, *TREE, *_OF_THE_HOUSE} - {"mknod", "mknodat"}
+    allowed = {"names": sorted(named), "action": "SCMP_ACT_ALLOW"}
+    # named pipes, and no devices
+    pipes = {
+        "names": ["mknodat"],
+        "action": "SCMP_ACT_ALLOW",
+        "args": [{
+            "index": 2, "value": stat.S_IFMT(0o177777), "valueTwo": stat.S_IFIFO,
+            "op": "SCMP_CMP_MASKED_EQ",
+        }],
+    }  # fmt: skip
     profile = {
         "defaultAction": "SCMP_ACT_ERRNO",
         "architectures": ["SCMP_ARCH_X86_64"],
-        "syscalls": [allowed],
+        "syscalls": [allowed, pipes],
     }
     return json.dumps(profile, indent=1)

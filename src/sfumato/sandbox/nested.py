@@ -84,9 +84,10 @@ def _carry_in(*, is_image: bool) -> None:
     if os.path.isdir("/own") and os.listdir("/own"):
         shutil.copytree("/own", "/env/env/own", symlinks=True)
     os.symlink("env/libs", "/env/lib64")
-    for place in ("/env/work", "/env/dev", "/env/from", "/env/proc"):
+    for place in ("/env/work", "/env/dev", "/env/from"):
         os.mkdir(place)
     if is_image:
+        os.mkdir("/env/proc")
         _sure(LIBC.mount(b"/proc", b"/env/proc", None, _BIND | _BELOW_TOO, None))
     for device in _DEVICES:
         with open(f"/env{device}", "w"):

@@ -25,7 +25,7 @@ from typing import Any
 
 PIPES = "/from"  # where the keeper makes pipes; the block cannot see this folder
 DONE, LATE, STALLED, FULL = 0, 1, 2, 4  # as in inside.py
-_PIPE, _PIPE2, _SYSINFO = 22, 293, 99
+_PIPE2, _SYSINFO = 293, 99  # the third is pipe, without flags
 _SECCOMP, _SET_FILTER, _NEW_LISTENER = 317, 1, 8
 _RECEIVE, _SEND, _IS_VALID, _ADD = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
 _REQUEST = struct.Struct("<QIIiIQ6Q")  # struct seccomp_notif

@@ -75,21 +75,21 @@ _DESCRIPTORS: Final = (
 )  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC
 _BECOMES: Final = {"execve": 59, "arch_prctl": 158}  # needed to execute another program
 _READS: Final = {"wait4": 61, "kill": 62}  # what the reader of a tree's results needs to end it
-TREE: Final = {
-    **_BECOMES, **_READS, "poll": 7, "pause": 34, "getitimer": 36, "alarm": 37, "setitimer": 38,
-    "select": 23, "sendfile": 40, "fork": 57, "vfork": 58, "flock": 73, "rename": 82, "link": 86,
-    "symlink": 88, "chown": 92, "fchown": 93, "lchown": 94, "setuid": 105, "setgid": 106, "setpgid": 109,
-    "getpgrp": 111, "setsid": 112, "setreuid": 113, "setregid": 114, "getgroups": 115,
-    "setresuid": 117, "getresuid": 118, "setresgid": 119, "getresgid": 120, "getpgid": 121,
-    "getsid": 124, "capget": 125, "rt_sigpending": 127, "rt_sigtimedwait": 128,
+TREE: Final = {  # what a process tree may call beside that
+    **_BECOMES, **_READS, "poll": 7, "select": 23, "pause": 34, "getitimer": 36, "alarm": 37,
+    "setitimer": 38, "sendfile": 40, "fork": 57, "vfork": 58, "flock": 73, "link": 86,
+    "symlink": 88, "chown": 92, "fchown": 93, "lchown": 94, "setuid": 105, "setgid": 106,
+    "setpgid": 109, "getpgrp": 111, "setsid": 112, "setreuid": 113, "setregid": 114,
+    "getgroups": 115, "setresuid": 117, "getresuid": 118, "setresgid": 119, "getresgid": 120,
+    "getpgid": 121, "getsid": 124, "capget": 125, "rt_sigpending": 127, "rt_sigtimedwait": 128,
     "rt_sigsuspend": 130, "utime": 132, "mknod": 133, "statfs": 137, "fstatfs": 138,
     "getpriority": 140, "sched_getparam": 143, "sched_getscheduler": 145,
-    "sched_get_priority_max": 146, "sched_get_priority_min": 147, "tkill": 200,
+    "sched_get_priority_max": 146, "sched_get_priority_min": 147, "tkill": 200, "epoll_create": 213,
     "epoll_wait": 232, "epoll_ctl": 233, "utimes": 235, "waitid": 247, "mknodat": 259,
     "fchownat": 260, "futimesat": 261, "linkat": 265, "symlinkat": 266, "pselect6": 270,
     "ppoll": 271, "get_robust_list": 274, "utimensat": 280, "epoll_pwait": 281,
-    "timerfd_create": 283, "timerfd_settime": 286, "timerfd_gettime": 287, "eventfd2": 290,
-    "epoll_create1": 291, "epoll_create": 213, "eventfd": 284, "epoll_pwait2": 441,
+    "timerfd_create": 283, "eventfd": 284, "timerfd_settime": 286, "timerfd_gettime": 287,
+    "eventfd2": 290, "epoll_create1": 291, "epoll_pwait2": 441,
 }  # fmt: skip
 PIPE, PIPE2, SYSINFO = 22, 293, 99  # system calls that the keeper answers for a tree
 _NOTIFY: Final = 0x7FC00000  # SECCOMP_RET_USER_NOTIF
@@ -114,7 +114,7 @@ class UnknownMachine(Exception):
 
 def filter_for(machine: str) -> bytes:
     """Return the seccomp filter of a block for a processor architecture, as BPF bytes."""
-    return _filter(machine, ALLOWED.values(), _no_look_at_the_voice())
+    return _filter(machine, ALLOWED.values(), _one_process(_no_look_at_the_voice()))
 
 
 def tool_filter_for(machine: str) -> bytes:
