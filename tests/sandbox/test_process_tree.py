@@ -30,7 +30,10 @@ sum=$(seq 1 10 | awk '{s += $1} END {print s}'); echo $sum > $2/answer.txt
         "55\n",
     ),
     "process substitution": ("grep -c . <(seq 7) > $2/answer.txt", "7\n"),
-    "to a process": ("seq 9 > >(wc -l > $2/answer.txt); wait $!", "9\n"),
+    "to a process": (
+        "seq 9 > >(wc -l > $2/answer.txt; echo > /tmp/done); until [ -s /tmp/done ]; do :; done",
+        "9\n",
+    ),
     "here document": (
         """
 cat > $2/answer.txt <<END
