@@ -127,7 +127,7 @@ LINKS = {
     "to a counter of the machine": "ln -s /proc/sys/kernel/pid_max $2/answer.txt",
     "to a file of the sandbox": "ln -s /env/inside/filter $2/answer.txt",
     "to a row": "ln -s $1/participants.tsv $2/answer.txt",
-    "for the folder": "rmdir $2; ln -s /proc/sys/kernel $2; mkdir -p /work/tmp/x",
+    "for the folder": "mkdir /tmp/x; echo 1 > /tmp/x/answer.txt; rmdir $2; ln -s /work/tmp/x $2",
     "a named pipe": "mkfifo $2/answer.txt",
     "a folder": "mkdir $2/answer.txt",
 }
