@@ -120,6 +120,24 @@ def test_a_trial_gives_the_exit_status_of_the_first_process(image: Image) -> Non
     assert (tried.ending, tried.printed) == ("exit status 7", b"to-error\n")
 
 
+USES = """
+b = bytearray(60 << 20)
+for _ in range(3):
+    if os.fork() == 0:
+        burn(0.3)
+        os._exit(0)
+for _ in range(3):
+    os.wait()
+"""
+
+
+def test_a_trial_gives_what_all_processes_used(image: Image) -> None:
+    use = image.tried(FORKS + USES).use
+    assert 0.9 < use.cpu_s < 3.0
+    assert 60 << 20 < use.memory < 500 << 20
+    assert use.processes == 4
+
+
 # --- limits ---------------------------------------------------------------------------------------
 
 FORKS = """

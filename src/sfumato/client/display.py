@@ -224,6 +224,7 @@ class BlocksPlan(_Shown):
         for one in shown:
             read = "".join(f"; {result['output']}: {result['says']}" for result in one["read"])
             lines.append(f"Tried on {one['of']}, {one['people']:,} synthetic: {one['ended']}{read}")
+            lines += _use_lines(one)
             printed = one["printed"].splitlines()[-PRINTED:]
             is_same = bool(printed) and one["printed"] == before
             lines += ["  | (the same)"] if is_same else [f"  | {line}" for line in printed]
@@ -251,6 +252,14 @@ def _without(row: Mapping[str, Any], name: str) -> int:
     Older services send this number as `in_the_middle`.
     """
     return int(row.get("no_number", row["in_the_middle"])[name])
+
+
+def _use_lines(one: dict[str, Any]) -> list[str]:
+    """Return a line on what a trial run used; none from a service that does not say it."""
+    if "cpu_s" not in one:
+        return []
+    many = "" if one["processes"] == 1 else f", {one['processes']} processes at once"
+    return [f"  It used {one['cpu_s']:.2f} s of processor time, {one['memory_mb']} MB{many}."]
 
 
 def _has_failed(trial: Mapping[str, Any]) -> bool:

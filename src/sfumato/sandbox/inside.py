@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 
 Order = dict[str, Any]  # Any: JSON of the launcher's own
 Job = dict[str, Any]  # Any: JSON, as a researcher gave it
+Seen = tuple[int, int, int]  # exit status, most memory in bytes, most processes at once
 VOICE, INPUT = 3, 4  # the descriptors that a block keeps; the second till it is read
 _NEW_MOUNTS, _NEW_IPC, _NEW_UTS, _NEW_PIDS = 0x00020000, 0x08000000, 0x04000000, 0x20000000
 _READ_ONLY, _REMOUNT, _NOSUID_NODEV, _NOSUID_NODEV_NOEXEC = 1, 32, 2 | 4, 2 | 4 | 8
@@ -35,7 +36,8 @@ _LAST_RIGHT = 63
 _CAPSET = 126  # the system call's number, on x86-64
 _HEAD = struct.Struct("<BQI")  # how it ended, processor time in microseconds, bytes that follow
 _ORPHANS = struct.Struct("<Q")  # processor time of a tree's orphans, in microseconds
-_TRIAL_HEAD = struct.Struct("<iI")  # of made-up rows: exit status, and how much was printed
+# of made-up rows: exit status, most memory in bytes, most processes at once, how much was printed
+_TRIAL_HEAD = struct.Struct("<iQII")
 DONE, LATE, STALLED, BROKEN, FULL = 0, 1, 2, 3, 4
 READY = b"\x01"  # what a block says before the stranger's program has the word
 WHOLE = b"\x02"  # what a reader says last
@@ -155,15 +157,13 @@ def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> 
         for descriptor in (program, rows, say):
             os.close(descriptor)
         if gatherer is None or passed is None:
-            ended, used, heard, status = _kept(block, hear, order, until)
+            ended, used, heard, seen = _kept(block, hear, order, until)
         else:
             passed[1].close()
-            ended, used, heard, status = _kept_tree(
-                block, gatherer, (hear, passed[0]), order, until
-            )
+            ended, used, heard, seen = _kept_tree(block, gatherer, (hear, passed[0]), order, until)
         _write_all(answer, _HEAD.pack(ended, used, len(heard)) + heard)
         if printed is not None:
-            _write_all(answer, _trial_frame(status, printed, order["printed"]))
+            _write_all(answer, _trial_frame(seen, printed, order["printed"]))
     finally:
         os._exit(0)
 
@@ -174,8 +174,8 @@ def _kept_tree(
     heard: tuple[int, socket.socket],
     order: Order,
     until: float,
-) -> tuple[int, int, bytes, int]:
-    """Return how an image's block ended, its processor time, its results and its exit status.
+) -> tuple[int, int, bytes, Seen]:
+    """Return how an image's block ended, its processor time, its results, and what was seen.
 
     `heard` is the pipe on which the block says that it is ready, and the socket before that.
     """
@@ -199,7 +199,8 @@ def _kept_tree(
     if used > order["cpu_s"]:
         ended, said = LATE, b""
     exit_status = 0 if is_cut else os.waitstatus_to_exitcode(status)
-    return ended, int(used * 1e6), said, exit_status
+    seen = exit_status, max(tree.peak, own.ru_maxrss << 10), max(1, tree.most)
+    return ended, int(used * 1e6), said, seen
 
 
 def _printed_file(order: Order) -> int:
@@ -216,17 +217,17 @@ def _printed_file(order: Order) -> int:
     return made
 
 
-def _trial_frame(status: int, printed: int, most: int) -> bytes:
-    """Return the exit status of a block of made-up rows, and the end of what it printed."""
+def _trial_frame(seen: Seen, printed: int, most: int) -> bytes:
+    """Return what was seen of a block of made-up rows, and the end of what it printed."""
     size = os.fstat(printed).st_size
     text = os.pread(printed, most, max(0, size - most))
-    return _TRIAL_HEAD.pack(status, len(text)) + text
+    return _TRIAL_HEAD.pack(*seen, len(text)) + text
 
 
-def _kept(block: int, hear: int, order: Order, until: float) -> tuple[int, int, bytes, int]:
-    """Return how the block ended, its processor time, what it said (capped), its exit status.
+def _kept(block: int, hear: int, order: Order, until: float) -> tuple[int, int, bytes, Seen]:
+    """Return how the block ended, its processor time, what it said (capped), and what was seen.
 
-    The exit status goes no further than here, unless the rows are made up.
+    What was seen goes no further than here, unless the rows are made up.
     """
     most = order["most_bytes"]
     heard: list[bytes] = []
@@ -265,7 +266,8 @@ def _kept(block: int, hear: int, order: Order, until: float) -> tuple[int, int, 
     if ended == DONE and os.WIFSIGNALED(status):
         ended = BROKEN  # by its own fault, or by the kernel for want of memory: it has said nothing
     exit_status = 0 if is_cut else os.waitstatus_to_exitcode(status)
-    return ended, int(spent * 1e6), said[1:] if ended == DONE else b"", exit_status
+    seen_of = exit_status, used.ru_maxrss << 10, 1
+    return ended, int(spent * 1e6), said[1:] if ended == DONE else b"", seen_of
 
 
 def _gathering(order: Order, program: int) -> tuple[int, int, int]:

@@ -173,6 +173,15 @@ _TOO_LONG: Final = "stopped: its results were too long"
 
 
 @dataclass(frozen=True)
+class Use:
+    """What one trial block used, with all of its processes."""
+
+    cpu_s: float = 0.0
+    memory: int = 0  # most bytes at once
+    processes: int = 1  # most at once, as far as they were seen
+
+
+@dataclass(frozen=True)
 class TrialResult:
     """Full result of one trial block on synthetic rows; real rows never have such a result."""
 
@@ -180,6 +189,7 @@ class TrialResult:
     ended: str = "exited"  # one of ENDS
     status: int = 0  # exit status; a negative number is the signal that ended the program
     printed: bytes = b""  # the end of what the program wrote to standard output and error
+    use: Use = Use()
 
     @property
     def ending(self) -> str:

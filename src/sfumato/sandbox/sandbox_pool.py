@@ -32,6 +32,7 @@ from sfumato.sandbox.ports import (
     SandboxStopped,
     TrialJob,
     TrialResult,
+    Use,
     output_path,
 )
 from sfumato.sandbox.program_environment import IMAGE, OwnEnvironment, bound
@@ -248,7 +249,8 @@ class SandboxPool:
                 if ran.ended == STALLED and again > 0:
                     again -= 1
                     left.append(block)
-                said[block] = TrialResult(ran.output, ENDS[ran.ended], end.status, end.printed)
+                use = Use(ran.used_us / 1e6, end.memory, end.processes)
+                said[block] = TrialResult(ran.output, ENDS[ran.ended], end.status, end.printed, use)
         return said
 
     def _wait_out(self, began: float, slot: float) -> None:

@@ -40,8 +40,9 @@ DONE, LATE, STALLED, BROKEN, FULL = (
     4,
 )  # how a block ended; the same numbers as in inside.py
 _HEAD: Final = struct.Struct("<BQI")
-_TRIAL_HEAD: Final = struct.Struct("<iI")  # exit status, number of bytes of printed output
-MAX_PRINTED: Final = 4096  # most bytes of a trial's printed output
+# exit status, most memory in bytes, most processes at once, number of bytes of printed output
+_TRIAL_HEAD: Final = struct.Struct("<iQII")
+MAX_PRINTED: Final = 65_536  # most bytes of a trial's printed output
 _START_S: Final = 180.0  # start timeout for a busy machine; a failed start ends at once
 _LOOK_S: Final = 0.1
 _TIDY_S: Final = 10.0  # time for a container runtime to clean up after we close the socket
@@ -67,9 +68,11 @@ class Ran:
 
 @dataclass(frozen=True)
 class TrialEnd:
-    """The sandbox's second message about a trial block: its exit status and printed output."""
+    """The sandbox's second message about a trial block: its status, use and printed output."""
 
     status: int  # exit status of the program; a negative number is the signal that ended it
+    memory: int  # most bytes that its processes used at once
+    processes: int  # most processes at once, as far as they were seen
     printed: bytes  # the end of its standard output and error
 
 
@@ -171,10 +174,10 @@ def _receive(hear: int, limits: SandboxLimits) -> Ran:
 def _receive_trial(hear: int, limits: SandboxLimits) -> tuple[Ran, TrialEnd]:
     ran = _receive(hear, limits)
     until = time.monotonic() + _GRACE_S
-    status, length = _TRIAL_HEAD.unpack(_exactly(hear, _TRIAL_HEAD.size, until))
+    status, memory, processes, length = _TRIAL_HEAD.unpack(_exactly(hear, _TRIAL_HEAD.size, until))
     if length > MAX_PRINTED:
         raise SandboxProcessEnded
-    return ran, TrialEnd(status, _exactly(hear, length, until))
+    return ran, TrialEnd(status, memory, processes, _exactly(hear, length, until))
 
 
 def _exactly(hear: int, count: int, until: float) -> bytes:

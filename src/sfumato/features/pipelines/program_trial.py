@@ -120,6 +120,9 @@ class Shown:
             "of": self.of,
             "people": self.people,
             "ended": self.result.ending,
+            "cpu_s": round(self.result.use.cpu_s, 3),
+            "memory_mb": -(-self.result.use.memory >> 20),
+            "processes": self.result.use.processes,
             "printed": self.result.printed.decode("utf-8", "replace"),
             "read": [one.as_json() for one in self.read],
         }
