@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from sfumato.sandbox.base_environment import environment, with_own
 from sfumato.sandbox.environment_store import Environments
@@ -29,20 +31,21 @@ class Patient(SandboxLimits):
 
 
 class Image:
-    """An image with a shell and Python, and a pool of sandboxes that runs its programs."""
+    """An image, by default with a shell and Python, and sandboxes that run its programs."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(
+        self,
+        place: Path,
+        layers: Sequence[bytes] = (),
+        settings: Mapping[str, str] = MappingProxyType(PYTHON),
+    ) -> None:
         self.kept = Environments(place / "own")
         self.place = place
         self.pool = SandboxPool(
             environment, SystemRandomSource(), sleep=lambda _: None, own=self.kept
         )
-        digest = layout(
-            place / "layout",
-            [shell_layer(), python_layer(slim=False)],
-            settings=PYTHON,
-            packed=False,
-        )
+        layers = layers or [shell_layer(), python_layer(slim=False)]
+        digest = layout(place / "layout", layers, settings=settings, packed=False)
         self.own = self.kept.add_image(place / "layout", digest).name
         (place / "rows").write_text(ROWS)
 
