@@ -64,7 +64,7 @@ def code_of(place: Path, digest: str, target: Path) -> str:
 def test_layers_lie_on_each_other_as_they_say(tmp_path: Path) -> None:
     digest = layout(tmp_path / "layout", [LOWER, UPPER], entry=["/run"], settings={"A": "b"})
     image = read_image(tmp_path / "layout", digest, tmp_path / "files")
-    assert (image.entry, image.settings) == (("/run",), ("A=b",))
+    assert (image.entry, image.settings, image.folder) == (("/run",), ("A=b",), "")
     assert files_of(tmp_path / "files") == {
         "etc/kept": "kept", "old/c": "c", "usr/lib/run": "#!", "usr/lib/again": "#!",
         "usr/lib/more": "more",
@@ -73,6 +73,14 @@ def test_layers_lie_on_each_other_as_they_say(tmp_path: Path) -> None:
     modes = {path.lstat().st_mode & 0o7000 for path in (tmp_path / "files").rglob("*")}
     assert modes == {0}
     assert sorted(os.listdir(tmp_path)) == ["files", "layout"]
+
+
+def test_arguments_replace_the_images_own_as_with_docker(tmp_path: Path) -> None:
+    both = layout(tmp_path / "both", [LOWER], entry=["/run"], command=["--help"], folder="/opt")
+    image = read_image(tmp_path / "both", both, tmp_path / "files")
+    assert (image.entry, image.folder) == (("/run",), "/opt")
+    alone = layout(tmp_path / "alone", [LOWER], command=["/run", "x"])
+    assert read_image(tmp_path / "alone", alone, tmp_path / "more").entry == ("/run", "x")
 
 
 @pytest.mark.skipif(shutil.which("umoci") is None, reason="umoci is not installed")

@@ -120,6 +120,10 @@ def test_a_trial_gives_the_exit_status_of_the_first_process(image: Image) -> Non
     assert (tried.ending, tried.printed) == ("exit status 7", b"to-error\n")
 
 
+def test_a_program_begins_in_the_working_directory_of_its_image(image: Image) -> None:
+    assert image.ran(bash("pwd > $2/answer.txt")).output == answer("/opt/python\n")
+
+
 USES = """
 b = bytearray(60 << 20)
 for _ in range(3):

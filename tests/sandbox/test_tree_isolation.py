@@ -59,6 +59,10 @@ except BlockingIOError:
 found["inherited"] = os.get_inheritable(r) + os.get_blocking(n)
 for one in range(500):
     for end in os.pipe(): os.close(end)
+r, w = os.pipe()
+os.write(w, b"12")
+os.close(w)
+found["opened again"] = len(open(f"/dev/fd/{r}", "rb").read())
 made = [os.pipe() for _ in range(100)]
 found["many"] = len({end for pair in made for end in pair})
 save()
@@ -81,6 +85,7 @@ def test_the_number_of_a_pipe_tells_nothing_of_other_pipes(image: Image) -> None
         "read": 3,
         "does not block": 1,
         "inherited": 0,
+        "opened again": 2,
         "many": 200,
     }
     assert first["pipe"] < 100

@@ -65,13 +65,18 @@ def layout(
     entry: Sequence[str] = (),
     settings: Mapping[str, str] | None = None,
     packed: bool = True,
+    folder: str = "",
+    command: Sequence[str] = (),
 ) -> str:
     """Write an image of these tars to a layout in the folder; return its digest."""
     (place / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
     (place / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
     kind = LAYER + "+gzip" if packed else LAYER
     blobs = [gzip.compress(tar, 1) if packed else tar for tar in layers]
-    said = {"Entrypoint": list(entry), "Env": [f"{k}={v}" for k, v in (settings or {}).items()]}
+    said = {
+        "Entrypoint": list(entry), "Env": [f"{k}={v}" for k, v in (settings or {}).items()],
+        "Cmd": list(command), "WorkingDir": folder,
+    }  # fmt: skip
     whole = [f"sha256:{hashlib.sha256(tar).hexdigest()}" for tar in layers]
     config = {
         "architecture": "amd64", "os": "linux", "config": said,

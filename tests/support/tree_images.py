@@ -45,7 +45,9 @@ class Image:
             environment, SystemRandomSource(), sleep=lambda _: None, own=self.kept
         )
         layers = layers or [shell_layer(), python_layer(slim=False)]
-        digest = layout(place / "layout", layers, settings=settings, packed=False)
+        digest = layout(
+            place / "layout", layers, settings=settings, packed=False, folder="/opt/python"
+        )
         self.own = self.kept.add_image(place / "layout", digest).name
         (place / "rows").write_text(ROWS)
 
@@ -53,7 +55,7 @@ class Image:
         """Return the message of a program that is this text."""
         return {
             "kind": "program", "source": script, "paths": [RESULT], "entry": [], "through": [],
-            "settings": ["LD_LIBRARY_PATH=/lib64"],
+            "folder": "", "settings": ["LD_LIBRARY_PATH=/lib64"],
         }  # fmt: skip
 
     def sandbox(self) -> SandboxProcess:

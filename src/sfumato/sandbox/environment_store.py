@@ -115,6 +115,7 @@ class ImageSettings:
     entry: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     through: tuple[str, ...] = ()
+    folder: str = ""
 
 
 class Environments:
@@ -156,7 +157,7 @@ class Environments:
                 sif = read_sif(layout, digest, draft.place / FILES)
                 return ImageSettings(sif.entry, through=sif.through)
             image = read_image(layout, digest, draft.place / FILES)
-            return ImageSettings(image.entry, image.settings)
+            return ImageSettings(image.entry, image.settings, folder=image.folder)
 
         return self._added(name, made, note)
 
@@ -232,7 +233,7 @@ class Environments:
             megabytes = 1 + (size_of(files) >> 20)
             one = OwnEnvironment(
                 name, megabytes, contents_of(files), image.entry, image.settings, note,
-                image.through,
+                image.through, image.folder,
             )  # fmt: skip
             (draft.place / _ABOUT).write_text(json.dumps(asdict(one)), "ascii")
             draft.place.chmod(0o755)

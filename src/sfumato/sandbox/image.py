@@ -95,6 +95,8 @@ def _become(job: Job, _text: bytes) -> NoReturn:
     settings = dict(one.split("=", 1) for one in job["settings"])
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, which a program does not expect
         signal.signal(ignored, signal.SIG_DFL)
+    if os.path.isdir(job.get("folder", "")):
+        os.chdir(job["folder"])
     found = _found(command[0], settings.get("PATH", _PATH))
     os.execve(found, [found, *command[1:]], {**settings, **_OURS})  # noqa: S606  # the image's own
 

@@ -292,6 +292,7 @@ def _gathering(order: Order, program: int) -> tuple[int, int, int]:
             say = _alone(say, told, nowhere, nowhere)
             TREE["orphans"]()
             _give_up_rights(order, code)
+            _write_all(say, READY)
             if os.read(INPUT, 1) == READY:
                 orphans = _ORPHANS.pack(TREE["end"]())
                 _write_all(say, orphans + RUNS["gather"](job, b"") + WHOLE)
@@ -300,6 +301,8 @@ def _gathering(order: Order, program: int) -> tuple[int, int, int]:
             os._exit(ended)
     for descriptor in (told, say, nowhere):
         os.close(descriptor)
+    if os.read(hear, 1) != READY:  # no program runs before a signal cannot end its reader
+        os._exit(1)
     return reader, tell, hear
 
 

@@ -48,11 +48,12 @@ Json = dict[str, Any]  # Any: untrusted JSON, validated piece by piece
 
 @dataclass(frozen=True)
 class Image:
-    """A container image's digest, its start command, and its environment variables."""
+    """A container image's digest, start command, environment variables and working directory."""
 
     digest: str
     entry: tuple[str, ...]
     settings: tuple[str, ...]
+    folder: str = ""
 
 
 def read_image(layout: Path, digest: str, target: Path) -> Image:
@@ -106,11 +107,13 @@ def _named(index: Json) -> Iterator[Json]:
 
 
 def _said(digest: str, config: Json) -> Image:
-    entry = [*_texts(config.get("Entrypoint")), *_texts(config.get("Cmd"))]
+    # a program gets arguments, and these replace the image's own (Cmd), as with docker
+    entry = _texts(config.get("Entrypoint")) or _texts(config.get("Cmd"))
     settings = [one for one in _texts(config.get("Env")) if "=" in one]
-    if any("\0" in text for text in (*entry, *settings)):
+    folder = config.get("WorkingDir") or ""
+    if not isinstance(folder, str) or any("\0" in text for text in (*entry, *settings, folder)):
         raise bad_environment("its configuration is malformed")
-    return Image(digest, tuple(entry), tuple(settings))
+    return Image(digest, tuple(entry), tuple(settings), folder)
 
 
 def _texts(value: object) -> list[str]:

@@ -34,6 +34,7 @@ class OwnEnvironment:
     settings: tuple[str, ...] = ()  # images only: environment variables as NAME=VALUE
     said: str = ""  # a comment by the person who added it
     through: tuple[str, ...] = ()  # images only: the wrapper command that starts programs
+    folder: str = ""  # images only: the working directory
 
     @property
     def kind(self) -> str:

@@ -331,7 +331,7 @@ class SandboxPool:
         found = self._found(job.own)
         if job.own and found is None:
             raise SandboxStopped
-        keys = ("entry", "settings", "through")
+        keys = ("entry", "settings", "through", "folder")
         image = {key: getattr(found, key) for key in keys} if found else {}
         return json.dumps({**job.program, **image}).encode()
 
