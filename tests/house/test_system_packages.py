@@ -9,7 +9,10 @@ ROOT = Path(__file__).parents[2]
 BROUGHT_BY = {  # a program, and the package that has it
     "bwrap": "bubblewrap",
     "java": "default-jre-headless",
-    **{name: name for name in ("curl", "openssl", "podman", "runc", "strace", "umoci")},
+    **{
+        name: name
+        for name in ("curl", "mmdebstrap", "openssl", "podman", "runc", "strace", "umoci")
+    },
 }
 NOT_IN_DEBIAN = {"apptainer"}  # run where it is; nothing is skipped where it is not
 

@@ -46,13 +46,11 @@ with open(sys.argv[2] + "/out/answer.txt", "w") as file:
 OUT = "out/answer.txt"
 # what a process tree may do, because no other block runs beside it and it has all of this alone
 OF_A_TREE = frozenset({
-    "alarm", "dev-shm", "dev-zero", "epoll", "eventfd", "fifo", "file-times", "forget-pages",
-    "fork", "fork-bomb", "free-space-of-descriptor", "hard-link", "lock-record",
-    "lock-shared-file", "open-device", "open-random", "pipe", "proc-environ", "proc-fd",
-    "proc-maps", "proc-mem", "proc-mounts", "ptrace", "set-uid", "shared-futex", "signal-parent",
-    "signal-self", "symlink", "ten-gigabytes", "timerfd", "tmp", "wait-in-poll",
+    "alarm", "dev-shm", "epoll", "eventfd", "fifo", "file-times", "forget-pages", "fork",
+    "fork-bomb", "free-space-of-descriptor", "hard-link", "open-device", "open-random", "pipe",
+    "ptrace", "set-uid", "shared-futex", "signal-parent", "signal-self", "symlink", "timerfd",
+    "tmp", "wait-in-poll",
 })  # fmt: skip
-OF_A_CHILD = frozenset({"proc-others", "proc-parent"})  # processes of its own tree
 
 
 @pytest.fixture(scope="module", params=["folder", "image", "grandchild"])
@@ -121,8 +119,7 @@ def test_what_gets_out_of_a_bare_process_does_not_get_out_of_there(
 ) -> None:
     said = says(source(name, **place))
     assert SECRET.encode() not in said
-    kind = request.node.callspec.id.partition("-")[0]
-    if (kind != "folder" and name in OF_A_TREE) or (kind == "grandchild" and name in OF_A_CHILD):
+    if name in OF_A_TREE and "folder" not in request.node.callspec.id:
         assert said == answer("1.0")
     else:
         assert said in (b"", b"{}", answer("0.0"), answer(""))

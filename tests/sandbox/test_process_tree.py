@@ -29,11 +29,6 @@ sum=$(seq 1 10 | awk '{s += $1} END {print s}'); echo $sum > $2/answer.txt
 """,
         "55\n",
     ),
-    "process substitution": ("grep -c . <(seq 7) > $2/answer.txt", "7\n"),
-    "to a process": (
-        "seq 9 > >(wc -l > $2/answer.txt; echo > /tmp/done); until [ -s /tmp/done ]; do :; done",
-        "9\n",
-    ),
     "here document": (
         """
 cat > $2/answer.txt <<END
@@ -72,6 +67,10 @@ cd /tmp && make -s
     ),
     "many pipes": ("for i in $(seq 150); do true | true; done; echo $i > $2/answer.txt", "150\n"),
     "named pipe": ("mkfifo /tmp/f; (echo 3 > /tmp/f) & cat /tmp/f > $2/answer.txt", "3\n"),
+    "pipes among signals": (
+        "for i in $(seq 300); do (:) & x=$(echo $i); done; echo $x > $2/answer.txt",
+        "300\n",
+    ),
     "signals": (
         """
 sleep 9 & trap 'echo 4 > $2/answer.txt; exit' TERM; kill -TERM $$; wait
@@ -173,7 +172,7 @@ select.select([], [], [], 3)
 """,
     "after the first has ended": """
 for _ in range(8):
- if os.fork() == 0: os.setsid(); burn(60)
+ if os.fork() == 0: os.setpgid(0, 0); burn(60)
 burn(0.2)
 """,
 }
@@ -198,13 +197,17 @@ for _ in range(4):
  if os.fork() == 0: b = bytearray(100 << 20); signal.pause()
 signal.pause()
 """,
-    "shared": """
-import mmap
-m = mmap.mmap(-1, 400 << 20)
-for i in range(0, 400 << 20, 4096): m[i] = 1
+    "of programs that nobody may look into": """
+import shutil
+shutil.copy(os.path.realpath("/sbin/python3"), "/tmp/python")
+os.chmod("/tmp/python", 0o111)
+code = "b = bytearray(100 << 20); import signal; signal.pause()"
+for _ in range(4):
+    if os.fork() == 0:
+        os.environ["PYTHONHOME"] = "/opt/python"
+        os.execv("/tmp/python", ["python", "-c", code])
 signal.pause()
 """,
-    "of one": "b = bytearray(400 << 20); signal.pause()",
 }
 
 

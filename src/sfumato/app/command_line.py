@@ -62,6 +62,7 @@ class CommandLine:
     connect: Final = staticmethod(_of("app.vault", "connect"))
     change_key: Final = staticmethod(_of("app.encryption", "change_key"))
     checkup: Final = staticmethod(_of("app.doctor", "checkup"))
+    try_program: Final = staticmethod(_of("app.local_trial", "try_program"))
     anonymity: Final = staticmethod(_of("app.vault", "anonymity"))
     federation: Final = staticmethod(_of("app.federation", "federation"))
     new_agreement: Final = staticmethod(_of("app.federation", "new_agreement"))

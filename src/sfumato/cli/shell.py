@@ -8,7 +8,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -92,6 +92,12 @@ class App(Protocol):
 
     def anonymity(self) -> Anonymity:
         """Return the service that measures and recodes an owner's own files (k-anonymity)."""
+        ...
+
+    def try_program(
+        self, source: str, data: str, outputs: Sequence[Json], **how: Any
+    ) -> Json:  # Any: see app/local_trial.py
+        """Run a program once in a sandbox of this machine, on synthetic data; return all of it."""
         ...
 
     def draw(self, count: int) -> bytes:

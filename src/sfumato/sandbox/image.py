@@ -1,9 +1,11 @@
 """How a block becomes an image's own program; copied into the sandbox, so it imports none of ours.
 
 The image's files are in the sandbox's memory, read-only. A block sees these files, a small folder
-that it may write to, its own processes under /proc, and a few devices. It drops all privileges and
-executes the program, which may start others (process_tree.py). Another process reads the results
-(inside.py).
+that it may write to, and a few devices. It drops all privileges and executes the program, which may
+start others (process_tree.py). Another process reads the results (inside.py).
+
+A block has no /proc: numbers of its files, flags of pages and counters there tell what blocks did
+before it on this machine, even where /proc shows only the block's own processes.
 """
 
 import ctypes
@@ -18,17 +20,8 @@ VOICE = 3
 _NEW_MOUNTS = 0x00020000
 _BIND, _BELOW_TOO, _REMOUNT, _READ_ONLY, _NOSUID_NODEV = 4096, 16384, 32, 1, 2 | 4
 _NOSUID = 2
-_FOR_PROC = (
-    1 | 2 | 4 | 8
-)  # read-only: a process cannot change its place in the line of the OOM killer
-_OWN_PROCESSES = b"subset=pid,hidepid=2"  # no numbers of the whole machine, no process of ours
 _DEVICES = (
-    ("null", "/dev/null"), ("zero", "/dev/zero"), ("random", "/dev/urandom"),
-    ("urandom", "/dev/urandom"),
-)  # fmt: skip
-_LINKS = (
-    ("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"),
-    ("stderr", "/proc/self/fd/2"),
+    ("null", "/dev/null"), ("random", "/dev/urandom"), ("urandom", "/dev/urandom"),
 )  # fmt: skip
 _WRITABLE = (
     (TEMPORARY, "/tmp"), (TEMPORARY, "/var/tmp"), (f"{TEMPORARY}/run", "/run"),  # noqa: S108  # the block's
@@ -52,8 +45,6 @@ def _enter(_job: Job, _text: bytes) -> None:
         if os.path.isdir(ROOT + shown) and not os.path.islink(ROOT + shown):
             _bind(place, ROOT + shown)
     _show_devices()
-    # a container of a runtime that hides parts of /proc has none for its blocks
-    LIBC.mount(b"proc", f"{ROOT}/proc".encode(), b"proc", _FOR_PROC, _OWN_PROCESSES)
     os.chdir(ROOT)
     _sure(LIBC.syscall(_PIVOT_ROOT, b".", b"."))
     _sure(LIBC.umount2(b".", _LET_GO))
@@ -64,8 +55,6 @@ def _show_devices() -> None:
     """Make a folder of devices; nobody can change their times, which every block would see."""
     room = b"size=4k,nr_inodes=16,mode=755"
     _sure(LIBC.mount(b"tmpfs", f"{ROOT}/dev".encode(), b"tmpfs", _NOSUID, room))
-    for name, target in _LINKS:
-        os.symlink(target, f"{ROOT}/dev/{name}")
     shared = f"{ROOT}/dev/shm"  # noqa: S108  # the block's
     os.mkdir(shared)
     for name, source in _DEVICES:

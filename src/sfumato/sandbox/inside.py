@@ -30,6 +30,7 @@ Seen = tuple[int, int, int]  # exit status, most memory in bytes, most processes
 VOICE, INPUT = 3, 4  # the descriptors that a block keeps; the second till it is read
 _NEW_MOUNTS, _NEW_IPC, _NEW_UTS, _NEW_PIDS = 0x00020000, 0x08000000, 0x04000000, 0x20000000
 _READ_ONLY, _REMOUNT, _NOSUID_NODEV, _NOSUID_NODEV_NOEXEC = 1, 32, 2 | 4, 2 | 4 | 8
+_BIND, _NOSUID = 4096, 2
 _DEATH_SIGNAL, _DUMPABLE, _NO_NEW_PRIVILEGES, _SECCOMP = 1, 4, 38, 22
 _BOUNDING_DROP, _AMBIENT, _CLEAR_ALL = 24, 47, 4
 _LAST_RIGHT = 63
@@ -64,6 +65,10 @@ def carry_in(then: list[str]) -> NoReturn:
 
 def _let_go_of_the_host(is_nested: bool) -> None:
     """Take the host's folder away, and let nobody write into the copy."""
+    for device in ("/dev/null", "/dev/urandom"):  # nobody can change the times that all see
+        how = _REMOUNT | _BIND | _READ_ONLY | _NOSUID
+        if LIBC.mount(None, device.encode(), None, how, None) != 0:
+            os._exit(1)
     nothing = _REMOUNT | _READ_ONLY | _NOSUID_NODEV
     if is_nested:  # in a container there is nothing else by now (nested.py)
         if LIBC.mount(None, b"/", None, nothing, None) != 0:
@@ -144,6 +149,8 @@ def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> 
         program, rows, answer = descriptors
         if LIBC.unshare(_NEW_PIDS | _NEW_MOUNTS | _NEW_IPC | _NEW_UTS) != 0:
             os._exit(1)
+        if OWN["image"]:
+            _leave_the_processor()
         until = time.monotonic() + order["wall_s"]
         gatherer = _gathering(order, program) if OWN["image"] else None
         printed = _printed_file(order) if order.get("printed") else None
@@ -168,6 +175,15 @@ def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> 
         os._exit(0)
 
 
+def _leave_the_processor() -> None:
+    """Let the keeper run beside its block and not on the block's processor, if there are others.
+
+    A block of many processes could otherwise starve it.
+    """
+    with contextlib.suppress(OSError):  # a container may have one processor
+        os.sched_setaffinity(0, set(OWN["beside"]))
+
+
 def _kept_tree(
     block: int,
     gatherer: tuple[int, int, int],
@@ -184,6 +200,8 @@ def _kept_tree(
     passed.close()
     ended = tree.watch(block, order, until)
     is_cut = ended != DONE
+    if is_cut:
+        os.kill(gatherer[0], signal.SIGKILL)  # process 1: with it all others end at once
     os.kill(block, signal.SIGKILL)
     _, status, own = os.wait4(block, 0)
     if not is_cut and os.read(hear, 1) != READY:
@@ -204,14 +222,16 @@ def _kept_tree(
 
 
 def _printed_file(order: Order) -> int:
-    """Make the file that a block of made-up rows prints into; it lies in the block's own room.
+    """Make the file that a block of made-up rows prints into, in memory of the block's own.
 
     Nothing is made for real rows: what their block prints goes nowhere. It is no pipe, which a
     block could look at to count those of the whole host.
     """
-    if not OWN["image"]:
+    if OWN["image"]:
+        name = f"{TREE['pipes']}/printed"
+    else:
         _furnish(order)
-    name = "/work/tmp/printed"
+        name = "/work/tmp/printed"
     made = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
     os.unlink(name)
     return made
@@ -276,7 +296,7 @@ def _gathering(order: Order, program: int) -> tuple[int, int, int]:
     The first process of the room, without a right: it waits for a word, and nobody else's.
     """
     _furnish(order)
-    TREE["place"](order["files"])
+    TREE["place"](order["files"], order["disk_mb"] if order.get("printed") else 1)
     told, tell = os.pipe()
     hear, say = os.pipe()
     nowhere = os.open("/dev/null", os.O_RDWR)  # here: the block will hide it
@@ -286,7 +306,7 @@ def _gathering(order: Order, program: int) -> tuple[int, int, int]:
         try:
             LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
             LIBC.prctl(_DUMPABLE, 0, 0, 0, 0)  # the block cannot see its memory and its files
-            os.setsid()
+            os.setpgid(0, 0)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the block could send
             job, code = json.loads(_all_of(program)), _filter("filter-reader")
             say = _alone(say, told, nowhere, nowhere)
@@ -316,7 +336,8 @@ def _gathered(
     reader, tell, hear = gatherer
     said = b""
     if ended == DONE:
-        os.write(tell, READY)
+        with contextlib.suppress(BrokenPipeError):  # then the reader has not said all
+            os.write(tell, READY)
         most = order["most_bytes"] + _ORPHANS.size + len(WHOLE)
         ended, said = _said_by(hear, most, until)
         if ended == DONE and not _is_gone(reader, until):
@@ -388,7 +409,10 @@ def _as_block(
         if keeper is None:
             _hide_devices()
         else:
-            os.setsid()  # else a signal to its process group would reach the keeper
+            os.sched_setaffinity(0, set(OWN["cpus"]))
+            os.setpgid(0, 0)  # else a signal to its process group would reach the keeper
+            with open("/proc/self/oom_score_adj", "w") as line:
+                line.write("1000")  # if memory runs out, a block has to end and not its keeper
             TREE["pass"](_filter("filter-requests"), keeper)
         say = _alone(say, rows, nowhere, nowhere if printed is None else printed)
         _draw_anew()
@@ -502,9 +526,8 @@ def _filter(name: str) -> bytes:
 
 
 def _give_up_rights(order: Order, code: bytes) -> None:
-    memory = resource.RLIM_INFINITY if OWN["image"] else order["memory_mb"] << 20
     limits = {
-        resource.RLIMIT_AS: memory,  # of a tree the keeper measures what all processes use
+        resource.RLIMIT_AS: order["memory_mb"] << 20,  # of each process; the keeper adds them up
         resource.RLIMIT_CPU: int(order["cpu_s"]) + 2,
         resource.RLIMIT_FSIZE: order["disk_mb"] << 20,
         resource.RLIMIT_NOFILE: 256,
@@ -530,7 +553,7 @@ def _give_up_rights(order: Order, code: bytes) -> None:
         os._exit(1)
 
 
-TREE: dict[str, Callable[..., Any]] = {}  # Any: what process_tree.py defines
+TREE: dict[str, Any] = {}  # Any: what process_tree.py defines
 OWN: dict[str, Any] = {}  # Any: JSON of the launcher's; what the program has brought along
 READ_WHOLE = ("function", "program", "bids")  # before the program runs; else as it is laid out
 RUNS: dict[str, Callable[[Job, bytes], Any]] = {}  # Any: bytes, or files

@@ -20,7 +20,7 @@ _OF_ITS_OWN = 0x10000000 | 0x00020000 | 0x40000000 | 0x08000000 | 0x04000000 | 0
 _NOSUID_NODEV, _BIND, _BELOW_TOO, _ALL_PRIVATE, _LET_GO = 2 | 4, 4096, 16384, 0x4000 | 0x40000, 2
 _PIVOT_ROOT, _CAPSET = 155, 126  # the system calls' numbers, on x86-64
 _BOUNDING_DROP, _AMBIENT, _RAISE, _SYS_ADMIN, _LAST_RIGHT = 24, 47, 2, 21, 63
-_DEVICES = ("/dev/null", "/dev/urandom", "/dev/zero")
+_DEVICES = ("/dev/null", "/dev/urandom")
 _SETTINGS = {
     "LD_LIBRARY_PATH": "/env/libs:/env/own/libs", "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",

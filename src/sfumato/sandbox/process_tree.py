@@ -20,13 +20,12 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Callable
 from typing import Any
 
 PIPES = "/from"  # where the keeper makes pipes; the block cannot see this folder
 DONE, LATE, STALLED, FULL = 0, 1, 2, 4  # as in inside.py
 _PIPE2, _SYSINFO = 293, 99  # the third is pipe, without flags
-_SECCOMP, _SET_FILTER, _NEW_LISTENER = 317, 1, 8
+_SECCOMP, _SET_FILTER, _NEW_LISTENER, _WAIT_UNTIL_KILLED = 317, 1, 8, 32
 _RECEIVE, _SEND, _IS_VALID, _ADD = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
 _REQUEST = struct.Struct("<QIIiIQ6Q")  # struct seccomp_notif
 _ANSWER = struct.Struct("<QqiI")  # struct seccomp_notif_resp
@@ -35,6 +34,7 @@ _SYSTEM = struct.Struct("=q3Q6QHH4x2QI4x")  # struct sysinfo
 _FAULT, _NO_MORE, _NOT_VALID = 14, 23, 22  # EFAULT, ENFILE, EINVAL
 _NOSUID_NODEV_NOEXEC = 2 | 4 | 8
 _MANY, _LOOK_S, _LOOK_AT_MANY_S = 8, 0.004, 0.02
+_MOST_SHARED = 4  # of its memory: to end processes takes time for all that they map
 _PAGE = resource.getpagesize()
 _CPU_CLOCK = 2  # CPUCLOCK_SCHED of a whole process, as the kernel numbers clocks
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -47,8 +47,11 @@ def pass_requests(code: bytes, to: socket.socket) -> None:
     """Let the keeper answer some system calls of this process and of all that it starts."""
     program = ctypes.create_string_buffer(code, len(code))
     shape = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(program))
-    listener = LIBC.syscall(_SECCOMP, _SET_FILTER, _NEW_LISTENER, ctypes.c_char_p(shape))
-    if listener < 0:
+    for how in (_NEW_LISTENER | _WAIT_UNTIL_KILLED, _NEW_LISTENER):  # before Linux 5.19
+        listener = LIBC.syscall(_SECCOMP, _SET_FILTER, how, ctypes.c_char_p(shape))
+        if listener >= 0:
+            break
+    else:
         os._exit(1)
     socket.send_fds(to, [b"l"], [listener])
     os.close(listener)  # who held it could answer the calls of its own block
@@ -57,9 +60,12 @@ def pass_requests(code: bytes, to: socket.socket) -> None:
 # --- keeper ---------------------------------------------------------------------------------------
 
 
-def make_place_for_pipes(files: int) -> None:
-    """Mount the file system in which this block's pipes are made."""
-    room = f"size=64k,nr_inodes={files},mode=700".encode()
+def make_place_for_pipes(files: int, megabytes: int) -> None:
+    """Mount the file system in which this block's pipes are made.
+
+    A block of made-up rows also prints there, so that it can say that its own disk is full.
+    """
+    room = f"size={megabytes}m,nr_inodes={files},mode=700".encode()
     if LIBC.mount(b"tmpfs", PIPES.encode(), b"tmpfs", _NOSUID_NODEV_NOEXEC, room) != 0:
         os._exit(1)
 
@@ -84,8 +90,6 @@ class Tree:
         self._used: dict[int, float] = {}  # by process; what an ended one has used stays
         self._ended_s = 0.0  # of processes whose number another has since
         self.peak, self.most = 0, 0  # bytes, and processes at once
-        self._pipes: list[str] = []  # names of the pipes that a process may still read
-        self._made = 0
 
     @property
     def used_s(self) -> float:
@@ -109,8 +113,7 @@ class Tree:
                     return DONE
                 if time.monotonic() < look_at:
                     continue
-                many = self._look()
-                self._let_openers_go_on()
+                many = self._look(until)
                 look_at = time.monotonic() + (_LOOK_S if many <= _MANY else _LOOK_AT_MANY_S)
                 if self.used_s > order["cpu_s"]:
                     return LATE
@@ -121,20 +124,23 @@ class Tree:
         finally:
             os.close(watched)
 
-    def _look(self) -> int:
-        """Measure all processes of the block; return how many there are."""
+    def _look(self, until: float) -> int:
+        """Measure all processes of the block, but no longer than till then; return how many."""
         found = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         own = [one for one in found if one not in self._ours]
         memory = 0
         for one in own:
+            if time.monotonic() > until:
+                return len(own)
             with contextlib.suppress(OSError, ValueError):
                 used = time.clock_gettime((~one << 3) | _CPU_CLOCK)
                 if used < self._used.get(one, 0.0):
                     self._ended_s += self._used[one]
                 self._used[one] = used
                 memory += _memory_with_shared(one)
-        if memory > self._memory:  # pages that processes share were counted once for each
-            memory = sum(map(_share_of_memory, own))
+        if self._memory < memory <= _MOST_SHARED * self._memory:
+            # pages that processes share were counted once for each
+            memory = sum(_share_of_memory(one) for one in own if time.monotonic() <= until)
         self.peak, self.most = max(self.peak, memory), max(self.most, len(own))
         return len(own)
 
@@ -162,10 +168,7 @@ class Tree:
         """Make a pipe, and give its two ends to the process; their numbers go to its memory."""
         if flags & ~(os.O_CLOEXEC | os.O_NONBLOCK | os.O_DIRECT):
             raise OSError(_NOT_VALID, "")
-        self._made += 1
-        name = f"{PIPES}/{self._made}"
-        ends = _new_pipe(name)
-        self._pipes.append(name)
+        ends = _new_pipe()
         try:
             if flags & os.O_NONBLOCK == 0:
                 for end in ends:
@@ -175,13 +178,6 @@ class Tree:
             for end in ends:
                 os.close(end)
         self._write(number, process, place, struct.pack("=ii", *handed))
-
-    def _let_openers_go_on(self) -> None:
-        """Let a process go on that waits because it opens a pipe that nobody writes to any more.
-
-        That wait is of named pipes alone; a shell opens /dev/fd/63 when its writer may have ended.
-        """
-        self._pipes = [name for name in self._pipes if _has_reader(name)]
 
     def _hand(self, number: int, end: int, flags: int) -> int:
         """Give a descriptor to the process that asks; return its number there."""
@@ -203,8 +199,9 @@ class Tree:
             raise OSError(_FAULT, "")
 
 
-def _new_pipe(name: str) -> tuple[int, int]:
-    """Make a named pipe, and return both of its ends; they do not block yet."""
+def _new_pipe() -> tuple[int, int]:
+    """Return both ends of a named pipe whose name is gone; they do not block yet."""
+    name = f"{PIPES}/pipe"
     try:
         os.mkfifo(name, 0o600)
         reads = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -214,19 +211,10 @@ def _new_pipe(name: str) -> tuple[int, int]:
             os.close(reads)
             raise
     except OSError:
+        raise OSError(_NO_MORE, "") from None
+    finally:
         with contextlib.suppress(OSError):
             os.unlink(name)
-        raise OSError(_NO_MORE, "") from None
-
-
-def _has_reader(name: str) -> bool:
-    """Open a pipe to write and close it again; without a reader that fails, and its name goes."""
-    try:
-        os.close(os.open(name, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-    except OSError:
-        os.unlink(name)
-        return False
-    return True
 
 
 def _memory_of(order: dict[str, Any]) -> bytes:
@@ -247,6 +235,8 @@ def _share_of_memory(process: int) -> int:
         for line in f:
             if line.startswith(b"Pss:"):
                 return int(line.split()[1]) << 10
+    with contextlib.suppress(OSError, ValueError):  # a program that nobody may look into
+        return _memory_with_shared(process)
     return 0
 
 
@@ -277,7 +267,7 @@ def _collect(how: int) -> None:
             pass
 
 
-TREE: dict[str, Callable[..., Any]] = {  # Any: as each is declared above
+TREE: dict[str, Any] = {  # Any: as each is declared above
     "pass": pass_requests, "place": make_place_for_pipes, "listener": listener_from, "tree": Tree,
-    "orphans": take_over_orphans, "end": end_all,
+    "orphans": take_over_orphans, "end": end_all, "pipes": PIPES,
 }  # fmt: skip

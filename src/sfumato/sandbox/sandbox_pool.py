@@ -125,6 +125,7 @@ class SandboxPool:
         runtime: Runtime = _BUBBLEWRAP,
     ) -> None:
         """Store the settings of the pool; sandboxes start later, with this runtime only."""
+        self.stalled_retries = _STALLED_RETRIES
         self._runtime = runtime
         self._made, self._dice, self._sleep = made, dice, sleep
         self._job = threading.Lock()
@@ -140,9 +141,12 @@ class SandboxPool:
         """Return how many blocks can run in parallel, at most one on each processor.
 
         Their memory limits together fit the machine. Beside an image's program, which is a process
-        tree, runs no other block: they could exchange signals, for example by file locks.
+        tree, runs no other block. Its keeper needs a processor of its own, so that a block of many
+        processes cannot starve it.
         """
-        return min(1, self._room(limits, own)) if own.startswith(IMAGE) else self._room(limits, own)
+        if not own.startswith(IMAGE):
+            return self._room(limits, own)
+        return min(1, self._room(limits, own)) if len(os.sched_getaffinity(0)) > 1 else 0
 
     def _room(self, limits: SandboxLimits, own: str) -> int:
         """Return for how many blocks this machine has processors and memory."""
@@ -236,7 +240,7 @@ class SandboxPool:
         """
         said: dict[int, TrialResult] = {}
         left = list(reversed(range(lane, len(job.texts), lanes)))
-        again = _STALLED_RETRIES
+        again = self.stalled_retries
         with _in_memory(self._program_message(job)) as program:
             while left:
                 block = left.pop()

@@ -31,7 +31,7 @@ from sfumato.sandbox.nested import CONTROL
 from sfumato.sandbox.ports import SandboxLimits
 
 BWRAP: Final = "bwrap"
-_DEVICES: Final = ("/dev/null", "/dev/urandom", "/dev/zero")
+_DEVICES: Final = ("/dev/null", "/dev/urandom")
 DONE, LATE, STALLED, BROKEN, FULL = (
     0,
     1,
@@ -49,7 +49,9 @@ _TIDY_S: Final = 10.0  # time for a container runtime to clean up after we close
 _BUBBLEWRAP: Final = Runtime()
 _GRACE_S: Final = 20.0  # how late a keeper's message may be; a later one counts as a host failure
 # if memory runs out, the OOM killer must choose a sandbox, and its largest process: a block
-_FIRST_TO_GO: Final = ("/bin/sh", "-c", 'echo 1000 >/proc/self/oom_score_adj; exec "$@"', "sh")
+_FIRST_TO_GO: Final = ("/bin/sh", "-c", 'echo "$0" >/proc/self/oom_score_adj; exec "$@"')
+# of an image's sandbox the keeper is no large process, so its blocks go before it (inside.py)
+_FIRST, _SECOND = "1000", "900"
 _FIRST_UID, _UIDS = 61_184, 4_000  # range of uids that systemd uses for temporary services
 
 
@@ -205,7 +207,7 @@ def _in_bubblewrap(
     zygote = _zygote(made, cpu, theirs.fileno())
     first = [*made.first, "-I", "/from/inside/inside.py", json.dumps(zygote)]
     try:
-        return _start([BWRAP, *arguments(made), *first], uid, (theirs.fileno(),)), ours
+        return _start(made, [BWRAP, *arguments(made), *first], uid, (theirs.fileno(),)), ours
     except OSError:
         ours.close()
         raise SandboxProcessEnded from None
@@ -220,7 +222,7 @@ def _in_container(
     first = [*made.first, "-I", "/from/inside/nested.py", json.dumps(zygote)]
     try:
         with listening(made, cpu, uid) as (wall, listener):
-            process = _start([*command(runtime, wall), *first], uid, ())
+            process = _start(made, [*command(runtime, wall), *first], uid, ())
             try:
                 return process, _accept(listener, process)
             except OSError:
@@ -253,13 +255,16 @@ def _zygote(made: Environment, cpu: int, control: int, *, is_nested: bool = Fals
         "own": [] if made.own is None or made.is_image else ["/env/own/packages"],
         "image": made.is_image,
         "cpus": [cpu],
+        "beside": sorted(os.sched_getaffinity(0) - {cpu}),
         "nested": is_nested,
     }
     # -I would ignore PYTHONHASHSEED; all environment variables are set by us
     return [made.python, "-s", "-P", "/env/inside/inside.py", json.dumps(settings)]
 
 
-def _start(argv: list[str], uid: int | None, kept: tuple[int, ...]) -> subprocess.Popen[bytes]:
+def _start(
+    made: Environment, argv: list[str], uid: int | None, kept: tuple[int, ...]
+) -> subprocess.Popen[bytes]:
     """Start a command with an empty environment.
 
     If this process runs as root, the command gets an unused uid.
@@ -268,7 +273,7 @@ def _start(argv: list[str], uid: int | None, kept: tuple[int, ...]) -> subproces
     if found is None:
         raise FileNotFoundError
     return subprocess.Popen(
-        [*_FIRST_TO_GO, found, *argv[1:]],
+        [*_FIRST_TO_GO, _SECOND if made.is_image else _FIRST, found, *argv[1:]],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -292,7 +297,7 @@ def arguments(made: Environment) -> list[str]:
 
     The zygote keeps one capability, over its own namespaces only, to create namespaces for each
     block. Every block drops it. There is no /sys and no usable network. Only an image's sandbox has
-    /proc: there the keeper measures a block's processes, and each block gets one of its own.
+    /proc: there the keeper measures a block's processes. No block sees it.
     """
     return [
         *("--unshare-all", "--unshare-user", "--as-pid-1", "--new-session"),

@@ -77,9 +77,9 @@ _BECOMES: Final = {"execve": 59, "arch_prctl": 158}  # needed to execute another
 _READS: Final = {"wait4": 61, "kill": 62}  # what the reader of a tree's results needs to end it
 TREE: Final = {  # what a process tree may call beside that
     **_BECOMES, **_READS, "poll": 7, "select": 23, "pause": 34, "getitimer": 36, "alarm": 37,
-    "setitimer": 38, "sendfile": 40, "fork": 57, "vfork": 58, "flock": 73, "link": 86,
+    "setitimer": 38, "sendfile": 40, "fork": 57, "vfork": 58, "link": 86,
     "symlink": 88, "chown": 92, "fchown": 93, "lchown": 94, "setuid": 105, "setgid": 106,
-    "setpgid": 109, "getpgrp": 111, "setsid": 112, "setreuid": 113, "setregid": 114,
+    "setpgid": 109, "getpgrp": 111, "setreuid": 113, "setregid": 114,
     "getgroups": 115, "setresuid": 117, "getresuid": 118, "setresgid": 119, "getresgid": 120,
     "getpgid": 121, "getsid": 124, "capget": 125, "rt_sigpending": 127, "rt_sigtimedwait": 128,
     "rt_sigsuspend": 130, "utime": 132, "mknod": 133, "statfs": 137, "fstatfs": 138,
@@ -100,8 +100,8 @@ _ADVICE_ON_FILES: Final = (187, 221)  # readahead, fadvise64: there is no disk
 _FOR_DESCRIPTORS: Final = (0x541B, 0x5421, 0x5450, 0x5451)  # FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
 _PRCTL, _OWN_SETTINGS = 157, (1, 2, 3, 15, 16)  # PDEATHSIG (set, get), DUMPABLE (get), NAME
 _ENOTSUP = 95
-_LOCKS: Final = (5, 6, 7, 36, 37, 38)  # F_GETLK, F_SETLK, F_SETLKW, and of open files
 _MMAP, _HUGE = 9, 0x00040000  # MAP_HUGETLB
+_SHARED, _ANONYMOUS, _SETSID = 1, 0x20, 112
 _MADVISE, _ADVICE = 28, (4, 8, 14, 15)  # MADV_DONTNEED, _FREE, _HUGEPAGE, _NOHUGEPAGE: own pages
 _STATX: Final = 332  # reveals the host-wide mount number; libraries fall back to older calls
 _TO_DISK: Final = (26, 74, 75)  # msync, fsync, fdatasync: there is no disk
@@ -140,8 +140,10 @@ def tree_filter_for(machine: str) -> bytes:
         *_answers((PIPE, PIPE2, SYSINFO), _ALLOW),  # of these the keeper hears
         *_one_of(_IOCTL, _SECOND_AT, _FOR_DESCRIPTORS, _ERROR | _ENOTTY),
         *_one_of(_PRCTL, _FIRST_AT, _OWN_SETTINGS, _ERROR | _EPERM),
-        *_one_of(_FCNTL, _SECOND_AT, (*_DESCRIPTORS, *_LOCKS), _ERROR | _EPERM),
+        *_one_of(_FCNTL, _SECOND_AT, _DESCRIPTORS, _ERROR | _EPERM),
         *_answers((_FUTEX,), _ALLOW),
+        *_answers((_SETSID,), _ERROR | 0),  # each session would get a processor's time of its own
+        *_no_shared_memory_without_a_file(),
         *_no_namespaces(),
     ]
     return _filter(machine, {**ALLOWED, **TREE}.values(), steps)
@@ -185,10 +187,10 @@ def _filter(machine: str, allowed: Iterable[int], rules: Sequence[bytes]) -> byt
         *_answers((_STATX,), _ERROR | _ENOSYS),
         *_answers(_TO_DISK, _ERROR | 0),
         *_answers((_NANOSLEEP, _CLOCK_NANOSLEEP), _ERROR | 0),  # success without sleeping
+        *rules,
         *_no_pages_of_the_pool(),
         *_advice_on_own_pages(),
         *_reading_limits_only(),
-        *rules,
         *_answers(sorted(set(allowed)), _ALLOW),
         _op(_RETURN, _ERROR | _EPERM),
     ]
@@ -215,6 +217,19 @@ def _no_pages_of_the_pool() -> list[bytes]:
         _op(_HAS, _HUGE, 0, 1),
         _op(_RETURN, _ERROR | _EPERM),
         _op(_RETURN, _ALLOW),
+    ]
+
+
+def _no_shared_memory_without_a_file() -> list[bytes]:
+    """Refuse shared mappings of no file: they can hide memory from the keeper's measure."""
+    return [
+        _op(_EQUAL, _MMAP, 0, 6),
+        _op(_LOAD, _FOURTH_AT),
+        _op(_HAS, _HUGE, 3, 0),
+        _op(_HAS, _ANONYMOUS, 0, 1),
+        _op(_HAS, _SHARED, 1, 0),
+        _op(_RETURN, _ALLOW),
+        _op(_RETURN, _ERROR | _EPERM),
     ]
 
 

@@ -22,6 +22,7 @@ SOURCE, TARGET, PROGRAM = "/work/in", "/work/out", "/work/tmp/program.py"
 PARTICIPANT = "participant"
 MOST_FILE = 65_536  # of a result; more is not sent, for nothing that long is read
 _MOST_KEPT = 1_000  # files of a person's own run
+_MOST_LEFT = 1 << 20  # bytes of them; more is not heard (ports.py)
 _RECORD = struct.Struct("<cHQ")  # as in core/folder_records.py
 _FILE = b"I"
 _PLACE = re.compile(r"[A-Za-z0-9_.,=+@-]{1,100}(/[A-Za-z0-9_.,=+@-]{1,100}){0,15}")
@@ -116,7 +117,14 @@ def _packed() -> bytes:
     for folder, _, names in os.walk(TARGET):
         found += [os.path.relpath(f"{folder}/{name}", TARGET) for name in names]
     kept = [path for path in sorted(found) if _is_inside(path)][:_MOST_KEPT]
-    return b"".join(_packed_file(path, text) for path in kept if (text := _read(path)) is not None)
+    packed = b""
+    for path in kept:
+        text = _read(path, _MOST_LEFT)
+        if text is not None:
+            packed += _packed_file(path, text)
+        if len(packed) > _MOST_LEFT:  # more than is heard
+            break
+    return packed
 
 
 def _packed_file(path: str, text: bytes) -> bytes:

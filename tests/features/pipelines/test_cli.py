@@ -167,3 +167,18 @@ def test_the_list_shows_what_a_waiting_program_brings_along() -> None:
     ]
     assert pipelines_cli._line(waits, False, {}).endswith(f"\n  with {name}")
     assert "with" not in pipelines_cli._line({**waits, "environment": "b"}, False, {})
+
+
+def test_a_program_is_tried_without_a_vault(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "people.tsv").write_text("participant_id\tage\tHeight\nsub-1\t40\t170\n")
+    told = ["try", str(tmp_path / "program.py"), "--data", str(tmp_path / "people.tsv"), *OUTPUTS]
+    ended = run(tmp_path, "pipeline", *told)
+    assert ended.returncode == 1
+    assert "Ended: exit status 7. It used 0." in ended.stdout
+    assert "age: 40\n" in ended.stdout
+    assert ended.stdout.endswith("In a block it would fail: it failed (exit status 7).\n")
+    (tmp_path / "program.py").write_text(PROGRAM.replace("sys.exit(7)", ""))
+    ended = run(tmp_path, "pipeline", *told)
+    assert (ended.returncode, ended.stdout[:20]) == (0, "It printed nothing.\n")
+    assert ended.stdout.endswith("In a block it would give its results.\n")

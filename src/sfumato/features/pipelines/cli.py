@@ -98,6 +98,79 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
     shell.show(made, "\n".join(lines))
 
 
+@pipeline.command("try")
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(exists=True),
+    help="Synthetic data: a folder, a zip file or a .tsv table, such as a schema twin.",
+)
+@click.option(
+    "--output",
+    "outputs",
+    required=True,
+    multiple=True,
+    metavar="NAME[ROWS,...]:LOW:HIGH[:STEP]@PATH[#PLACE,...]",
+    help="An output, as for `submit`.",
+)
+@click.option(
+    "--image", nargs=2, metavar="PLACE DIGEST", help="An OCI layout or a SIF file; sha256:..."
+)
+@click.option(
+    "--lock", type=click.Path(exists=True, dir_okay=False), help="A lock file of Python wheels."
+)
+@click.option(
+    "--folder", type=click.Path(exists=True, file_okay=False), help="A folder with modules."
+)
+@click.option("--cpu", "cpu_s", default="2", metavar="S", help="The processor seconds of a block.")
+@click.option("--memory", "memory_mb", type=int, default=2048, metavar="MB")
+@click.option("--disk", "disk_mb", type=int, default=64, metavar="MB")
+@command
+def try_(shell: Shell, file: str | None, **given: Any) -> None:
+    """Try a program on this machine, in the sandbox that would run it; no vault is needed.
+
+    sfumato runs `FILE INPUT OUTPUT group` once, with all of --data in INPUT. An image in --image
+    has its own program, and needs no FILE. The trial shows everything that the program did, and
+    the first thing that would fail in a block.
+    """
+    brought = [kind for kind in ("image", "lock", "folder") if given[kind] is not None]
+    if len(brought) > 1:
+        raise click.UsageError("Give at most one of --image, --lock and --folder.")
+    places = [given[kind] if kind == "image" else (given[kind],) for kind in brought]
+    limits = {
+        "cpu_s": number(given["cpu_s"], "cpu"), "memory_mb": given["memory_mb"],
+        "disk_mb": given["disk_mb"],
+    }  # fmt: skip
+    with show_elapsed("Trying"):
+        found = shell.app.try_program(
+            "" if file is None else text_of(file),
+            given["data"],
+            [_output(text) for text in given["outputs"]],
+            brought=[*brought, *(place for named in places for place in named)],
+            limits=limits,
+        )
+    shell.show(found, "\n".join(trial_lines(found)))
+    if found["would_fail"]:
+        raise SystemExit(1)
+
+
+def trial_lines(found: Json) -> list[str]:
+    """Return the lines to print for a local trial: what the program printed, used and gave."""
+    many = "" if found["processes"] == 1 else f", {found['processes']} processes at once"
+    printed = [f"  | {line}" for line in str(found["printed"]).splitlines()]
+    read: Any = found["read"]
+    return [
+        *(["Printed:", *printed] if printed else ["It printed nothing."]),
+        f"Ended: {found['ended']}. It used {found['cpu_s']:.2f} s of processor time, "
+        f"{found['memory_mb']} MB{many}.",
+        *(f"{one['output']}: {one['says']}" for one in read),
+        f"In a block it would fail: {found['would_fail']}."
+        if found["would_fail"]
+        else "In a block it would give its results.",
+    ]
+
+
 @pipeline.command("list")
 @click.argument("data_set")
 @click.option("--source", is_flag=True, help="Also print each program's source.")

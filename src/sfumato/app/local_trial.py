@@ -1,0 +1,223 @@
+"""Try a program on the researcher's own machine, in the sandbox that would run it on real rows.
+
+The data are synthetic: a schema twin, or any folder, zip file or table of the researcher's. So the
+trial shows everything: what the program printed, what it used, and the first thing that would fail.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox.base_environment import environment
+from sfumato.sandbox.environment_store import Environments
+from sfumato.sandbox.ports import SandboxLimits, SandboxStopped, TrialJob, TrialResult
+from sfumato.sandbox.program_environment import IMAGE, LOCK
+from sfumato.sandbox.program_outputs import Output, Reading, parsed_outputs, read_outputs
+from sfumato.sandbox.sandbox_pool import SandboxPool
+from sfumato.system.randomness import SystemRandomSource
+from sfumato.vault.folder_archive_format import FILE, whole
+
+TABLE: Final = "participants.tsv"
+MAX_MB: Final = 1024  # most megabytes of a folder that is tried
+_NAMED: Final = r"['‘’\"]([\w.:/+-]+)['‘’\"]"
+# what a program prints when it meets a limit of the sandbox -> what a researcher can do
+_HINTS: Final = (
+    (
+        rf"No module named {_NAMED}",
+        "it needs the Python module {}, which its environment lacks: add it to the image or lock",
+    ),
+    (
+        rf"there is no package called {_NAMED}",
+        "it needs the R package {}, which its image lacks: add the package to the image",
+    ),
+    (
+        r"(?s)socket.*Operation not permitted",
+        "it opens a socket, and a block has none: let its processes talk by pipes or files",
+    ),
+    (
+        r"Could not resolve host|name resolution|Network is unreachable",
+        "it needs the network, and a block has none: put what it downloads into the image",
+    ),
+    (
+        r"([\w./+-]+): (?:command )?not found",
+        "it starts the command {}, which its image lacks: add the command to the image",
+    ),
+    (
+        r"(?:No such file or directory:? |cannot open file )['\"‘]([^'\"’]+)",
+        "it reads {}, which is not there: its first argument names the folder of the data",
+    ),
+    (
+        r"Read-only file system(?::? ['\"]?([^'\"\s]+))?",
+        "it writes to a folder that is read-only {}: write to its second argument or to /tmp",
+    ),
+    (r"No space left on device", "its files are larger than a block's disk: give more (--disk)"),
+    (
+        r"MemoryError|[Cc]annot allocate (?:memory|vector)",
+        "it needs more memory than a block has: give more (--memory)",
+    ),
+)
+_ENDED: Final = {
+    "late": "it needs more processor time than a block has: give more (--cpu), or do less",
+    "stalled": "it waited longer than a block may: it must not sleep or wait for input",
+    "full": "its processes together need more memory than a block has: give more (--memory)",
+    "stopped": "it was killed, or its results are longer than a block may leave",
+}
+
+
+class TrialLimits(SandboxLimits):
+    """Limits of a block on a researcher's machine, which may be busy with other work."""
+
+    @property
+    def wall_s(self) -> float:
+        """Return the wall-clock limit in seconds: more than a real block has."""
+        return 4 * self.cpu_s + 2
+
+
+@dataclass(frozen=True)
+class Found:
+    """The result of a local trial: the run, and how each output was read."""
+
+    result: TrialResult
+    read: Sequence[Reading]
+
+    @property
+    def cause(self) -> str:
+        """Return the first thing that would fail in a block, and what to do; "" if nothing would.
+
+        What the program printed names the cause more often than how it ended, so it comes first.
+        """
+        missing = [one for one in self.read if not one.is_number]
+        is_whole = self.result.ending == "exit status 0" and not missing
+        if is_whole:
+            return ""
+        printed = self.result.printed.decode("utf-8", "replace")
+        if self.result.ended in ("late", "full", "stalled"):
+            return _ENDED[self.result.ended]
+        for pattern, says in _HINTS:
+            if (found := re.search(pattern, printed)) is not None:
+                named = found.group(1) if found.groups() and found.group(1) else ""
+                return says.format(named).replace("  ", " ").replace(" :", ":")
+        if self.result.ended == "stopped" and self.result.status >= 0:
+            return _ENDED["stopped"]
+        if self.result.ending != "exit status 0":
+            last = printed.strip().rpartition("\n")[2]
+            return f"it failed ({self.result.ending})" + (f": {last[:200]}" if last else "")
+        return f"{missing[0].name} has {missing[0].says}"
+
+    def as_json(self) -> dict[str, object]:
+        """Return the trial as JSON."""
+        use = self.result.use
+        return {
+            "ended": self.result.ending,
+            "cpu_s": round(use.cpu_s, 3),
+            "memory_mb": -(-use.memory >> 20),
+            "processes": use.processes,
+            "printed": self.result.printed.decode("utf-8", "replace"),
+            "read": [one.as_json() for one in self.read],
+            "would_fail": self.cause,
+        }
+
+
+def try_program(
+    source: str,
+    data: str,
+    outputs: Sequence[Mapping[str, object]],
+    *,
+    brought: Sequence[str] = (),
+    limits: Mapping[str, object],
+) -> dict[str, object]:
+    """Run a program once on all of the data, as one block; return all that it did.
+
+    `brought` is what the program brings along: image, lock or folder, and the places of it. It is
+    kept for the next trial, as `sfumato pipeline environment add` keeps it.
+    """
+    declared = read_outputs([dict(one) for one in outputs])
+    kept = Environments()
+    own = _added(kept, *brought) if brought else ""
+    text = _packed(Path(data))
+    job = TrialJob(_told(source, declared), (text,), _limits(limits), own)
+    sandbox = SandboxPool(environment, SystemRandomSource(), own=kept)
+    sandbox.stalled_retries = 1
+    try:
+        result = sandbox.try_out(job)[0]
+    except SandboxStopped:
+        raise Refused(
+            "sandbox-missing",
+            "The sandbox did not start on this machine.",
+            "Run `sfumato doctor`: it says what is missing.",
+        ) from None
+    finally:
+        sandbox.close()
+    return Found(result, parsed_outputs(result.output, declared)).as_json()
+
+
+def _added(kept: Environments, kind: str, place: str, digest: str = "") -> str:
+    """Add what a program brings along; return its name."""
+    if kind == IMAGE:
+        return kept.add_image(Path(place), digest).name
+    return (kept.add_lock if kind == LOCK else kept.add_folder)(Path(place)).name
+
+
+def _told(source: str, outputs: tuple[Output, ...]) -> dict[str, object]:
+    return {
+        "kind": "study", "source": source, "name": "group", "level": "group", "study": {},
+        "outputs": [one.name for one in outputs], "paths": [one.path for one in outputs],
+    }  # fmt: skip
+
+
+def _limits(given: Mapping[str, object]) -> SandboxLimits:
+    return TrialLimits(
+        cpu_s=float(str(given["cpu_s"])),
+        memory_mb=int(str(given["memory_mb"])),
+        disk_mb=int(str(given["disk_mb"])),
+    )
+
+
+def _packed(data: Path) -> bytes:
+    """Return the data as a block gets them: a folder whole, or a table as `participants.tsv`."""
+    files = dict(_files(data))
+    if not files:
+        raise _bad_data(f"there is no file in {data}")
+    return b"".join(whole(FILE, path, files[path]) for path in sorted(files))
+
+
+def _files(data: Path) -> Iterator[tuple[str, bytes]]:
+    if data.is_dir():
+        for place in sorted(data.rglob("*")):
+            if place.is_file():
+                yield place.relative_to(data).as_posix(), place.read_bytes()
+    elif zipfile.is_zipfile(data):
+        yield from _files_of_zip(data)
+    elif data.suffix == ".tsv":
+        yield TABLE, data.read_bytes()
+    else:
+        raise _bad_data(f"{data.name} is no folder, zip file or .tsv table")
+
+
+def _files_of_zip(data: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of a zip; if all are below one folder, paths begin below that folder."""
+    with zipfile.ZipFile(data) as packed:
+        members = [one for one in packed.infolist() if not one.is_dir()]
+        if sum(one.file_size for one in members) > MAX_MB << 20:
+            raise _bad_data(f"its files are larger than {MAX_MB} MB together")
+        tops = {PurePosixPath(one.filename).parts[0] for one in members}
+        is_below = len(tops) == 1 and all("/" in one.filename for one in members)
+        for one in members:
+            parts = PurePosixPath(one.filename).parts
+            if ".." in parts or one.filename.startswith("/"):
+                raise _bad_data("a name in the zip file leads out of it")
+            yield "/".join(parts[1 if is_below else 0 :]), packed.read(one)
+
+
+def _bad_data(says: str) -> Refused:
+    return Refused(
+        "bad-pipeline",
+        f"The program cannot be tried on these data: {says}.",
+        "Give --data a folder, a zip file or a .tsv table, for example a schema twin.",
+    )

@@ -1,0 +1,106 @@
+"""A program is tried on its author's machine: all is shown, and what would fail is named."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sfumato.app import local_trial
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox.environment_store import Environments
+from support.container_images import PYTHON, layout, python_layer, shell_layer
+from support.sandbox_blocks import needs_bubbles
+
+pytestmark = needs_bubbles
+ROWS = "participant_id\theight\nsub-1\t170\nsub-2\t180\n"
+OUTPUTS = [{"name": "m", "lower": "100", "upper": "200", "path": "answer.txt"}]
+LIMITS = {"cpu_s": 1, "memory_mb": 256, "disk_mb": 16}
+MEAN = """
+import os, sys
+rows = [line.split("\\t") for line in open(sys.argv[1] + "/participants.tsv")][1:]
+mean = sum(float(row[1]) for row in rows) / len(rows)
+os.makedirs(sys.argv[2], exist_ok=True)
+print("the mean is", mean)
+with open(sys.argv[2] + "/answer.txt", "w") as file:
+    file.write(str(mean))
+"""
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, str]]:
+    place = tmp_path_factory.mktemp("image")
+    digest = layout(place, [shell_layer(), python_layer()], settings=PYTHON, packed=False)
+    yield "image", str(place), digest
+    Environments().remove(f"image-{digest.removeprefix('sha256:')}")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    (tmp_path / "people.tsv").write_text(ROWS)
+    return str(tmp_path / "people.tsv")
+
+
+def test_a_program_that_runs_shows_what_it_did(table: str) -> None:
+    found = local_trial.try_program(MEAN, table, OUTPUTS, limits=LIMITS)
+    assert (found["ended"], found["would_fail"]) == ("exit status 0", "")
+    assert found["printed"] == "the mean is 175.0\n"
+    assert found["read"] == [{"output": "m", "is_number": True, "says": "175"}]
+
+
+FAILS = {
+    "module": ("import torch", "needs the Python module torch"),
+    "command": ("#!/bin/bash\nfslmaths in out\n", "starts the command fslmaths"),
+    "socket": ("import socket\nsocket.create_connection(('127.0.0.1', 9))", "opens a socket"),
+    "path": ("open('/data/people.csv')", "reads /data/people.csv, which is not there"),
+    "read-only": ("open('/opt/result', 'w')", "read-only /opt/result"),
+    "disk": ("open('/tmp/f', 'wb').write(bytes(40 << 20))", "larger than a block's disk"),
+    "memory": ("b = bytearray(400 << 20)\nimport signal\nsignal.pause()", "more memory"),
+    "time": ("while True: pass", "more processor time"),
+    "waits": ("import signal\nsignal.pause()", "waited longer"),
+    "status": ("import sys\nsys.exit('no such column: bmi')", "no such column: bmi"),
+    "nothing": ("print(1)", "there is no result answer.txt"),
+    "text": (MEAN.replace("str(mean)", "'unknown'"), "m has no number"),
+}
+
+
+@pytest.mark.parametrize("name", FAILS)
+def test_what_would_fail_in_a_block_is_named(
+    name: str, table: str, image: tuple[str, str, str]
+) -> None:
+    source, said = FAILS[name]
+    found = local_trial.try_program(source, table, OUTPUTS, brought=image, limits=LIMITS)
+    assert said in str(found["would_fail"]), found["printed"]
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip", "zip below a folder"])
+def test_a_folder_is_given_whole(kind: str, tmp_path: Path) -> None:
+    twin = tmp_path / "twin"
+    (twin / "sub-1" / "anat").mkdir(parents=True)
+    (twin / "participants.tsv").write_text(ROWS)
+    (twin / "sub-1" / "anat" / "sub-1_T1w.json").write_text("{}")
+    data = twin
+    if kind != "folder":
+        data = tmp_path / "twin.zip"
+        with zipfile.ZipFile(data, "w") as packed:
+            for file in sorted(twin.rglob("*")):
+                base = tmp_path if "below" in kind else twin
+                packed.write(file, str(file.relative_to(base)))
+    sees = MEAN + "print(os.path.exists(sys.argv[1] + '/sub-1/anat/sub-1_T1w.json'))"
+    found = local_trial.try_program(sees, str(data), OUTPUTS, limits=LIMITS)
+    assert found["printed"] == "the mean is 175.0\nTrue\n"
+
+
+def test_other_data_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "rows.parquet").write_bytes(b"PAR1")
+    (tmp_path / "empty").mkdir()
+    with zipfile.ZipFile(tmp_path / "out.zip", "w") as packed:
+        packed.writestr("../participants.tsv", ROWS)
+    for name in ("rows.parquet", "empty", "out.zip"):
+        with pytest.raises(Refused) as refused:
+            local_trial.try_program(MEAN, str(tmp_path / name), OUTPUTS, limits=LIMITS)
+        assert refused.value.code == "bad-pipeline"
+    assert not os.path.exists(tmp_path.parent / "participants.tsv")
