@@ -15,7 +15,7 @@ from support import tiers, warm_workers
 
 ALLOWED = "shared/data"
 
-# What a test takes that the record of costs does not name, with its part of the collection.
+# Seconds of a test that has no record of its cost, with its part of the collection.
 SHORT_S = 0.03
 
 # `sparks` of contract/conftest.py lasts as long as a worker: one JVM for all of these.
@@ -77,9 +77,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def longest_first(items: list[pytest.Item], costs: dict[str, tiers.Cost]) -> None:
-    """Put what takes longest first: begun last, it would be waited for by idle workers.
+    """Put the longest files first, so that no worker waits for a long file at the end.
 
-    What goes to one worker stays together, and each file's tests keep their order.
+    Tests that share a worker stay together, and each file keeps its order.
     """
     took: dict[str, float] = defaultdict(float)
     for test, cost in costs.items():

@@ -56,7 +56,7 @@ FAILS = {
     "command": ("#!/bin/bash\nfslmaths in out\n", "starts the command fslmaths"),
     "socket": ("import socket\nsocket.create_connection(('127.0.0.1', 9))", "opens a socket"),
     "path": ("open('/data/people.csv')", "reads /data/people.csv, which is not there"),
-    "read-only": ("open('/opt/result', 'w')", "read-only /opt/result"),
+    "read-only": ("open('/opt/result', 'w')", "/opt/result, which is read-only"),
     "disk": ("open('/tmp/f', 'wb').write(bytes(40 << 20))", "larger than a block's disk"),
     "memory": ("b = bytearray(400 << 20)\nimport signal\nsignal.pause()", "more memory"),
     "time": ("while True: pass", "more processor time"),

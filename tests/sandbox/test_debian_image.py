@@ -31,7 +31,7 @@ LEFT_OUT = ("doc", "locale", "man", "info", "icons")
 
 @pytest.fixture(scope="module")
 def debian() -> Iterator[Image]:
-    """Return an image with R and Python, as `docs/how-to/pipelines.md` describes it."""
+    """Return an image with R and Python, built from Debian's packages."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         root = Path(folder, "root.tar")

@@ -44,7 +44,8 @@ with open(sys.argv[2] + "/out/answer.txt", "w") as file:
     file.write(str(probe(None)))
 """
 OUT = "out/answer.txt"
-# what a process tree may do, because no other block runs beside it and it has all of this alone
+# probes that succeed in a process tree, beside which no other block runs. `ptrace` succeeds only
+# because it forks and waits; the call itself is refused
 OF_A_TREE = frozenset({
     "alarm", "dev-shm", "epoll", "eventfd", "fifo", "file-times", "forget-pages", "fork",
     "fork-bomb", "free-space-of-descriptor", "hard-link", "open-device", "open-random", "pipe",

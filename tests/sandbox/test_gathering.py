@@ -35,7 +35,7 @@ def reader(said: bytes, how: str) -> tuple[int, int, int]:
 @pytest.mark.parametrize(("how", "said", "ended"), [
     ("whole", b"{}\x02", inside.DONE),
     ("whole", b"\x02", inside.DONE),
-    ("whole", b"x" * 18 + b"\x02", inside.DONE),  # the first eight say the orphans' time
+    ("whole", b"x" * 18 + b"\x02", inside.DONE),  # the first eight bytes are the orphans' time
     ("whole", b"x" * 19 + b"\x02", inside.BROKEN),
     ("whole", b"{}", inside.BROKEN),
     ("whole", b"", inside.BROKEN),

@@ -197,6 +197,32 @@ for _ in range(4):
  if os.fork() == 0: b = bytearray(100 << 20); signal.pause()
 signal.pause()
 """,
+    "of threads whose first has ended": """
+import ctypes, threading
+def fill():
+    global b
+    b = bytearray(100 << 20)
+    signal.pause()
+for _ in range(4):
+    if os.fork() == 0:
+        threading.Thread(target=fill).start()
+        ctypes.CDLL(None).syscall(60, 0)
+signal.pause()
+""",
+    "of page tables": """
+import ctypes
+call = ctypes.CDLL(None).mmap
+call.restype = ctypes.c_void_p
+call.argtypes = [ctypes.c_void_p, *[ctypes.c_size_t] * 5]
+for child in range(6):
+    if os.fork() == 0:
+        for place in range(12_000):
+            at = 0x100000000000 + place * (2 << 20)
+            found = call(at, 4096, 3, 0x100022, (1 << 64) - 1, 0)
+            ctypes.c_char.from_address(found).value
+        signal.pause()
+signal.pause()
+""",
     "of programs that nobody may look into": """
 import shutil
 shutil.copy(os.path.realpath("/sbin/python3"), "/tmp/python")
@@ -268,7 +294,7 @@ def test_a_bomb_ends_with_its_block_and_leaves_nothing(name: str, image: Image) 
 
 
 def left_behind(image: Image) -> set[int]:
-    """Return the processes of the sandboxes that none of them has between two blocks."""
+    """Return the processes of the sandboxes that should not exist between two blocks."""
     pids = image.pool.pids()
     below = {pid: children(pid) for pid in pids}
     # a launcher is one process of ours, bubblewrap itself, and below it the zygote alone

@@ -65,19 +65,19 @@ class Image:
         return SandboxProcess(made, min(os.sched_getaffinity(0)), SystemRandomSource())
 
     def ran(self, script: str, limits: SandboxLimits = ENOUGH) -> Ran:
-        """Return what one block of real rows gives."""
+        """Return what one block of real rows returns."""
         job = BlockJob(self.told(script), (str(self.place / "rows"),), (), limits, own=self.own)
         found = self.pool._run_blocks(job)
         assert found is not None
         return found[1][0]
 
     def tried(self, script: str, limits: SandboxLimits = ENOUGH) -> TrialResult:
-        """Return what one block of made-up rows gives, and all that it printed."""
+        """Return what one block of synthetic rows returns, and all that it printed."""
         job = TrialJob(self.told(script), (ROWS.encode(),), limits, own=self.own)
         return self.pool.try_out(job)[0]
 
     def numbers(self, program: str) -> dict[str, float]:
-        """Return what a Python program has left: a JSON object of numbers."""
+        """Return what a Python program returns: a JSON object of numbers."""
         ran = self.ran(program)
         assert ran.ended == DONE
         found: dict[str, float] = json.loads(bytes.fromhex(json.loads(ran.output)[RESULT]))

@@ -1,7 +1,7 @@
 """Try a program on the researcher's own machine, in the sandbox that would run it on real rows.
 
 The data are synthetic: a schema twin, or any folder, zip file or table of the researcher's. So the
-trial shows everything: what the program printed, what it used, and the first thing that would fail.
+trial shows everything: what the program printed, what it used, and the likely cause if it failed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.folder_archive_format import FILE, whole
 
 TABLE: Final = "participants.tsv"
-MAX_MB: Final = 1024  # most megabytes of a folder that is tried
+MAX_MB: Final = 1024  # most megabytes of all files of a zip file together
 _NAMED: Final = r"['‘’\"]([\w.:/+-]+)['‘’\"]"
 # what a program prints when it meets a limit of the sandbox -> what a researcher can do
 _HINTS: Final = (
@@ -54,7 +54,7 @@ _HINTS: Final = (
     ),
     (
         r"Read-only file system(?::? ['\"]?([^'\"\s]+))?",
-        "it writes to a folder that is read-only {}: write to its second argument or to /tmp",
+        "it writes to {}, which is read-only: write to its second argument or to /tmp",
     ),
     (r"No space left on device", "its files are larger than a block's disk: give more (--disk)"),
     (
@@ -64,9 +64,12 @@ _HINTS: Final = (
 )
 _ENDED: Final = {
     "late": "it needs more processor time than a block has: give more (--cpu), or do less",
-    "stalled": "it waited longer than a block may: it must not sleep or wait for input",
+    "stalled": (
+        "it waited longer than a block may, or this machine was too busy: it must not wait for "
+        "input"
+    ),
     "full": "its processes together need more memory than a block has: give more (--memory)",
-    "stopped": "it was killed, or its results are longer than a block may leave",
+    "stopped": "its results are longer than a block may return: write less",
 }
 
 
@@ -88,9 +91,9 @@ class Found:
 
     @property
     def cause(self) -> str:
-        """Return the first thing that would fail in a block, and what to do; "" if nothing would.
+        """Return a likely cause of the failure and what to do, or "" if all results are there.
 
-        What the program printed names the cause more often than how it ended, so it comes first.
+        A limit that was used up comes first, then what the program printed, then how it ended.
         """
         missing = [one for one in self.read if not one.is_number]
         is_whole = self.result.ending == "exit status 0" and not missing
@@ -101,8 +104,8 @@ class Found:
             return _ENDED[self.result.ended]
         for pattern, says in _HINTS:
             if (found := re.search(pattern, printed)) is not None:
-                named = found.group(1) if found.groups() and found.group(1) else ""
-                return says.format(named).replace("  ", " ").replace(" :", ":")
+                named = found.group(1) if found.groups() and found.group(1) else "a folder"
+                return says.format(named)
         if self.result.ended == "stopped" and self.result.status >= 0:
             return _ENDED["stopped"]
         if self.result.ending != "exit status 0":
@@ -132,10 +135,10 @@ def try_program(
     brought: Sequence[str] = (),
     limits: Mapping[str, object],
 ) -> dict[str, object]:
-    """Run a program once on all of the data, as one block; return all that it did.
+    """Run a program once on all of the data, as one block; return the full result.
 
-    `brought` is what the program brings along: image, lock or folder, and the places of it. It is
-    kept for the next trial, as `sfumato pipeline environment add` keeps it.
+    `brought` is what the program brings along: image, lock or folder, followed by its path and, for
+    an image, its digest. It is stored for the next trial, as by `sfumato pipeline environment add`.
     """
     declared = read_outputs([dict(one) for one in outputs])
     kept = Environments()

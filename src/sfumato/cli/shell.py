@@ -97,7 +97,7 @@ class App(Protocol):
     def try_program(
         self, source: str, data: str, outputs: Sequence[Json], **how: Any
     ) -> Json:  # Any: see app/local_trial.py
-        """Run a program once in a sandbox of this machine, on synthetic data; return all of it."""
+        """Run a program once in a sandbox of this machine, on synthetic data; return the result."""
         ...
 
     def draw(self, count: int) -> bytes:

@@ -54,6 +54,7 @@ def _wall(
         gid=os.getegid() if uid is None else uid,
         cpu=cpu,
         memory_mb=int(FOR_BLOCKS * memory_mb()),
+        is_image=made.is_image,
     )
 
 

@@ -1,10 +1,9 @@
 """Command lines that start a sandbox in podman, docker or apptainer; this module starts nothing.
 
-A container is only the outer layer of isolation. Its first process leaves the container's files,
-/proc and network. Then it builds the same sandbox as bubblewrap (nested.py). So a block has the
-same inner isolation with every runtime. Root starts no container, and no container has privileges
-on the host.
-"""
+A container is only the outer layer of isolation. Its first process leaves the container's files and
+network, and keeps /proc only for images, where no block sees it. Then it builds the same sandbox as
+bubblewrap (nested.py). So a block has the same inner isolation with every runtime. Root starts no
+container, and no container has privileges on the host."""
 
 from __future__ import annotations
 
@@ -59,6 +58,7 @@ class ContainerSettings:
     gid: int
     cpu: int
     memory_mb: int  # memory limit, for all blocks of the machine together
+    is_image: bool = False
 
 
 def read_runtime(text: object) -> Runtime:
@@ -154,7 +154,12 @@ def _alike(wall: ContainerSettings) -> list[str]:
         *("--read-only", "--workdir", "/", "--security-opt", "no-new-privileges"),
         *("--security-opt", f"seccomp={wall.calls}", "--ulimit", "core=0:0"),
         *("--pids-limit", str(_PROCESSES), "--memory", f"{wall.memory_mb}m"),
-        *("--memory-swap", f"{wall.memory_mb}m", "--oom-score-adj", "1000"),
+        *(
+            "--memory-swap",
+            f"{wall.memory_mb}m",
+            "--oom-score-adj",
+            "900" if wall.is_image else "1000",
+        ),
         *(part for bind in binds for part in ("--mount", bind)),
     ]
 
@@ -163,7 +168,7 @@ def calls() -> str:
     """Return the container's seccomp profile (allowed system calls), as JSON for the runtime."""
     named = {*ALLOWED, *TREE, *_OF_THE_HOUSE} - {"mknod", "mknodat"}
     allowed = {"names": sorted(named), "action": "SCMP_ACT_ALLOW"}
-    # named pipes, and no devices
+    # mknodat for named pipes only, not for devices
     pipes = {
         "names": ["mknodat"],
         "action": "SCMP_ACT_ALLOW",

@@ -4,8 +4,8 @@ The image's files are in the sandbox's memory, read-only. A block sees these fil
 that it may write to, and a few devices. It drops all privileges and executes the program, which may
 start others (process_tree.py). Another process reads the results (inside.py).
 
-A block has no /proc: numbers of its files, flags of pages and counters there tell what blocks did
-before it on this machine, even where /proc shows only the block's own processes.
+A block has no /proc. Its file numbers, page flags and counters tell what earlier blocks did on this
+machine, even where /proc shows only the block's own processes.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def _enter(_job: Job, _text: bytes) -> None:
-    """Make the image all that this block sees; nothing of it can be written to."""
+    """Make the image, read-only, the root of this block."""
     _sure(LIBC.unshare(_NEW_MOUNTS))
     _bind(ROOT, ROOT)
     read_only = _REMOUNT | _BIND | _READ_ONLY | _NOSUID_NODEV
@@ -62,7 +62,9 @@ def _show_devices() -> None:
         with open(shown, "w"):
             pass
         _sure(LIBC.mount(source.encode(), shown.encode(), None, _BIND, None))
-        _sure(LIBC.mount(None, shown.encode(), None, _REMOUNT | _BIND | _READ_ONLY | _NOSUID, None))
+        kept = os.statvfs(source).f_flag & (2 | 4 | 8)  # the host's NOSUID, NODEV and NOEXEC
+        how = _REMOUNT | _BIND | _READ_ONLY | _NOSUID | kept
+        _sure(LIBC.mount(None, shown.encode(), None, how, None))
     _bind(f"{WORK}/shm", shared)
     _sure(LIBC.mount(None, f"{ROOT}/dev".encode(), None, _REMOUNT | _READ_ONLY | _NOSUID, room))
 
@@ -77,12 +79,15 @@ def _sure(done: int) -> None:
 
 
 def _become(job: Job, _text: bytes) -> NoReturn:
-    """Be the program: the one that was handed in, by the image's Python, or else the image's."""
+    """Execute the submitted program, or else the image's own."""
     os.close(VOICE)
     level = job.get("level", "group")
     command = [*job["through"], *_program(job), SOURCE, TARGET, level]
     settings = dict(one.split("=", 1) for one in job["settings"])
-    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, which a program does not expect
+    for ignored in (
+        signal.SIGPIPE,
+        signal.SIGXFSZ,
+    ):  # Python ignores them, which no program expects
         signal.signal(ignored, signal.SIG_DFL)
     if os.path.isdir(job.get("folder", "")):
         os.chdir(job["folder"])

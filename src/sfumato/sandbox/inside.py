@@ -1,10 +1,11 @@
-"""What runs inside the bubble: a warm interpreter that is split off for every block.
+"""Run blocks inside the sandbox: a preloaded interpreter is forked for each block.
 
-This file is copied into the bubble and run there by itself, so it imports nothing of ours. It has
-three parts that never mix. The *zygote* holds the libraries and no secret: of a block it sees only
-descriptors, which it never reads. The *keeper*, forked for one block, stands in a room of processes
-and mounts of its own, counts the block's time and is its only listener. The *block*, forked from
-the keeper, reads its rows, gives up every right and only then runs the stranger's program.
+This file is copied into the sandbox, so it imports none of our modules. The *zygote* holds the
+libraries and no secret; it never reads the descriptors of a block. The *keeper*, forked for one
+block, has process and mount namespaces of its own. It measures the block, stops it at its limits,
+and passes its results on. The *block* drops all privileges before it reads its rows, and then runs
+the program. For an image there is also a *reader*, process 1 of the block, which ends its processes
+and reads the results (process_tree.py, study.py).
 """
 
 import contextlib
@@ -36,6 +37,7 @@ _BOUNDING_DROP, _AMBIENT, _CLEAR_ALL = 24, 47, 4
 _LAST_RIGHT = 63
 _CAPSET = 126  # the system call's number, on x86-64
 _HEAD = struct.Struct("<BQI")  # how it ended, processor time in microseconds, bytes that follow
+_PROCESS = struct.Struct("<q")  # a process id
 _ORPHANS = struct.Struct("<Q")  # processor time of a tree's orphans, in microseconds
 # of made-up rows: exit status, most memory in bytes, most processes at once, how much was printed
 _TRIAL_HEAD = struct.Struct("<iQII")
@@ -44,6 +46,7 @@ READY = b"\x01"  # what a block says before the stranger's program has the word
 WHOLE = b"\x02"  # what a reader says last
 _PROGRAMS = ("<function>", "/work/tmp/program.py")  # a stranger's, in a traceback (function, study)
 _LOOK_S = 0.004
+_MOST_THREADS = 32  # of a block that is one process: its keeper shares its processor
 _PAST = 250  # a descriptor above those that are open
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -65,8 +68,9 @@ def carry_in(then: list[str]) -> NoReturn:
 
 def _let_go_of_the_host(is_nested: bool) -> None:
     """Take the host's folder away, and let nobody write into the copy."""
-    for device in ("/dev/null", "/dev/urandom"):  # nobody can change the times that all see
-        how = _REMOUNT | _BIND | _READ_ONLY | _NOSUID
+    for device in ("/dev/null", "/dev/urandom"):  # no block can change file times that all see
+        kept = os.statvfs(device).f_flag & _NOSUID_NODEV_NOEXEC  # those of the host's mount
+        how = _REMOUNT | _BIND | _READ_ONLY | _NOSUID | kept
         if LIBC.mount(None, device.encode(), None, how, None) != 0:
             os._exit(1)
     nothing = _REMOUNT | _READ_ONLY | _NOSUID_NODEV
@@ -119,10 +123,10 @@ def _beside(name: str) -> dict[str, Any]:  # Any: what a file of ours defines
 
 
 def _wait_for(keeper: int, control: socket.socket) -> None:
-    """Wait for the keeper and whatever it leaves; if the door is gone, so is everything here.
+    """Wait until the keeper and its children have ended; exit if the launcher is gone.
 
-    A keeper that somebody kills leaves its children. They are killed too, because each asked for
-    that (`_DEATH_SIGNAL`), and no block begins before they have ended.
+    If the keeper is killed, its children are killed too (`_DEATH_SIGNAL`). No block begins before
+    they have ended.
     """
     watched = os.pidfd_open(keeper)
     poll = select.poll()
@@ -147,11 +151,12 @@ def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> 
     try:
         control.close()
         program, rows, answer = descriptors
-        if LIBC.unshare(_NEW_PIDS | _NEW_MOUNTS | _NEW_IPC | _NEW_UTS) != 0:
-            os._exit(1)
         if OWN["image"]:
             _leave_the_processor()
         until = time.monotonic() + order["wall_s"]
+        guard = _guard(until) if OWN["image"] else None
+        if LIBC.unshare(_NEW_PIDS | _NEW_MOUNTS | _NEW_IPC | _NEW_UTS) != 0:
+            os._exit(1)
         gatherer = _gathering(order, program) if OWN["image"] else None
         printed = _printed_file(order) if order.get("printed") else None
         hear, say = os.pipe()
@@ -163,11 +168,12 @@ def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> 
             _as_block(order, (program, rows, say), printed, passed[1] if passed else None)
         for descriptor in (program, rows, say):
             os.close(descriptor)
-        if gatherer is None or passed is None:
+        if gatherer is None or passed is None or guard is None:
             ended, used, heard, seen = _kept(block, hear, order, until)
         else:
             passed[1].close()
-            ended, used, heard, seen = _kept_tree(block, gatherer, (hear, passed[0]), order, until)
+            both = hear, passed[0]
+            ended, used, heard, seen = _kept_tree(block, (gatherer, guard), both, order, until)
         _write_all(answer, _HEAD.pack(ended, used, len(heard)) + heard)
         if printed is not None:
             _write_all(answer, _trial_frame(seen, printed, order["printed"]))
@@ -184,20 +190,42 @@ def _leave_the_processor() -> None:
         os.sched_setaffinity(0, set(OWN["beside"]))
 
 
+def _guard(until: float) -> tuple[int, int]:
+    """Start a process that kills the reader at that time, whatever holds the keeper up.
+
+    A block can delay a system call of the keeper. The guard reads the reader's id from the pipe,
+    and ends when the pipe is closed.
+    """
+    told, tell = os.pipe()
+    guard = os.fork()
+    if guard == 0:
+        LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        os.close(tell)
+        named = os.read(told, _PROCESS.size)
+        if named and not select.select([told], [], [], max(0.0, until - time.monotonic()))[0]:
+            os.kill(_PROCESS.unpack(named)[0], signal.SIGKILL)
+        os._exit(0)
+    os.close(told)
+    return guard, tell
+
+
 def _kept_tree(
     block: int,
-    gatherer: tuple[int, int, int],
-    heard: tuple[int, socket.socket],
+    others: "tuple[tuple[int, int, int], tuple[int, int]]",
+    heard: "tuple[int, socket.socket]",
     order: Order,
     until: float,
 ) -> tuple[int, int, bytes, Seen]:
     """Return how an image's block ended, its processor time, its results, and what was seen.
 
-    `heard` is the pipe on which the block says that it is ready, and the socket before that.
+    `heard` is the pipe on which the block says that it is ready, and the socket for its listener.
     """
-    hear, passed = heard
-    tree = TREE["tree"](TREE["listener"](passed, until), {gatherer[0]}, order["memory_mb"] << 20)
+    (gatherer, guard), (hear, passed) = others, heard
+    tree = TREE["tree"](
+        TREE["listener"](passed, until), {gatherer[0], guard[0]}, order["memory_mb"] << 20
+    )
     passed.close()
+    os.write(guard[1], _PROCESS.pack(gatherer[0]))
     ended = tree.watch(block, order, until)
     is_cut = ended != DONE
     if is_cut:
@@ -208,7 +236,7 @@ def _kept_tree(
         os._exit(1)  # the room was not ready: the host's fault, and no answer of a block's
     if ended == DONE and os.WIFSIGNALED(status):
         ended = BROKEN
-    ended, said = _gathered(gatherer, ended, order, until)
+    ended, said = _gathered(gatherer, ended, order, until, guard)
     used = own.ru_utime + own.ru_stime
     if ended == DONE:
         (orphans,) = _ORPHANS.unpack_from(said)
@@ -321,13 +349,17 @@ def _gathering(order: Order, program: int) -> tuple[int, int, int]:
             os._exit(ended)
     for descriptor in (told, say, nowhere):
         os.close(descriptor)
-    if os.read(hear, 1) != READY:  # no program runs before a signal cannot end its reader
+    if os.read(hear, 1) != READY:  # the program starts only when its reader is safe from signals
         os._exit(1)
     return reader, tell, hear
 
 
 def _gathered(
-    gatherer: tuple[int, int, int], ended: int, order: Order, until: float
+    gatherer: tuple[int, int, int],
+    ended: int,
+    order: Order,
+    until: float,
+    guard: "tuple[int, int] | None" = None,
 ) -> tuple[int, bytes]:
     """Return how it ended, and what the program has left, capped; its process is gone by then.
 
@@ -343,6 +375,9 @@ def _gathered(
         if ended == DONE and not _is_gone(reader, until):
             ended = STALLED
     os.kill(reader, signal.SIGKILL)
+    if guard is not None:
+        os.close(guard[1])
+        os.waitpid(guard[0], 0)  # before another process can have the reader's id
     _, status = os.waitpid(reader, 0)
     if ended == DONE and (status != 0 or not said.endswith(WHOLE)):
         ended = BROKEN
@@ -531,7 +566,7 @@ def _give_up_rights(order: Order, code: bytes) -> None:
         resource.RLIMIT_CPU: int(order["cpu_s"]) + 2,
         resource.RLIMIT_FSIZE: order["disk_mb"] << 20,
         resource.RLIMIT_NOFILE: 256,
-        resource.RLIMIT_NPROC: order["processes"],
+        resource.RLIMIT_NPROC: order["processes"] if OWN["image"] else _MOST_THREADS,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,

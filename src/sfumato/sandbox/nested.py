@@ -77,7 +77,7 @@ def _take_namespaces() -> None:
 def _carry_in(*, is_image: bool) -> None:
     """Copy the environment into memory, which is to be the root.
 
-    An image's keepers measure its processes under the container's /proc, which no block sees.
+    For an image, the keepers measure processes in the container's /proc. No block sees it.
     """
     _sure(LIBC.mount(b"tmpfs", b"/env", b"tmpfs", _NOSUID_NODEV, b"mode=755"))
     shutil.copytree("/from", "/env/env", symlinks=True)

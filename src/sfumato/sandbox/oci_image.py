@@ -107,7 +107,7 @@ def _named(index: Json) -> Iterator[Json]:
 
 
 def _said(digest: str, config: Json) -> Image:
-    # a program gets arguments, and these replace the image's own (Cmd), as with docker
+    # our arguments replace Cmd after an Entrypoint; without one, Cmd is the command
     entry = _texts(config.get("Entrypoint")) or _texts(config.get("Cmd"))
     settings = [one for one in _texts(config.get("Env")) if "=" in one]
     folder = config.get("WorkingDir") or ""

@@ -132,7 +132,9 @@ class SandboxLimits:
     memory_mb: int = 2048
     disk_mb: int = 64
     files: int = 4096
-    processes: int = 256  # most processes of a block, with threads and its supervising processes
+    # most processes of an image's block, with threads and its supervising processes; a block that
+    # is one process has at most 32 threads (inside.py)
+    processes: int = 256
     most_bytes: int = 65_536  # most bytes of output
 
     @property

@@ -1,13 +1,14 @@
 """How the keeper serves, measures and ends a block's process tree; copied into the sandbox.
 
-It imports none of our modules, because the sandbox has none of them (inside.py). Two sides use it:
+It imports none of our modules, because the sandbox has none (inside.py). Three processes use it:
 
+- The *block* installs the filter that passes some of its system calls to the keeper (seccomp.py).
 - The *keeper* measures the processor time and the memory of all processes of the block, and answers
   the system calls that the block's filter passes to it (seccomp.py). A pipe that the kernel makes
   has a number that counts the pipes of the whole host. So the keeper makes a named pipe in a file
   system of the block's own, opens both ends, and hands them to the program.
-- The *reader*, process 1 of the block, takes over orphans, and ends all that still runs when the
-  program has ended.
+- The *reader*, process 1 of the block, takes over orphans. When the program has ended, it kills
+  every other process and reads the results.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ from typing import Any
 
 PIPES = "/from"  # where the keeper makes pipes; the block cannot see this folder
 DONE, LATE, STALLED, FULL = 0, 1, 2, 4  # as in inside.py
-_PIPE2, _SYSINFO = 293, 99  # the third is pipe, without flags
+_PIPE2, _SYSINFO = 293, 99  # the only other call that arrives is pipe, without flags
 _SECCOMP, _SET_FILTER, _NEW_LISTENER, _WAIT_UNTIL_KILLED = 317, 1, 8, 32
 _RECEIVE, _SEND, _IS_VALID, _ADD = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
 _REQUEST = struct.Struct("<QIIiIQ6Q")  # struct seccomp_notif
@@ -34,8 +35,7 @@ _SYSTEM = struct.Struct("=q3Q6QHH4x2QI4x")  # struct sysinfo
 _FAULT, _NO_MORE, _NOT_VALID = 14, 23, 22  # EFAULT, ENFILE, EINVAL
 _NOSUID_NODEV_NOEXEC = 2 | 4 | 8
 _MANY, _LOOK_S, _LOOK_AT_MANY_S = 8, 0.004, 0.02
-_MOST_SHARED = 4  # of its memory: to end processes takes time for all that they map
-_PAGE = resource.getpagesize()
+_MOST_SHARED = 4  # times the limit: the kernel takes long to free what many processes map
 _CPU_CLOCK = 2  # CPUCLOCK_SCHED of a whole process, as the kernel numbers clocks
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -54,7 +54,7 @@ def pass_requests(code: bytes, to: socket.socket) -> None:
     else:
         os._exit(1)
     socket.send_fds(to, [b"l"], [listener])
-    os.close(listener)  # who held it could answer the calls of its own block
+    os.close(listener)  # a process with this descriptor could answer its own calls
 
 
 # --- keeper ---------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def pass_requests(code: bytes, to: socket.socket) -> None:
 def make_place_for_pipes(files: int, megabytes: int) -> None:
     """Mount the file system in which this block's pipes are made.
 
-    A block of made-up rows also prints there, so that it can say that its own disk is full.
+    A trial block also prints to a file there, so that a full disk does not lose its error message.
     """
     room = f"size={megabytes}m,nr_inodes={files},mode=700".encode()
     if LIBC.mount(b"tmpfs", PIPES.encode(), b"tmpfs", _NOSUID_NODEV_NOEXEC, room) != 0:
@@ -71,7 +71,7 @@ def make_place_for_pipes(files: int, megabytes: int) -> None:
 
 
 def listener_from(block: socket.socket, until: float) -> int:
-    """Return the descriptor on which the block's requests arrive; it is the first that it sends."""
+    """Return the seccomp listener, which the block sends; its requests arrive on it."""
     block.settimeout(max(0.0, until - time.monotonic()))
     with contextlib.suppress(OSError):
         _, found, _, _ = socket.recv_fds(block, 16, 1)
@@ -84,11 +84,11 @@ class Tree:
     """The processes of one block: what they use, and what they ask of the keeper."""
 
     def __init__(self, listener: int, ours: set[int], memory: int) -> None:
-        """Watch all processes of this sandbox but ours; `memory` is the block's limit in bytes."""
+        """Watch all processes of this sandbox except `ours`; `memory` is the limit in bytes."""
         self._ours = {1, os.getppid(), os.getpid(), *ours}
         self._listener, self._memory = listener, memory
-        self._used: dict[int, float] = {}  # by process; what an ended one has used stays
-        self._ended_s = 0.0  # of processes whose number another has since
+        self._used: dict[int, float] = {}  # seconds by process id, also of ended processes
+        self._ended_s = 0.0  # seconds of ended processes whose id was used again
         self.peak, self.most = 0, 0  # bytes, and processes at once
 
     @property
@@ -110,7 +110,7 @@ class Tree:
                 if self._listener in seen:
                     self._answer(order)
                 if watched in seen:
-                    return DONE
+                    return STALLED if time.monotonic() > until else DONE
                 if time.monotonic() < look_at:
                     continue
                 many = self._look(until)
@@ -125,7 +125,7 @@ class Tree:
             os.close(watched)
 
     def _look(self, until: float) -> int:
-        """Measure all processes of the block, but no longer than till then; return how many."""
+        """Measure all processes of the block, at most until then; return their number."""
         found = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         own = [one for one in found if one not in self._ours]
         memory = 0
@@ -152,6 +152,7 @@ class Tree:
         except OSError:  # the process ended meanwhile
             return
         number, process, _, call, _, _, *arguments = _REQUEST.unpack(request)
+        arguments[1] &= 0xFFFFFFFF  # the flags of pipe2
         error = 0
         try:
             if call == _SYSINFO:
@@ -165,7 +166,7 @@ class Tree:
             fcntl.ioctl(self._listener, _SEND, _ANSWER.pack(number, 0, -error, 0))
 
     def _hand_pipe(self, number: int, process: int, place: int, flags: int) -> None:
-        """Make a pipe, and give its two ends to the process; their numbers go to its memory."""
+        """Make a pipe, give both ends to the process, and write their numbers to its memory."""
         if flags & ~(os.O_CLOEXEC | os.O_NONBLOCK | os.O_DIRECT):
             raise OSError(_NOT_VALID, "")
         ends = _new_pipe()
@@ -224,20 +225,37 @@ def _memory_of(order: dict[str, Any]) -> bytes:
 
 
 def _memory_with_shared(process: int) -> int:
-    """Return the bytes in memory that the process uses, alone or with others."""
-    with open(f"/proc/{process}/statm", "rb") as file:
-        return int(file.read().split()[1]) * _PAGE
+    """Return the resident memory of the process in bytes, with shared pages and page tables."""
+    return _of_any_thread(process, "status", (b"VmRSS:", b"VmPTE:"))
 
 
 def _share_of_memory(process: int) -> int:
-    """Return the bytes that it uses alone, and its part of those that it uses with others."""
-    with contextlib.suppress(OSError, ValueError), open(f"/proc/{process}/smaps_rollup", "rb") as f:
-        for line in f:
-            if line.startswith(b"Pss:"):
-                return int(line.split()[1]) << 10
-    with contextlib.suppress(OSError, ValueError):  # a program that nobody may look into
+    """Return its page tables and its proportional memory, where a shared page counts in parts."""
+    found = 0
+    with contextlib.suppress(OSError):  # a program file without read permission
+        found = _of_any_thread(process, "smaps_rollup", (b"Pss:",))
+    if found == 0:
         return _memory_with_shared(process)
-    return 0
+    return found + _of_any_thread(process, "status", (b"VmPTE:",))
+
+
+def _of_any_thread(process: int, file: str, names: tuple[bytes, ...]) -> int:
+    """Return the sum of these lines in bytes, from any thread: the first may have ended."""
+    found = _sum_of(f"/proc/{process}/{file}", names)
+    with contextlib.suppress(FileNotFoundError):
+        for thread in os.listdir(f"/proc/{process}/task") if found == 0 else ():
+            found = max(found, _sum_of(f"/proc/{process}/task/{thread}/{file}", names))
+    return found
+
+
+def _sum_of(place: str, names: tuple[bytes, ...]) -> int:
+    try:
+        with open(place, "rb") as lines:
+            return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(names))
+    except PermissionError:
+        raise
+    except OSError:  # the process or thread ended meanwhile
+        return 0
 
 
 # --- reader ---------------------------------------------------------------------------------------

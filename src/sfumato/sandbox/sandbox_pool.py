@@ -20,7 +20,7 @@ import numpy as np
 from sfumato.dp.ports import IntegerArray, RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.base_environment import Environment, environment_digest, with_own
-from sfumato.sandbox.container_runtimes import Runtime
+from sfumato.sandbox.container_runtimes import APPTAINER, DOCKER, Runtime
 from sfumato.sandbox.environment_store import Environments, missing_environment
 from sfumato.sandbox.machine_resources import FOR_BLOCKS, is_too_old, memory_mb, one_by_one
 from sfumato.sandbox.ports import (
@@ -43,6 +43,7 @@ from sfumato.vault.sealed import Sealed
 _RETRIES: Final = 3  # how often a whole job is run again after a failure of the host
 _STALLED_RETRIES: Final = 10  # how often stalled trial blocks of one lane are run again
 _BUBBLEWRAP: Final = Runtime()
+_ONE_PROCESSOR: Final = (DOCKER, APPTAINER)  # a container gets the time of one (their commands)
 _OWN_MB: Final = 256  # memory of a sandbox itself: the libraries and the zygote
 _REST_S: Final = 0.3  # pause between the deadline of a block and the start of the next
 _CLEAR_S: Final = 0.1  # more pause per gigabyte that the kernel has to free
@@ -55,18 +56,23 @@ _COPY_S: Final = 0.02
 _DROP_S: Final = 0.005  # longest time to delete one megabyte of inputs
 
 
-def turn_s(limits: SandboxLimits) -> float:
+def turn_s(limits: SandboxLimits, *, is_tree: bool = False) -> float:
     """Return the fixed time in seconds from one block's start to the next on one processor.
 
-    Programs can't change it, so the time reveals nothing about people's rows.
+    Programs can't change it, so the time reveals nothing about people's rows. To end a process tree
+    takes longer, because its processes may have spent all their time on making mappings.
     """
     gigabytes = (limits.memory_mb + limits.disk_mb) / 1024
-    return limits.wall_s + _REST_S + _CLEAR_S * gigabytes
+    rest = _REST_S + (limits.cpu_s if is_tree else 0.0)
+    return limits.wall_s + rest + _CLEAR_S * gigabytes
 
 
-def slot_s(blocks: int, sandboxes: int, limits: SandboxLimits, files: int = 1) -> float:
+def slot_s(
+    blocks: int, sandboxes: int, limits: SandboxLimits, files: int = 1, *, is_tree: bool = False
+) -> float:
     """Return the fixed time slot of a job of blocks, in seconds, from public numbers only."""
-    return -(-blocks // sandboxes) * turn_s(limits) + blocks * files * _READ_S
+    turns = -(-blocks // sandboxes)
+    return turns * turn_s(limits, is_tree=is_tree) + blocks * files * _READ_S
 
 
 def write_s(laid: InputTiming) -> float:
@@ -146,7 +152,9 @@ class SandboxPool:
         """
         if not own.startswith(IMAGE):
             return self._room(limits, own)
-        return min(1, self._room(limits, own)) if len(os.sched_getaffinity(0)) > 1 else 0
+        if len(os.sched_getaffinity(0)) < 2 or self._runtime.name in _ONE_PROCESSOR:
+            return 0
+        return min(1, self._room(limits, own))
 
     def _room(self, limits: SandboxLimits, own: str) -> int:
         """Return for how many blocks this machine has processors and memory."""
@@ -189,7 +197,9 @@ class SandboxPool:
             files = len({output.path for output in job.outputs})
             lanes = self.lanes(job.limits, job.own)
             _drop(job)
-            slot = slot_s(len(job.inputs), lanes, job.limits, files) + drop_s(job.input_timing)
+            slot = slot_s(
+                len(job.inputs), lanes, job.limits, files, is_tree=job.own.startswith(IMAGE)
+            ) + drop_s(job.input_timing)
             self._wait_out(began, slot)
             shape = len(job.inputs), sum(output.count for output in job.outputs)
             return Sealed(np.array(steps, dtype=np.int64).reshape(shape))
@@ -210,7 +220,8 @@ class SandboxPool:
                     with open(output_path(job.inputs[turn]), "wb") as file:
                         file.write(one.output)
             lanes = self.lanes(job.limits, job.own)
-            self._wait_out(began, slot_s(len(said), lanes, job.limits))
+            slot = slot_s(len(said), lanes, job.limits, is_tree=job.own.startswith(IMAGE))
+            self._wait_out(began, slot)
 
     def try_out(self, job: TrialJob) -> tuple[TrialResult, ...]:
         """Run a program on synthetic rows, and return each block's full result.
@@ -392,8 +403,9 @@ class SandboxPool:
         Return None if the host failed a block or was late.
         """
         said: dict[int, Ran] = {}
+        each = turn_s(job.limits, is_tree=job.own.startswith(IMAGE))
         for turn, block in enumerate(blocks):
-            wait = began + turn * turn_s(job.limits) - time.monotonic()
+            wait = began + turn * each - time.monotonic()
             if turn > 0 and wait < 0:
                 return None
             self._sleep(max(0.0, wait))

@@ -50,7 +50,7 @@ _BUBBLEWRAP: Final = Runtime()
 _GRACE_S: Final = 20.0  # how late a keeper's message may be; a later one counts as a host failure
 # if memory runs out, the OOM killer must choose a sandbox, and its largest process: a block
 _FIRST_TO_GO: Final = ("/bin/sh", "-c", 'echo "$0" >/proc/self/oom_score_adj; exec "$@"')
-# of an image's sandbox the keeper is no large process, so its blocks go before it (inside.py)
+# an image's sandbox starts with 900, and its blocks set 1000: they end before their keeper
 _FIRST, _SECOND = "1000", "900"
 _FIRST_UID, _UIDS = 61_184, 4_000  # range of uids that systemd uses for temporary services
 

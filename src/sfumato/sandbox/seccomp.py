@@ -2,13 +2,14 @@
 
 A call that is not listed fails with an error, and the program continues.
 
-A function or a Python file is one process (`filter_for`). An image's program is a process tree
-(`tree_filter_for`): it may fork, execute programs, and wait for its children.
+A function, or a Python file without an image, is one process (`filter_for`). An image's program is
+a process tree (`tree_filter_for`): it may fork, execute programs, and wait for its children.
 
-The filters close covert channels between blocks. No block may use sockets or the host's pool of
-huge pages, evict or merge pages, or see the host's free memory and its numbers of mounts and
-threads. A single process also may not lock files, set file times or share futexes, because another
-block may run beside it. Beside a process tree runs no other block (sandbox_pool.py).
+The filters close covert channels between blocks. No block may use sockets, lock files, or use the
+host's pool of huge pages. No block may evict or merge pages. No block sees the host's free memory
+or its numbers of mounts and threads. A single process also may not set file times or share futexes,
+because another block may run beside it. On real rows, no other block runs beside a process tree
+(sandbox_pool.py).
 
 The kernel numbers all pipes of the host in one sequence, which would tell a block how many pipes an
 earlier block made. So a tree's pipes are made by the keeper in a file system of the block's own
@@ -39,7 +40,7 @@ _EPERM, _ENOSYS, _ENOTTY, _EAGAIN = 1, 38, 25, 11
 _THREAD: Final = 0x00010000  # CLONE_THREAD; a thread shares its process's memory and limits
 _OF_THREADS: Final = 0x017D0F00  # that flag, and those that libraries combine with it: VM, FS,
 # FILES, SIGHAND, SYSVSEM, SETTLS, PARENT_SETTID, CHILD_CLEARTID, DETACHED and CHILD_SETTID
-_OF_PROCESSES: Final = _OF_THREADS | 0x40FF  # also VFORK, and the signal at the end
+_OF_PROCESSES: Final = _OF_THREADS | 0x40FF  # also VFORK, and the exit signal
 _OPCODE: Final = struct.Struct("=HBBI")
 
 ALLOWED: Final = {
@@ -75,7 +76,7 @@ _DESCRIPTORS: Final = (
 )  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC
 _BECOMES: Final = {"execve": 59, "arch_prctl": 158}  # needed to execute another program
 _READS: Final = {"wait4": 61, "kill": 62}  # what the reader of a tree's results needs to end it
-TREE: Final = {  # what a process tree may call beside that
+TREE: Final = {  # what a process tree may call in addition
     **_BECOMES, **_READS, "poll": 7, "select": 23, "pause": 34, "getitimer": 36, "alarm": 37,
     "setitimer": 38, "sendfile": 40, "fork": 57, "vfork": 58, "link": 86,
     "symlink": 88, "chown": 92, "fchown": 93, "lchown": 94, "setuid": 105, "setgid": 106,
@@ -93,7 +94,7 @@ TREE: Final = {  # what a process tree may call beside that
 }  # fmt: skip
 PIPE, PIPE2, SYSINFO = 22, 293, 99  # system calls that the keeper answers for a tree
 _NOTIFY: Final = 0x7FC00000  # SECCOMP_RET_USER_NOTIF
-_XATTR: Final = tuple(range(188, 200))  # setxattr to fremovexattr: the file system has none
+_XATTR: Final = tuple(range(188, 200))  # setxattr to fremovexattr, as of a file system without them
 _FALLBACKS: Final = (282, 289, 319, 324, 425, 434)  # libraries try others where these lack:
 # signalfd and signalfd4, memfd_create, membarrier, io_uring_setup, pidfd_open
 _ADVICE_ON_FILES: Final = (187, 221)  # readahead, fadvise64: there is no disk
@@ -137,12 +138,14 @@ def tree_filter_for(machine: str) -> bytes:
         *_answers((*_FALLBACKS, _CLONE3), _ERROR | _ENOSYS),
         *_answers(_ADVICE_ON_FILES, _ERROR | 0),
         *_answers(_XATTR, _ERROR | _ENOTSUP),
-        *_answers((PIPE, PIPE2, SYSINFO), _ALLOW),  # of these the keeper hears
+        *_answers(
+            (PIPE, PIPE2, SYSINFO), _ALLOW
+        ),  # `requests_of_a_tree` passes these to the keeper
         *_one_of(_IOCTL, _SECOND_AT, _FOR_DESCRIPTORS, _ERROR | _ENOTTY),
         *_one_of(_PRCTL, _FIRST_AT, _OWN_SETTINGS, _ERROR | _EPERM),
         *_one_of(_FCNTL, _SECOND_AT, _DESCRIPTORS, _ERROR | _EPERM),
         *_answers((_FUTEX,), _ALLOW),
-        *_answers((_SETSID,), _ERROR | 0),  # each session would get a processor's time of its own
+        *_answers((_SETSID,), _ERROR | 0),  # the scheduler gives each session a share of its own
         *_no_shared_memory_without_a_file(),
         *_no_namespaces(),
     ]

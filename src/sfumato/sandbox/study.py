@@ -22,7 +22,7 @@ SOURCE, TARGET, PROGRAM = "/work/in", "/work/out", "/work/tmp/program.py"
 PARTICIPANT = "participant"
 MOST_FILE = 65_536  # of a result; more is not sent, for nothing that long is read
 _MOST_KEPT = 1_000  # files of a person's own run
-_MOST_LEFT = 1 << 20  # bytes of them; more is not heard (ports.py)
+_MOST_LEFT = 1 << 20  # bytes of them; the limits in ports.py are smaller
 _RECORD = struct.Struct("<cHQ")  # as in core/folder_records.py
 _FILE = b"I"
 _PLACE = re.compile(r"[A-Za-z0-9_.,=+@-]{1,100}(/[A-Za-z0-9_.,=+@-]{1,100}){0,15}")
@@ -113,7 +113,9 @@ def _is_inside(path: str) -> bool:
 
 def _packed() -> bytes:
     """Return every plain file that a person's run has left, in one piece."""
-    found = []
+    found: list[str] = []
+    if os.path.islink(TARGET):
+        return b""
     for folder, _, names in os.walk(TARGET):
         found += [os.path.relpath(f"{folder}/{name}", TARGET) for name in names]
     kept = [path for path in sorted(found) if _is_inside(path)][:_MOST_KEPT]
@@ -122,7 +124,7 @@ def _packed() -> bytes:
         text = _read(path, _MOST_LEFT)
         if text is not None:
             packed += _packed_file(path, text)
-        if len(packed) > _MOST_LEFT:  # more than is heard
+        if len(packed) > _MOST_LEFT:  # a longer result is dropped anyway
             break
     return packed
 

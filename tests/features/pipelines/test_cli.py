@@ -177,8 +177,8 @@ def test_a_program_is_tried_without_a_vault(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "Ended: exit status 7. It used 0." in ended.stdout
     assert "age: 40\n" in ended.stdout
-    assert ended.stdout.endswith("In a block it would fail: it failed (exit status 7).\n")
+    assert ended.stdout.endswith("The trial failed: it failed (exit status 7).\n")
     (tmp_path / "program.py").write_text(PROGRAM.replace("sys.exit(7)", ""))
     ended = run(tmp_path, "pipeline", *told)
     assert (ended.returncode, ended.stdout[:20]) == (0, "It printed nothing.\n")
-    assert ended.stdout.endswith("In a block it would give its results.\n")
+    assert ended.stdout.endswith("The trial gave all results.\n")

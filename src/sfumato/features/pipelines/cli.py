@@ -68,7 +68,7 @@ def pipeline() -> None:
 )
 @command
 def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
-    """Submit the Python program FILE; it can run once the owner approves it.
+    """Submit the program FILE; it can run once the owner approves it.
 
     With --function, the program is that function in FILE. Without it, sfumato runs `FILE INPUT
     OUTPUT group`, where INPUT has a participants.tsv of the block's people. With --participants,
@@ -115,7 +115,10 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
     help="An output, as for `submit`.",
 )
 @click.option(
-    "--image", nargs=2, metavar="PLACE DIGEST", help="An OCI layout or a SIF file; sha256:..."
+    "--image",
+    nargs=2,
+    metavar="PLACE DIGEST",
+    help="An OCI layout or a SIF file, and its sha256:...",
 )
 @click.option(
     "--lock", type=click.Path(exists=True, dir_okay=False), help="A lock file of Python wheels."
@@ -124,15 +127,19 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
     "--folder", type=click.Path(exists=True, file_okay=False), help="A folder with modules."
 )
 @click.option("--cpu", "cpu_s", default="2", metavar="S", help="The processor seconds of a block.")
-@click.option("--memory", "memory_mb", type=int, default=2048, metavar="MB")
-@click.option("--disk", "disk_mb", type=int, default=64, metavar="MB")
+@click.option(
+    "--memory", "memory_mb", type=int, default=2048, metavar="MB", help="The memory of a block."
+)
+@click.option(
+    "--disk", "disk_mb", type=int, default=64, metavar="MB", help="The disk space of a block."
+)
 @command
 def try_(shell: Shell, file: str | None, **given: Any) -> None:
-    """Try a program on this machine, in the sandbox that would run it; no vault is needed.
+    """Try a program on this machine, in a sandbox like that for real rows; no vault is needed.
 
     sfumato runs `FILE INPUT OUTPUT group` once, with all of --data in INPUT. An image in --image
-    has its own program, and needs no FILE. The trial shows everything that the program did, and
-    the first thing that would fail in a block.
+    contains its own program, and needs no FILE. The trial shows what the program printed, used and
+    returned, and the likely cause if it failed.
     """
     brought = [kind for kind in ("image", "lock", "folder") if given[kind] is not None]
     if len(brought) > 1:
@@ -165,9 +172,9 @@ def trial_lines(found: Json) -> list[str]:
         f"Ended: {found['ended']}. It used {found['cpu_s']:.2f} s of processor time, "
         f"{found['memory_mb']} MB{many}.",
         *(f"{one['output']}: {one['says']}" for one in read),
-        f"In a block it would fail: {found['would_fail']}."
+        f"The trial failed: {found['would_fail']}."
         if found["would_fail"]
-        else "In a block it would give its results.",
+        else "The trial gave all results.",
     ]
 
 
