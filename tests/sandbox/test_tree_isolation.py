@@ -20,7 +20,7 @@ from support.sandbox_blocks import ROWS, needs_bubbles, run
 from support.tree_images import RESULT, Image, Patient, answer, bash
 
 pytestmark = needs_bubbles
-SLACK_S = 0.5  # other tests run beside this one
+SLACK_S = 2.0  # other tests run beside this one
 
 SEES = """
 import json, os, stat, sys
@@ -152,7 +152,7 @@ def test_a_block_of_many_busy_processes_ends_in_its_turn(image: Image) -> None:
     took = time.monotonic() - began
     made.kill()
     assert ran.output == b""
-    assert took < turn_s(limits) + SLACK_S
+    assert took < turn_s(limits, is_tree=True) + SLACK_S
 
 
 LINKS = {

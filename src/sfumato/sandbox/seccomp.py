@@ -78,25 +78,24 @@ _BECOMES: Final = {"execve": 59, "arch_prctl": 158}  # needed to execute another
 _READS: Final = {"wait4": 61, "kill": 62}  # what the reader of a tree's results needs to end it
 TREE: Final = {  # what a process tree may call in addition
     **_BECOMES, **_READS, "poll": 7, "select": 23, "pause": 34, "getitimer": 36, "alarm": 37,
-    "setitimer": 38, "sendfile": 40, "fork": 57, "vfork": 58, "link": 86,
-    "symlink": 88, "chown": 92, "fchown": 93, "lchown": 94, "setuid": 105, "setgid": 106,
-    "setpgid": 109, "getpgrp": 111, "setreuid": 113, "setregid": 114,
-    "getgroups": 115, "setresuid": 117, "getresuid": 118, "setresgid": 119, "getresgid": 120,
-    "getpgid": 121, "getsid": 124, "capget": 125, "rt_sigpending": 127, "rt_sigtimedwait": 128,
-    "rt_sigsuspend": 130, "utime": 132, "mknod": 133, "statfs": 137, "fstatfs": 138,
-    "getpriority": 140, "sched_getparam": 143, "sched_getscheduler": 145,
-    "sched_get_priority_max": 146, "sched_get_priority_min": 147, "tkill": 200, "epoll_create": 213,
-    "epoll_wait": 232, "epoll_ctl": 233, "utimes": 235, "waitid": 247, "mknodat": 259,
-    "fchownat": 260, "futimesat": 261, "linkat": 265, "symlinkat": 266, "pselect6": 270,
-    "ppoll": 271, "get_robust_list": 274, "utimensat": 280, "epoll_pwait": 281,
+    "setitimer": 38, "sendfile": 40, "fork": 57, "vfork": 58, "link": 86, "symlink": 88,
+    "chown": 92, "fchown": 93, "lchown": 94, "setuid": 105, "setgid": 106, "setpgid": 109,
+    "getpgrp": 111, "setreuid": 113, "setregid": 114, "getgroups": 115, "setresuid": 117,
+    "getresuid": 118, "setresgid": 119, "getresgid": 120, "getpgid": 121, "getsid": 124,
+    "capget": 125, "rt_sigpending": 127, "rt_sigtimedwait": 128, "rt_sigsuspend": 130, "utime": 132,
+    "mknod": 133, "getpriority": 140, "sched_getparam": 143, "sched_getscheduler": 145,
+    "sched_get_priority_max": 146, "sched_get_priority_min": 147, "tkill": 200, "utimes": 235,
+    "waitid": 247, "mknodat": 259, "fchownat": 260, "futimesat": 261, "linkat": 265,
+    "symlinkat": 266, "pselect6": 270, "ppoll": 271, "get_robust_list": 274, "utimensat": 280,
     "timerfd_create": 283, "eventfd": 284, "timerfd_settime": 286, "timerfd_gettime": 287,
-    "eventfd2": 290, "epoll_create1": 291, "epoll_pwait2": 441,
+    "eventfd2": 290,
 }  # fmt: skip
 PIPE, PIPE2, SYSINFO = 22, 293, 99  # system calls that the keeper answers for a tree
 _NOTIFY: Final = 0x7FC00000  # SECCOMP_RET_USER_NOTIF
 _XATTR: Final = tuple(range(188, 200))  # setxattr to fremovexattr, as of a file system without them
-_FALLBACKS: Final = (282, 289, 319, 324, 425, 434)  # libraries try others where these lack:
-# signalfd and signalfd4, memfd_create, membarrier, io_uring_setup, pidfd_open
+# epoll_create, signalfd, signalfd4, epoll_create1, memfd_create, membarrier, io_uring_setup and
+# pidfd_open: libraries try others where these lack
+_FALLBACKS: Final = (213, 282, 289, 291, 319, 324, 425, 434)
 _ADVICE_ON_FILES: Final = (187, 221)  # readahead, fadvise64: there is no disk
 _FOR_DESCRIPTORS: Final = (0x541B, 0x5421, 0x5450, 0x5451)  # FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
 _PRCTL, _OWN_SETTINGS = 157, (1, 2, 3, 15, 16)  # PDEATHSIG (set, get), DUMPABLE (get), NAME
