@@ -198,9 +198,10 @@ for _ in range(4):
 signal.pause()
 """,
     "of threads whose first has ended": """
-import ctypes, threading
+import ctypes, select, threading
 def fill():
     global b
+    select.select([], [], [], 0.3)  # the first thread has ended by then
     b = bytearray(100 << 20)
     signal.pause()
 for _ in range(4):
