@@ -54,6 +54,7 @@ def test_a_program_that_runs_shows_what_it_did(table: str) -> None:
 FAILS = {
     "module": ("import torch", "needs the Python module torch"),
     "command": ("#!/bin/bash\nfslmaths in out\n", "starts the command fslmaths"),
+    "interpreter": ("#!/usr/bin/Rscript\ncat(1)\n", "starts the command /usr/bin/Rscript"),
     "socket": ("import socket\nsocket.create_connection(('127.0.0.1', 9))", "opens a socket"),
     "path": ("open('/data/people.csv')", "reads /data/people.csv, which is not there"),
     "read-only": ("open('/opt/result', 'w')", "/opt/result, which is read-only"),
@@ -97,10 +98,20 @@ def test_a_folder_is_given_whole(kind: str, tmp_path: Path) -> None:
 def test_other_data_are_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.parquet").write_bytes(b"PAR1")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "annexed").mkdir()
+    (tmp_path / "annexed" / "participants.tsv").symlink_to("nowhere")
     with zipfile.ZipFile(tmp_path / "out.zip", "w") as packed:
         packed.writestr("../participants.tsv", ROWS)
-    for name in ("rows.parquet", "empty", "out.zip"):
+    for name in ("rows.parquet", "empty", "annexed", "out.zip"):
         with pytest.raises(Refused) as refused:
             local_trial.try_program(MEAN, str(tmp_path / name), OUTPUTS, limits=LIMITS)
         assert refused.value.code == "bad-pipeline"
     assert not os.path.exists(tmp_path.parent / "participants.tsv")
+
+
+def test_a_zip_of_one_persons_folder_keeps_that_folder(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "one.zip", "w") as packed:
+        packed.writestr("sub-1/anat/sub-1_T1w.json", "{}")
+    lists = "import os, sys\nprint(sorted(os.listdir(sys.argv[1])))"
+    found = local_trial.try_program(lists, str(tmp_path / "one.zip"), OUTPUTS, limits=LIMITS)
+    assert found["printed"] == "['sub-1']\n"

@@ -8,8 +8,11 @@ import time
 import pytest
 
 from sfumato.sandbox.base_environment import environment
+from sfumato.sandbox.container_runtimes import APPTAINER, DOCKER, Runtime
 from sfumato.sandbox.ports import SandboxLimits
+from sfumato.sandbox.sandbox_pool import SandboxPool
 from sfumato.sandbox.sandbox_process import DONE, FULL, LATE
+from sfumato.system.randomness import SystemRandomSource
 from support.process_tree import children, waited
 from support.sandbox_blocks import needs_bubbles
 from support.tree_images import ENOUGH, Image, Patient, answer, bash
@@ -305,3 +308,15 @@ def left_behind(image: Image) -> set[int]:
 def test_beside_a_process_tree_runs_no_other_block(image: Image) -> None:
     assert image.pool.lanes(ENOUGH) == min(2, len(os.sched_getaffinity(0)))
     assert image.pool.lanes(ENOUGH, image.own) == 1
+
+
+def test_a_process_tree_runs_only_where_its_keeper_has_a_processor(image: Image) -> None:
+    for runtime in (Runtime(DOCKER, f"sha256:{'a' * 64}"), Runtime(APPTAINER)):
+        pool = SandboxPool(environment, SystemRandomSource(), own=image.kept, runtime=runtime)
+        assert (pool.lanes(ENOUGH, image.own), pool.lanes(ENOUGH) > 0) == (0, True)
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(own)})
+    try:
+        assert (image.pool.lanes(ENOUGH, image.own), image.pool.lanes(ENOUGH)) == (0, 1)
+    finally:
+        os.sched_setaffinity(0, own)

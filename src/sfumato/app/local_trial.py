@@ -193,6 +193,8 @@ def _packed(data: Path) -> bytes:
 def _files(data: Path) -> Iterator[tuple[str, bytes]]:
     if data.is_dir():
         for place in sorted(data.rglob("*")):
+            if place.is_symlink() and not place.exists():
+                raise _bad_data(f"{place.name} is a link to a file that is not here")
             if place.is_file():
                 yield place.relative_to(data).as_posix(), place.read_bytes()
     elif zipfile.is_zipfile(data):
@@ -204,13 +206,14 @@ def _files(data: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _files_of_zip(data: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of a zip; if all are below one folder, paths begin below that folder."""
+    """Yield the files of a zip; paths begin at the folder of `participants.tsv`, if it is one."""
     with zipfile.ZipFile(data) as packed:
         members = [one for one in packed.infolist() if not one.is_dir()]
         if sum(one.file_size for one in members) > MAX_MB << 20:
             raise _bad_data(f"its files are larger than {MAX_MB} MB together")
-        tops = {PurePosixPath(one.filename).parts[0] for one in members}
-        is_below = len(tops) == 1 and all("/" in one.filename for one in members)
+        names = [PurePosixPath(one.filename) for one in members]
+        tops = {name.parts[0] for name in names}
+        is_below = len(tops) == 1 and any(name.parts[1:] == (TABLE,) for name in names)
         for one in members:
             parts = PurePosixPath(one.filename).parts
             if ".." in parts or one.filename.startswith("/"):

@@ -27,6 +27,7 @@ _WRITABLE = (
     (TEMPORARY, "/tmp"), (TEMPORARY, "/var/tmp"), (f"{TEMPORARY}/run", "/run"),  # noqa: S108  # the block's
 )  # fmt: skip
 _LET_GO = 2  # MNT_DETACH
+_NOT_FOUND = 127  # a shell's exit status for a command that is not there
 _PIVOT_ROOT = 155  # the system call's number, on x86-64
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -84,30 +85,33 @@ def _become(job: Job, _text: bytes) -> NoReturn:
     level = job.get("level", "group")
     command = [*job["through"], *_program(job), SOURCE, TARGET, level]
     settings = dict(one.split("=", 1) for one in job["settings"])
-    for ignored in (
-        signal.SIGPIPE,
-        signal.SIGXFSZ,
-    ):  # Python ignores them, which no program expects
+    # Python ignores these signals, which no program expects
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored, signal.SIG_DFL)
     if os.path.isdir(job.get("folder", "")):
         os.chdir(job["folder"])
     found = _found(command[0], settings.get("PATH", _PATH))
+    if not os.access(found, os.X_OK):
+        os.write(2, f"{command[0]}: not found\n".encode())  # as a shell says it; shown of trials
+        os._exit(_NOT_FOUND)
     os.execve(found, [found, *command[1:]], {**settings, **_OURS})  # noqa: S606  # the image's own
 
 
 def _program(job: Job) -> list[str]:
     """Return the command of the program: the one that was handed in, or else the image's own.
 
-    A program that was handed in is run by the interpreter that its first line names (`#!`), or else
-    by the image's Python.
+    A program that was handed in is run by the interpreter that its first line names (`#!`). Without
+    such a line, or for a Python that is elsewhere in the image, it is the `python3` of the image.
     """
+    if not job["source"]:
+        return list(job["entry"])
     first = job["source"].partition("\n")[0]
-    if not first:
-        return list(job["entry"]) if not job["source"] else ["python3", PROGRAM]
-    interpreter = first.removeprefix("#!").split()[:1]
-    if first.startswith("#!") and interpreter and os.access(interpreter[0], os.X_OK):
+    interpreter = first[2:].split() if first.startswith("#!") else []
+    if not interpreter:
+        return ["python3", PROGRAM]
+    if os.access(interpreter[0], os.X_OK):
         return [PROGRAM]
-    return ["python3", PROGRAM]
+    return ["python3", PROGRAM] if "python" in first else [interpreter[0], PROGRAM]
 
 
 def _found(name: str, path: str) -> str:

@@ -250,10 +250,10 @@ def _kept_tree(
 
 
 def _printed_file(order: Order) -> int:
-    """Make the file that a block of made-up rows prints into, in memory of the block's own.
+    """Make the file that a block of synthetic rows prints into, in memory of the block's own.
 
-    Nothing is made for real rows: what their block prints goes nowhere. It is no pipe, which a
-    block could look at to count those of the whole host.
+    Nothing is made for real rows: what their block prints goes nowhere. It is a file, because a
+    pipe's inode number would reveal the pipes of the whole host.
     """
     if OWN["image"]:
         name = f"{TREE['pipes']}/printed"

@@ -56,6 +56,11 @@ _COPY_S: Final = 0.02
 _DROP_S: Final = 0.005  # longest time to delete one megabyte of inputs
 
 
+def _is_tree(own: str) -> bool:
+    """Return True if a program with this environment is a process tree: if it has an image."""
+    return own.startswith(IMAGE)
+
+
 def turn_s(limits: SandboxLimits, *, is_tree: bool = False) -> float:
     """Return the fixed time in seconds from one block's start to the next on one processor.
 
@@ -150,7 +155,7 @@ class SandboxPool:
         tree, runs no other block. Its keeper needs a processor of its own, so that a block of many
         processes cannot starve it.
         """
-        if not own.startswith(IMAGE):
+        if not _is_tree(own):
             return self._room(limits, own)
         if len(os.sched_getaffinity(0)) < 2 or self._runtime.name in _ONE_PROCESSOR:
             return 0
@@ -198,7 +203,7 @@ class SandboxPool:
             lanes = self.lanes(job.limits, job.own)
             _drop(job)
             slot = slot_s(
-                len(job.inputs), lanes, job.limits, files, is_tree=job.own.startswith(IMAGE)
+                len(job.inputs), lanes, job.limits, files, is_tree=_is_tree(job.own)
             ) + drop_s(job.input_timing)
             self._wait_out(began, slot)
             shape = len(job.inputs), sum(output.count for output in job.outputs)
@@ -220,7 +225,7 @@ class SandboxPool:
                     with open(output_path(job.inputs[turn]), "wb") as file:
                         file.write(one.output)
             lanes = self.lanes(job.limits, job.own)
-            slot = slot_s(len(said), lanes, job.limits, is_tree=job.own.startswith(IMAGE))
+            slot = slot_s(len(said), lanes, job.limits, is_tree=_is_tree(job.own))
             self._wait_out(began, slot)
 
     def try_out(self, job: TrialJob) -> tuple[TrialResult, ...]:
@@ -403,7 +408,7 @@ class SandboxPool:
         Return None if the host failed a block or was late.
         """
         said: dict[int, Ran] = {}
-        each = turn_s(job.limits, is_tree=job.own.startswith(IMAGE))
+        each = turn_s(job.limits, is_tree=_is_tree(job.own))
         for turn, block in enumerate(blocks):
             wait = began + turn * each - time.monotonic()
             if turn > 0 and wait < 0:

@@ -32,13 +32,8 @@ from sfumato.sandbox.ports import SandboxLimits
 
 BWRAP: Final = "bwrap"
 _DEVICES: Final = ("/dev/null", "/dev/urandom")
-DONE, LATE, STALLED, BROKEN, FULL = (
-    0,
-    1,
-    2,
-    3,
-    4,
-)  # how a block ended; the same numbers as in inside.py
+# how a block ended; the same numbers as in inside.py
+DONE, LATE, STALLED, BROKEN, FULL = 0, 1, 2, 3, 4
 _HEAD: Final = struct.Struct("<BQI")
 # exit status, most memory in bytes, most processes at once, number of bytes of printed output
 _TRIAL_HEAD: Final = struct.Struct("<iQII")

@@ -137,9 +137,8 @@ def tree_filter_for(machine: str) -> bytes:
         *_answers((*_FALLBACKS, _CLONE3), _ERROR | _ENOSYS),
         *_answers(_ADVICE_ON_FILES, _ERROR | 0),
         *_answers(_XATTR, _ERROR | _ENOTSUP),
-        *_answers(
-            (PIPE, PIPE2, SYSINFO), _ALLOW
-        ),  # `requests_of_a_tree` passes these to the keeper
+        # `requests_of_a_tree` passes these to the keeper
+        *_answers((PIPE, PIPE2, SYSINFO), _ALLOW),
         *_one_of(_IOCTL, _SECOND_AT, _FOR_DESCRIPTORS, _ERROR | _ENOTTY),
         *_one_of(_PRCTL, _FIRST_AT, _OWN_SETTINGS, _ERROR | _EPERM),
         *_one_of(_FCNTL, _SECOND_AT, _DESCRIPTORS, _ERROR | _EPERM),

@@ -23,7 +23,7 @@ PARTICIPANT = "participant"
 MOST_FILE = 65_536  # of a result; more is not sent, for nothing that long is read
 _MOST_KEPT = 1_000  # files of a person's own run
 _MOST_LEFT = 1 << 20  # bytes of them; the limits in ports.py are smaller
-_RECORD = struct.Struct("<cHQ")  # as in core/folder_records.py
+_RECORD = struct.Struct("<cHQ")  # as in vault/folder_archive_format.py
 _FILE = b"I"
 _PLACE = re.compile(r"[A-Za-z0-9_.,=+@-]{1,100}(/[A-Za-z0-9_.,=+@-]{1,100}){0,15}")
 _AT_ONCE = 1 << 20

@@ -235,7 +235,8 @@ def no_sandbox() -> Refused:
     return Refused(
         "sandbox-missing",
         "No sandbox can start here, and programs only run in a sandbox.",
-        "Run `sfumato doctor` on the vault's machine: it says what is missing.",
+        "Run `sfumato doctor` on the vault's machine: it says what is missing. A program in an "
+        "image also needs two processors, and bubblewrap or podman.",
     )
 
 
