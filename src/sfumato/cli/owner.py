@@ -111,7 +111,8 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
     _check_source(source)
     with shell.open(connections_of(options["connections"])) as vault:
         if card is None:
-            rows = Path(source, "participants.tsv") if Path(source).is_dir() else source
+            is_sent = shell.is_remote and Path(source).is_dir()  # a service reads no folder
+            rows = Path(source, "participants.tsv") if is_sent else source
             guided_card(shell, vault, name, str(rows), options["table"])
             return
         with show_elapsed("Preparing the rows"):

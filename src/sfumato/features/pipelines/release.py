@@ -7,8 +7,8 @@ and results come back as sealed values.
 
 from __future__ import annotations
 
-import json
 import hashlib
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
