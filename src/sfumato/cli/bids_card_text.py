@@ -1,9 +1,9 @@
-"""Write the part of a draft data card that publishes the files of a BIDS folder."""
+"""Write the part of a draft data card that publishes a BIDS folder, and say what is public."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sfumato.cli.toml_text import has_null, quoted, toml_key, toml_lines, toml_value
@@ -52,3 +52,39 @@ def _as_json(name: str, fields: Fields) -> str:
     """Return the fields as JSON text, because TOML has no null."""
     text = json.dumps(fields, indent=1, ensure_ascii=False)
     return f"{toml_key(name)} = {toml_lines(text)}"
+
+
+def public_files(public: Fields, own: Fields) -> str:
+    """Return lines that tell an owner which files of a BIDS folder a card has made public.
+
+    Args:
+        public: The data card, as everybody who may ask sees it.
+        own: The owner's data card, as it was given.
+    """
+    fields, files = public.get("dataset_description"), public.get("bids_files", {})
+    lines = []
+    if fields:
+        names = ", ".join(fields)
+        lines.append(
+            f"dataset_description.json is public, as part of the card. It contains {names}."
+        )
+    if files:
+        lines.append(f"These files are public, as part of the card: {', '.join(files)}.")
+    sidecars = own.get("bids", {}).get("sidecars", {})
+    left_out = [
+        f"{path}: {column}: {level}"
+        for path, meanings in sidecars.items()
+        for column, level in _levels(meanings)
+        if (column, level) not in set(_levels(files.get(path, {})))
+    ]
+    if left_out:
+        lines.append(f"Levels that are no keys of the card are left out: {'; '.join(left_out)}.")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _levels(meanings: Any) -> Iterator[tuple[str, str]]:  # Any: JSON of the owner's files
+    """Yield each column of a sidecar with each of its levels."""
+    read = json.loads(meanings) if isinstance(meanings, str) else meanings
+    for column, meaning in read.items():
+        levels = meaning.get("Levels") if isinstance(meaning, Mapping) else None
+        yield from ((column, level) for level in levels or () if isinstance(levels, Mapping))

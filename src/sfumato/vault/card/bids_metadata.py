@@ -149,16 +149,19 @@ def _declared_meaning(column: Column, meaning: object) -> object:
         return meaning
     if column.keys is None or column.type == "boolean":
         return meaning
-    kept = {level: of for level, of in levels.items() if _is_key(column, level)}
-    return {**meaning, "Levels": kept}
+    named = {_key_of(column, level): of for level, of in levels.items()}
+    return {**meaning, "Levels": {key: of for key, of in named.items() if key is not None}}
 
 
-def _is_key(column: Column, level: str) -> bool:
+def _key_of(column: Column, level: str) -> str | None:
+    """Return the key that a level of a sidecar means, as text; None if the card has no such key."""
     keys = column.keys or ()
     if not column.is_numeric:
-        return level.strip() in {key.text for key in keys}
+        return level.strip() if level.strip() in {key.text for key in keys} else None
     try:
         number = Fraction(level.strip())
     except (ValueError, ZeroDivisionError):
-        return False
-    return number in {key.number for key in keys}
+        return None
+    if number not in {key.number for key in keys}:
+        return None
+    return str(int(number) if number.denominator == 1 else float(number))
