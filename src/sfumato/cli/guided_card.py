@@ -73,7 +73,7 @@ def proposed(
     name: str,
     columns: list[tuple[str, str]],
     card: Mapping[str, Any],
-    tables: Mapping[str, list[list[str]]],
+    tables: Mapping[str, list[list[str]]] | None = None,
 ) -> str:
     """Return the text of a draft data card, with the file formats that were detected.
 
@@ -104,7 +104,7 @@ def proposed(
     lines += bids_lines(card["bids"]) if "bids" in card else []
     meanings = sidecars.get("participants.json", {})
     lines += _columns("columns", columns, card["columns"], meanings)
-    for table, pairs in tables.items():
+    for table, pairs in (tables or {}).items():
         own = card["tables"][table]
         meanings = sidecars.get(f"phenotype/{table}.json", {})
         lines += ["", f"[tables.{quoted(table)}]", "max_rows = 1        # rows per person"]

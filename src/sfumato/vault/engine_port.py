@@ -86,7 +86,7 @@ class Described:
 class FolderDraft:
     """What a data card can publish of a BIDS folder; for the owner alone, until they publish it.
 
-    Nothing is in it that a participant's id or a value of few people stands in.
+    It has no field and no line that contains a participant's id or a value of few people.
     """
 
     own: Described  # the columns of participants.tsv

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from sfumato.engines.ingest.values_of_few import ValuesOfFew, people_of, values_of_few
 
 
-def few_of(folder: Path, rows: list[tuple[str, ...]], kinds: dict[str, str]) -> ValuesOfFew:
+def few_of(folder: Path, rows: Sequence[tuple[str, ...]], kinds: dict[str, str]) -> ValuesOfFew:
     head = "\t".join(("participant_id", *kinds))
     lines = "\n".join("\t".join(row) for row in rows)
     (folder / "participants.tsv").write_text(f"{head}\n{lines}\n")

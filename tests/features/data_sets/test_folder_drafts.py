@@ -42,13 +42,15 @@ for top, _, names in os.walk(source):
             text = file.read()
         if "sub-" in path:
             person = next(p for p in path.replace(".", "/").split("/") if p.startswith("sub-"))
-            folders.setdefault(person, set()).add(text)
+            folders.setdefault(person, {})[path.replace(person, "{sub}")] = text
         elif not path.endswith(".tsv") and path != "dataset_description.json":
             found.append((path, hashlib.sha256(text).hexdigest()))
 people = [line.split("\\t")[0] for line in open(source + "/participants.tsv")][1:]
 same = hashlib.sha256(repr(sorted(found)).encode()).hexdigest() == "DIGEST"
-own = set(folders) == set(people) and all(len(texts) == 1 for texts in folders.values())
-right = same and own and len({*map(tuple, folders.values())}) == len(people)
+own = set(folders) == set(people) and all(set(one) == PATHS for one in folders.values())
+texts = [set(one.values()) for one in folders.values()]  # each file says whose it is
+right = same and own and all(len(one) == 1 for one in texts)
+right = right and len(set.union(set(), *texts)) == len(people)
 if level == "participant":
     with open(target + "/" + people[0] + ".txt", "w") as file:
         file.write("yes" if right and len(people) == 1 else "no")
@@ -189,7 +191,8 @@ def test_each_block_and_each_person_has_the_same_files_and_derivatives_of_its_ow
         for path, text in data_set_files(looks_alike(vault)).items()
     )
     digest = hashlib.sha256(repr(found).encode()).hexdigest()
-    source = READS.replace("DIGEST", digest)
+    paths = {f"{{sub}}/{IMAGE}", DERIVED, REPORT}
+    source = READS.replace("DIGEST", digest).replace("PATHS", repr(paths))
     shape = {"source": source, "kind": "bids", "name": "group", "outputs": OUTPUTS}
     made: Any = vault.call("submit-pipeline", {"data_set": "study", **shape})
     asked = {"data_set": "study", "pipeline": made["digest"], "epsilon": 900, "cpu_s": 2}

@@ -1,8 +1,8 @@
 """Draft what a card can publish of a BIDS folder, for its owner; in a worker.
 
-The draft has the folder's own description, README and sidecars, without anything in which a
-participant's id or a value of few people stands. The owner sees the draft, and what was left out of
-it; nobody else does (soundness rule 30).
+The draft has the folder's own description, README and sidecars. Fields and lines that contain a
+participant's id, or a value of few people, are left out. The owner sees the draft and what was left
+out; nobody else does (soundness rule 30).
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def _depth(value: object) -> int:
 
 
 def _pruned(draft: _Draft, fields: Json, where: str) -> Json:
-    """Return the fields without those in whose name or value few people's values stand."""
+    """Return the fields whose names and values have no id and no value of few people."""
     kept: Json = {}
     for name, value in fields.items():
         place = f"{where}: {name}"
