@@ -17,7 +17,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.dp.refusal import Refused
 from sfumato.vault.card.bids_files import data_set_files as files_of
 from sfumato.vault.card.data_card import read_card
-from support.bids_folders import (
+from support.whole_bids_folders import (
     DERIVED,
     IMAGE,
     LEVELS,
