@@ -16,7 +16,7 @@ from typing import Final
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.environment_store import Environments
-from sfumato.sandbox.ports import SandboxLimits, SandboxStopped, TrialJob, TrialResult
+from sfumato.sandbox.ports import ISOLATED, SandboxLimits, SandboxStopped, TrialJob, TrialResult
 from sfumato.sandbox.program_environment import IMAGE, LOCK
 from sfumato.sandbox.program_outputs import Output, Reading, parsed_outputs, read_outputs
 from sfumato.sandbox.sandbox_pool import SandboxPool
@@ -179,6 +179,7 @@ def _limits(given: Mapping[str, object]) -> SandboxLimits:
         cpu_s=float(str(given["cpu_s"])),
         memory_mb=int(str(given["memory_mb"])),
         disk_mb=int(str(given["disk_mb"])),
+        timing=str(given.get("timing", ISOLATED)),
     )
 
 

@@ -103,11 +103,12 @@ def pipelines_of(
     door: PipelinePorts,
     catalogue: Catalogue,
     brought: Callable[[], Sequence[str]],
+    timing: str,
 ) -> Pipelines:
     """Return the service that runs submitted programs, with the rules that approve some of them."""
     clock, dice = SystemClock(), SystemRandomSource()
     rules = PipelineRules(door.ledger, SqlPipelineRules(records), clock, dice)
-    return Pipelines(door, SqlPipelines(records), catalogue, clock, dice, rules, brought)
+    return Pipelines(door, SqlPipelines(records), catalogue, clock, dice, rules, brought, timing)
 
 
 def runs_of(root: Path) -> FileDrafts:

@@ -86,6 +86,8 @@ class RunTerms(TypedDict, total=False):
     cpu_s: Number | None
     memory_mb: int | None
     disk_mb: int | None
+    timing: Literal["isolated", "batch"] | None
+    job_s: Number | None
     op: str | None
 
 

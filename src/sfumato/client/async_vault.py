@@ -423,6 +423,8 @@ class AsyncDataSet(Steps):
         cpu_s: Number | None = None,
         memory_mb: int | None = None,
         disk_mb: int | None = None,
+        timing: Literal["isolated", "batch"] | None = None,
+        job_s: Number | None = None,
         op: str | None = None,
     ) -> Answer:
         """Run a function on blocks of people and release the noisy average (sample and aggregate).
@@ -444,6 +446,10 @@ class AsyncDataSet(Steps):
             cpu_s: The CPU time limit of one block, in seconds.
             memory_mb: The memory limit of one block, in MB.
             disk_mb: The disk space limit of one block, in MB.
+            timing: How blocks are timed: "isolated", or in a "batch", which is faster. If left out,
+                it is a batch if the operator and the owner allow it.
+            job_s: The time of all blocks of a batch together, in seconds. Blocks that have not
+                ended by then count as the middle of the range.
             op: Your own id of the request. A retry with the same id pays once.
 
         Returns:
@@ -455,7 +461,7 @@ class AsyncDataSet(Steps):
         """
         terms = RunTerms(
             blocks=blocks, trim=trim, take=take, delta=delta, cpu_s=cpu_s, memory_mb=memory_mb,
-            disk_mb=disk_mb, op=op,
+            disk_mb=disk_mb, timing=timing, job_s=job_s, op=op,
         )  # fmt: skip
         handed_in = await self.submit(
             function, outputs=outputs, columns=columns, environment=environment

@@ -459,6 +459,8 @@ class DataSet(Steps):
         cpu_s: Number | None = None,
         memory_mb: int | None = None,
         disk_mb: int | None = None,
+        timing: Literal["isolated", "batch"] | None = None,
+        job_s: Number | None = None,
         op: str | None = None,
     ) -> Answer:
         """Run a function on blocks of people and release the noisy average (sample and aggregate).
@@ -480,6 +482,10 @@ class DataSet(Steps):
             cpu_s: The CPU time limit of one block, in seconds.
             memory_mb: The memory limit of one block, in MB.
             disk_mb: The disk space limit of one block, in MB.
+            timing: How blocks are timed: "isolated", or in a "batch", which is faster. If left out,
+                it is a batch if the operator and the owner allow it.
+            job_s: The time of all blocks of a batch together, in seconds. Blocks that have not
+                ended by then count as the middle of the range.
             op: Your own id of the request. A retry with the same id pays once.
 
         Returns:
@@ -491,7 +497,7 @@ class DataSet(Steps):
         """
         terms = RunTerms(
             blocks=blocks, trim=trim, take=take, delta=delta, cpu_s=cpu_s, memory_mb=memory_mb,
-            disk_mb=disk_mb, op=op,
+            disk_mb=disk_mb, timing=timing, job_s=job_s, op=op,
         )  # fmt: skip
         handed_in = self.submit(function, outputs=outputs, columns=columns, environment=environment)
         body = run_body(self.name, handed_in, epsilon, terms_body(terms))

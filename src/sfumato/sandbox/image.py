@@ -4,8 +4,8 @@ The image's files are in the sandbox's memory, read-only. A block sees these fil
 that it may write to, and a few devices. It drops all privileges and executes the program, which may
 start others (process_tree.py). Another process reads the results (inside.py).
 
-A block has no /proc. Its file numbers, page flags and counters tell what earlier blocks did on this
-machine, even where /proc shows only the block's own processes.
+Only in a batch does a block have a /proc, of its own processes. Its file numbers, page flags and
+counters tell what other blocks did on this machine.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ PROGRAM, SOURCE, TARGET = "/work/tmp/program.py", "/work/in", "/work/out"
 VOICE = 3
 _NEW_MOUNTS = 0x00020000
 _BIND, _BELOW_TOO, _REMOUNT, _READ_ONLY, _NOSUID_NODEV = 4096, 16384, 32, 1, 2 | 4
-_NOSUID = 2
+_NOSUID, _NOEXEC = 2, 8
 _DEVICES = (
     ("null", "/dev/null"), ("random", "/dev/urandom"), ("urandom", "/dev/urandom"),
 )  # fmt: skip
@@ -33,7 +33,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def _enter(_job: Job, _text: bytes) -> None:
+def _enter(job: Job, _text: bytes) -> None:
     """Make the image, read-only, the root of this block."""
     _sure(LIBC.unshare(_NEW_MOUNTS))
     _bind(ROOT, ROOT)
@@ -46,6 +46,10 @@ def _enter(_job: Job, _text: bytes) -> None:
         if os.path.isdir(ROOT + shown) and not os.path.islink(ROOT + shown):
             _bind(place, ROOT + shown)
     _show_devices()
+    shown = f"{ROOT}/proc"
+    if job["batch"] and os.path.isdir(shown) and not os.path.islink(shown):
+        how = _NOSUID_NODEV | _NOEXEC
+        _sure(LIBC.mount(b"proc", shown.encode(), b"proc", how, b"subset=pid"))
     os.chdir(ROOT)
     _sure(LIBC.syscall(_PIVOT_ROOT, b".", b"."))
     _sure(LIBC.umount2(b".", _LET_GO))

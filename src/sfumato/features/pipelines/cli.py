@@ -17,6 +17,12 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.environment_cli import environment
 from sfumato.wire.query_json import Json
 
+_TIMING = click.option(
+    "--timing",
+    type=click.Choice(["isolated", "batch"]),
+    help="How blocks are timed: isolated, or in a batch if operator and owner allow it.",
+)
+
 
 @click.group("pipeline")
 def pipeline() -> None:
@@ -133,6 +139,7 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
 @click.option(
     "--disk", "disk_mb", type=int, default=64, metavar="MB", help="The disk space of a block."
 )
+@_TIMING
 @command
 def try_(shell: Shell, file: str | None, **given: Any) -> None:
     """Try a program on this machine, in a sandbox like that for real rows; no vault is needed.
@@ -147,7 +154,7 @@ def try_(shell: Shell, file: str | None, **given: Any) -> None:
     places = [given[kind] if kind == "image" else (given[kind],) for kind in brought]
     limits = {
         "cpu_s": number(given["cpu_s"], "cpu"), "memory_mb": given["memory_mb"],
-        "disk_mb": given["disk_mb"],
+        "disk_mb": given["disk_mb"], "timing": given["timing"] or "isolated",
     }  # fmt: skip
     with show_elapsed("Trying"):
         found = shell.app.try_program(
@@ -197,15 +204,25 @@ def list_(shell: Shell, data_set: str, source: bool) -> None:
 @click.argument("data_set")
 @click.argument("digest")
 @click.option("--most-epsilon", required=True, metavar="E", help="The highest price of a run.")
+@click.option(
+    "--timing",
+    type=click.Choice(["isolated", "batch"]),
+    default="isolated",
+    help="`batch` also allows blocks side by side; only for a program that you have read.",
+)
 @command
-def approve(shell: Shell, data_set: str, digest: str, most_epsilon: str) -> None:
+def approve(shell: Shell, data_set: str, digest: str, most_epsilon: str, timing: str) -> None:
     """Approve a submitted program and its output ranges, up to a price per run."""
     most = number(most_epsilon, "epsilon")
     with shell.open() as vault:
         made = vault.call("decide-pipeline", {
             "data_set": data_set, "pipeline": digest, "state": "approved", "most_epsilon": most,
+            "timing": timing,
         })  # fmt: skip
-    shell.show(made, f"Approved {digest[:12]} up to epsilon {made['most_epsilon']:g} a run.")
+    batches = ", in batches too" if made["timing"] == "batch" else ""
+    shell.show(
+        made, f"Approved {digest[:12]} up to epsilon {made['most_epsilon']:g} a run{batches}."
+    )
 
 
 @pipeline.command("decline")
@@ -218,6 +235,24 @@ def decline(shell: Shell, data_set: str, digest: str) -> None:
     with shell.open() as vault:
         made = vault.call("decide-pipeline", body)
     shell.show(made, f"Declined {digest[:12]}.")
+
+
+@pipeline.command("timing")
+@click.argument("timing", required=False, type=click.Choice(["isolated", "batch"]))
+@command
+def timing(shell: Shell, timing: str | None) -> None:
+    """Show or set how this vault times the blocks of programs.
+
+    isolated: blocks start at fixed times, and no block can affect another. batch: programs whose
+    owner approved them with --timing batch run faster, with blocks side by side; what one block can
+    tell another through the machine they share is outside the guarantee.
+    """
+    with shell.open_folder() as vault:
+        if timing is not None:
+            vault.allow_timing(timing)
+        found = timing or vault.timing
+    restart = "" if timing is None else " A vault that is served reads this when it restarts."
+    shell.show({"timing": found}, f"The timing of programs is {found}.{restart}")
 
 
 @pipeline.command("plan")
@@ -234,6 +269,7 @@ def decline(shell: Shell, data_set: str, digest: str) -> None:
 )
 @click.option("--cpu", "cpu_s", default="1", metavar="S", help="The processor seconds per block.")
 @click.option("--seed", metavar="TEXT", help="The seed of the synthetic people.")
+@_TIMING
 @command
 def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
     """Show noise and bias of a program for several numbers of blocks, on synthetic people; free."""
@@ -242,7 +278,7 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
         "pipeline": digest,
         "epsilon": number(given["epsilon"], "epsilon"),
         "cpu_s": number(given["cpu_s"], "cpu"),
-        **{key: given[key] for key in ("people", "seed") if given[key] is not None},
+        **{key: given[key] for key in ("people", "seed", "timing") if given[key] is not None},
     }
     with shell.open() as vault, show_elapsed("Trying"):
         found = vault.call("plan-pipeline", body)
@@ -278,6 +314,8 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
 @click.option(
     "--op", metavar="ID", help="Your id for this run. A retry with the same id is charged once."
 )
+@_TIMING
+@click.option("--job", "job_s", metavar="S", help="The time of all blocks of a batch together.")
 @click.option("--dry-run", is_flag=True, help="Show the price and the error; nothing is spent.")
 @command
 def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -> None:
@@ -285,8 +323,7 @@ def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -
     named = {key: value for key, value in terms.items() if value is not None}
     named["epsilon"] = number(terms["epsilon"], "epsilon")
     named["cpu_s"] = number(terms["cpu_s"], "cpu")
-    if terms["delta"] is not None:
-        named["delta"] = number(terms["delta"], "delta")
+    named |= {key: number(terms[key], key) for key in ("delta", "job_s") if terms[key] is not None}
     body: Json = {"data_set": data_set, "pipeline": digest, **named}
     if dry_run:
         body.pop("op", None)
@@ -295,6 +332,7 @@ def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -
         errors = ", ".join(f"{name} ± {error:g}" for name, error in priced["error"].items())
         unit = " ranks among the blocks" if priced["error_is"] == "ranks" else ""
         says = f"{priced['says']}: noise at 95 % {errors}{unit}. Nothing is spent."
+        says += f" Timing {priced['timing']}."
         shell.show(priced, "\n".join([*warned(priced.get("warnings", ())), says]))
         return
     with shell.open() as vault, show_elapsed("Running"):

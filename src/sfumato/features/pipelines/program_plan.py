@@ -33,12 +33,18 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.synthetic.twin_files import description_of, study_files
 from sfumato.query.expression import canonical_json
 from sfumato.sandbox.block_columns import block_columns, folder_columns, folder_tables
-from sfumato.sandbox.ports import SandboxLimits
+from sfumato.sandbox.ports import BATCH, ISOLATED, SandboxLimits
 from sfumato.sandbox.program_environment import is_image, own_of
 from sfumato.sandbox.program_outputs import ANSWER, Output, bad_pipeline, read_outputs
 from sfumato.vault.card.data_card import ROW, Card
 
 KINDS: Final = ("function", "program", "bids")
+_ISOLATED_SAYS: Final = "isolated: blocks start at fixed times, and no block can affect another"
+_BATCH_SAYS: Final = (
+    "batch: blocks run side by side, because the owner has reviewed the program; what one block "
+    "can tell another through the machine they share (its load, its memory, its counters) is "
+    "outside the guarantee"
+)
 GROUP, PARTICIPANT = "group", "participant"  # the two analysis levels of BIDS apps
 MEAN, MEDIAN = "mean", "median"  # how the results of blocks are combined
 MAX_BLOCKS: Final = 1000
@@ -52,6 +58,7 @@ _LIMITS: Final = {
     "cpu_s": (Fraction(1, 20), Fraction(600)),
     "memory_mb": (Fraction(256), Fraction(16_384)),
     "disk_mb": (Fraction(16), Fraction(4_096)),
+    "job_s": (Fraction(1), Fraction(MAX_CPU_S)),
 }
 DISK_MB: Final = SandboxLimits.disk_mb  # the default disk space of a block, in megabytes
 
@@ -147,7 +154,7 @@ class Run:
     def person_run_key(self) -> str:
         """Return the key of stored per-person results: a hash of the program and its limits."""
         limits = self.limits.cpu_s, self.limits.memory_mb, self.limits.disk_mb
-        said = f"{self.program.digest} {limits!r}"
+        said = f"{self.program.digest} {limits!r}{' batch' if self.limits.is_batch else ''}"
         return hashlib.sha256(said.encode()).hexdigest()[:32]
 
     @property
@@ -246,6 +253,7 @@ class Run:
 
     def as_json(self) -> Json:
         """Return the run's terms as JSON for the ledger; the source is replaced by its digest."""
+        job_s = self.limits.job_s
         return {
             "digest": self.program.digest,
             "data_set": self.program.data_set,
@@ -260,7 +268,14 @@ class Run:
             "cpu_s": str(Fraction(repr(self.limits.cpu_s))),
             "memory_mb": self.limits.memory_mb,
             **({} if self.limits.disk_mb == DISK_MB else {"disk_mb": self.limits.disk_mb}),
+            **({"timing": BATCH} if self.limits.is_batch else {}),
+            **({} if job_s is None else {"job_s": str(Fraction(repr(job_s)))}),
         }
+
+    @property
+    def timing_says(self) -> str:
+        """Return a text on how blocks are timed, and what the guarantee leaves out."""
+        return _BATCH_SAYS if self.limits.is_batch else _ISOLATED_SAYS
 
     def in_words(self) -> str:
         """Return a text that describes the run: the aggregate, the blocks and the program."""
@@ -353,7 +368,11 @@ def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> 
         cpu_s=float(_within(shape.get("cpu_s", 1), "cpu_s")),
         memory_mb=int(_within(shape.get("memory_mb", 2048), "memory_mb")),
         disk_mb=int(_within(shape.get("disk_mb", DISK_MB), "disk_mb")),
+        timing=_timing(shape.get("timing", ISOLATED)),
+        job_s=None if shape.get("job_s") is None else float(_within(shape["job_s"], "job_s")),
     )
+    if limits.job_s is not None and not limits.is_batch:
+        raise bad_pipeline("job_s is the time of a batch, and the timing is isolated")
     take = shape.get("take", MEAN)
     if take not in (MEAN, MEDIAN) or not isinstance(take, str):
         raise bad_pipeline(f"take must be {MEAN} or {MEDIAN}")
@@ -361,7 +380,8 @@ def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> 
     asked = delta if shape.get("delta") is None else read_delta(shape["delta"])
     epsilon = read_epsilon(shape.get("epsilon"))
     run = Run(program, blocks, trim, epsilon, limits, take, asked)
-    if (blocks + run.person_runs) * limits.cpu_s > MAX_CPU_S:
+    timed = blocks if limits.job_s is None else 0  # the declared time of a batch has its own limit
+    if (timed + run.person_runs) * limits.cpu_s > MAX_CPU_S:
         of = "blocks and people's turns" if run.person_runs else "blocks"
         raise bad_pipeline(f"{of}, times cpu_s, are more than {MAX_CPU_S} seconds")
     if not all(noise.is_drawable() for noise in run.noises):
@@ -371,6 +391,12 @@ def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> 
             "Choose a larger epsilon, or declare a coarser step.",
         )
     return run
+
+
+def _timing(value: object) -> str:
+    if value not in (ISOLATED, BATCH) or not isinstance(value, str):
+        raise bad_pipeline(f"timing must be {ISOLATED} or {BATCH}")
+    return value
 
 
 def _check_median(program: Program, take: str, trim: int) -> None:

@@ -25,6 +25,7 @@ from sfumato.wire.schema import (
 
 Names = Annotated[list[Label], items(200)]
 Short = Annotated[str, letters(10)]
+Timing = Literal["isolated", "batch"]
 
 
 class ProgramOutput(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -70,6 +71,9 @@ class DecidePipeline(OnePipeline, frozen=True, kw_only=True):
 
     state: Literal["approved", "declined"]
     most_epsilon: Annotated[Number, Meta(description="The largest epsilon of one run.")] = None
+    timing: Annotated[
+        Timing, Meta(description="`batch` also allows runs in which blocks are less isolated.")
+    ] = "isolated"
 
 
 class PipelineTerms(OnePipeline, frozen=True, kw_only=True):
@@ -83,6 +87,8 @@ class PipelineTerms(OnePipeline, frozen=True, kw_only=True):
     disk_mb: Annotated[Any, shaped(Count | None)] = UNSET
     delta: Number = UNSET
     take: Annotated[Any, shaped(Short | None, "`mean` or `median`.")] = UNSET
+    timing: Annotated[Any, shaped(Short | None, "`isolated` or `batch`.")] = UNSET
+    job_s: Number = UNSET
 
 
 class PlanPipeline(PipelineTerms, frozen=True, kw_only=True):

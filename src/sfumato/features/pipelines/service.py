@@ -50,7 +50,7 @@ from sfumato.features.pipelines.schema import (
 from sfumato.query.expression import canonical_json
 from sfumato.release.permissions import check_not_frozen, listing_to_query
 from sfumato.release.release_order import Asker, Release
-from sfumato.sandbox.ports import SandboxStopped, SplitOrder
+from sfumato.sandbox.ports import BATCH, ISOLATED, SandboxLimits, SandboxStopped, SplitOrder
 from sfumato.sandbox.program_environment import kind_and_digest, read_own
 from sfumato.sandbox.program_outputs import bad_pipeline
 from sfumato.vault.card.data_card import Card
@@ -91,6 +91,7 @@ class Pipelines:
     dice: RandomSource
     rules: PipelineRules
     brought: Callable[[], Sequence[str]]  # returns the names of this machine's program environments
+    timing: str = ISOLATED  # BATCH if the operator lets reviewed programs run in batches
     # Only one plan at a time holds its synthetic people in memory.
     planning: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
@@ -111,7 +112,8 @@ class Pipelines:
         self._check_owner(caller, listing)
         found = self._found(listing, asked.pipeline)
         most = read_epsilon(asked.most_epsilon) if asked.state == APPROVED else Fraction(0)
-        return _shown(self._decided(caller.user, found, asked.state, most))
+        made = replace(found, state=asked.state, most_epsilon=most, timing=asked.timing)
+        return _shown(self._decided(caller.user, found, made))
 
     def set_rule(self, caller: Caller, data_set: str, shape: object) -> Json:
         """Create a rule that approves matching programs from now on; only the owner may do so."""
@@ -146,7 +148,8 @@ class Pipelines:
         listing, _ = self._listing(caller, asked.data_set)
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        run = read_run(_program_of(found, listing), _terms(asked), listing.card.delta_per_request)
+        terms = self._timed(found, asked)
+        run = read_run(_program_of(found, listing), terms, listing.card.delta_per_request)
         _check_blocks(listing.card, run)
         return {
             "warnings": price_warnings(run, self._tried(found)),
@@ -156,6 +159,7 @@ class Pipelines:
             "error": run.margins(),
             "error_is": "ranks" if run.take == MEDIAN else "values",
             "says": run.in_words(),
+            "timing": run.timing_says,
             "blocks": run.blocks,
             "state": found.state,
             "spent": False,
@@ -167,6 +171,8 @@ class Pipelines:
         card, found = listing.card, self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
         program = _program_of(found, listing)
+        if asked.timing == BATCH != self.timing:
+            raise _no_batch(self.timing)
         count = _people(card.size if asked.people is None else asked.people)
         runs = [
             _planned(program, asked, blocks, card.delta_per_request)
@@ -206,13 +212,15 @@ class Pipelines:
         listing, asker = self._thawed(caller, asked.data_set)
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        run = read_run(_program_of(found, listing), _terms(asked), listing.card.delta_per_request)
+        terms = self._timed(found, asked)
+        run = read_run(_program_of(found, listing), terms, listing.card.delta_per_request)
         _check_approved(found, run)
 
         def may_still() -> None:  # checked again, as the run may wait for a sandbox before it pays
             self._thawed(caller, asked.data_set)
             now = self._found(listing, asked.pipeline)
             _check_approved(now, run)
+            self._check_timing(now, run.limits)
             self.rules.check(now, run, asker)
 
         self._check_same(found, run)
@@ -227,6 +235,21 @@ class Pipelines:
         return replace(release, answer={**release.answer, "warnings": warnings})
 
     # --- helpers ------------------------------------------------------------------------------
+
+    def _timed(self, found: Submitted, asked: PipelineTerms) -> dict[str, object]:
+        """Return the terms of a run with its timing: a batch if operator and owner allow it."""
+        terms = _terms(asked)
+        may_batch = self.timing == BATCH and found.may_batch
+        if terms.get("timing") is None:
+            terms["timing"] = BATCH if may_batch else ISOLATED
+        if terms["timing"] == BATCH and not may_batch:
+            raise _no_batch(self.timing)
+        return terms
+
+    def _check_timing(self, found: Submitted, limits: SandboxLimits) -> None:
+        """Refuse a batch that the operator does not allow, or the owner not any more."""
+        if limits.is_batch and not (self.timing == BATCH and found.may_batch):
+            raise _no_batch(self.timing)
 
     def _tried(self, found: Submitted) -> tuple[str, ...] | None:
         return self.store.tried(found.data_set, found.digest)
@@ -257,31 +280,28 @@ class Pipelines:
             return self._found(listing, program.digest)
         if asker.user == listing.owner:
             most = listing.card.budget.epsilon
-            return self._decided(asker.user, made, APPROVED, most)
+            own = replace(made, state=APPROVED, most_epsilon=most)
+            return self._decided(asker.user, made, own)
         if rule is not None:
-            return self._decided(by_rule(rule), made, APPROVED, rule.most_epsilon)
+            ruled = replace(made, state=APPROVED, most_epsilon=rule.most_epsilon)
+            return self._decided(by_rule(rule), made, ruled)
         return made
 
-    def _decided(self, by: str, found: Submitted, state: str, most: Fraction) -> Submitted:
-        made = replace(
-            found,
-            state=state,
-            most_epsilon=most,
-            decided_by=by,
-            decided_at=self.clock.now(),
-        )
+    def _decided(self, by: str, found: Submitted, now: Submitted) -> Submitted:
+        made = replace(now, decided_by=by, decided_at=self.clock.now())
         program = json.loads(found.program)
         if _allows_less(found, made):  # stored first, so that no run is charged after the reply
             self.store.decide(made)
         self.door.ledger.note(
-            f"pipeline-{state}",
+            f"pipeline-{made.state}",
             {
                 "data_set": found.data_set,
                 "digest": found.digest,
                 "by": by,
-                "most_epsilon": str(most),
+                "most_epsilon": str(made.most_epsilon),
                 "columns": program["columns"],
                 "outputs": program["outputs"],
+                **({"timing": made.timing} if made.may_batch else {}),
             },
         )
         self.store.decide(made)
@@ -337,7 +357,8 @@ class Pipelines:
 
 def _allows_less(before: Submitted, now: Submitted) -> bool:
     return now.state != APPROVED or (
-        before.state == APPROVED and now.most_epsilon < before.most_epsilon
+        before.state == APPROVED
+        and (now.most_epsilon < before.most_epsilon or now.may_batch < before.may_batch)
     )
 
 
@@ -401,6 +422,7 @@ def _shown(one: Submitted) -> Json:
         "most_epsilon": float(one.most_epsilon),
         "decided_by": one.decided_by,
         "decided_at": one.decided_at,
+        "timing": one.timing if one.may_batch else ISOLATED,
         **json.loads(one.program),
     }
 
@@ -416,6 +438,21 @@ def _errors(program: Program, epsilon: object, card: Card) -> Json:
         run = read_run(program, {"blocks": blocks, "epsilon": epsilon}, card.delta_per_request)
         rows.append({"blocks": blocks, "noise": run.margins()})
     return {"epsilon": float(read_epsilon(epsilon)), "at": rows}
+
+
+def _no_batch(timing: str) -> Refused:
+    if timing != BATCH:
+        return Refused(
+            "pipeline-waits",
+            "The operator of this vault lets no program run in batches.",
+            "Leave the timing out, or ask the operator, who can allow it with `sfumato pipeline "
+            "timing batch`.",
+        )
+    return Refused(
+        "pipeline-waits",
+        "The owner has not allowed this program to run in batches.",
+        "Leave the timing out, or ask the owner to approve it with --timing batch.",
+    )
 
 
 def _unknown() -> Refused:
