@@ -16,6 +16,8 @@ from sfumato.features.airlock.release import AirlockPorts
 from sfumato.features.airlock.service import Airlock
 from sfumato.features.airlock.store import FileAirlock, SqlAirlock
 from sfumato.features.pipelines.release import PipelinePorts
+from sfumato.features.pipelines.review_service import ProgramReviews
+from sfumato.features.pipelines.review_store import SqlReviews
 from sfumato.features.pipelines.rule_service import PipelineRules
 from sfumato.features.pipelines.rule_store import SqlPipelineRules
 from sfumato.features.pipelines.service import Pipelines
@@ -108,7 +110,10 @@ def pipelines_of(
     """Return the service that runs submitted programs, with the rules that approve some of them."""
     clock, dice = SystemClock(), SystemRandomSource()
     rules = PipelineRules(door.ledger, SqlPipelineRules(records), clock, dice)
-    return Pipelines(door, SqlPipelines(records), catalogue, clock, dice, rules, brought, timing)
+    reviews = ProgramReviews(SqlReviews(records), clock)
+    return Pipelines(
+        door, SqlPipelines(records), catalogue, clock, dice, rules, brought, reviews, timing
+    )
 
 
 def runs_of(root: Path) -> FileDrafts:

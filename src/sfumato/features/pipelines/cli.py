@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +17,12 @@ from sfumato.client.display import BlocksPlan, SubmittedProgram
 from sfumato.client.text_tables import warned
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.environment_cli import environment
+from sfumato.features.pipelines.review_cli import (
+    NOTHING_CHECKED,
+    confirmed,
+    review_lines,
+    state_lines,
+)
 from sfumato.wire.query_json import Json
 
 _TIMING = click.option(
@@ -193,11 +201,26 @@ def list_(shell: Shell, data_set: str, source: bool) -> None:
     """List the programs submitted for a data set: all if you own it, else your own."""
     with shell.open() as vault:
         found = vault.call("pipelines", {"data_set": data_set})
-        brought = {} if shell.is_remote else {one.name: one for one in vault.environments.all()}
-    lines = [_line(one, source, brought) for one in found["pipelines"]]
+        brought = {} if shell.is_remote else _brought(vault)
+    lines = [
+        line
+        for one in found["pipelines"]
+        for line in (_line(one, source, brought), *state_lines(one))
+    ]
     there = [f"  {one['name']}" for one in found.get("environments", ())]
     told = ["Environments for --environment:", *there] if there else []
     shell.show(found, "\n".join([*(lines or ["None."]), *told]))
+
+
+@pipeline.command("show")
+@click.argument("data_set")
+@click.argument("digest")
+@command
+def show(shell: Shell, data_set: str, digest: str) -> None:
+    """Show a program as its owner reviews it: text, changes, trial, outputs, and a checklist."""
+    with shell.open() as vault:
+        found = vault.call("pipeline", {"data_set": data_set, "pipeline": digest})
+    shell.show(found, "\n".join(review_lines(found)))
 
 
 @pipeline.command("approve")
@@ -210,28 +233,42 @@ def list_(shell: Shell, data_set: str, source: bool) -> None:
     default="isolated",
     help="`batch` also allows blocks side by side; only for a program that you have read.",
 )
+@click.option(
+    "--checked",
+    is_flag=True,
+    help="Confirm all questions of the checklist, which `show` prints.",
+)
+@click.option("--reason", metavar="TEXT", help="A remark for the author.")
 @command
-def approve(shell: Shell, data_set: str, digest: str, most_epsilon: str, timing: str) -> None:
-    """Approve a submitted program and its output ranges, up to a price per run."""
+def approve(shell: Shell, data_set: str, digest: str, most_epsilon: str, **given: Any) -> None:
+    """Approve a submitted program and its output ranges, up to a price per run.
+
+    At a terminal, it first shows the program, and asks the questions of the checklist.
+    """
     most = number(most_epsilon, "epsilon")
+    asks = not given["checked"] and not shell.as_json and sys.stdin.isatty()
     with shell.open() as vault:
+        seen = vault.call("pipeline", {"data_set": data_set, "pipeline": digest})
+        if asks:
+            shell.show(seen, "\n".join(review_lines(seen)))
+        checked = confirmed(seen, are_all=given["checked"], may_ask=asks)
         made = vault.call("decide-pipeline", {
             "data_set": data_set, "pipeline": digest, "state": "approved", "most_epsilon": most,
-            "timing": timing,
+            "checked": checked, "timing": given["timing"], **_reason(given["reason"]),
         })  # fmt: skip
     batches = ", in batches too" if made["timing"] == "batch" else ""
-    shell.show(
-        made, f"Approved {digest[:12]} up to epsilon {made['most_epsilon']:g} a run{batches}."
-    )
+    said = f"Approved {digest[:12]} up to epsilon {made['most_epsilon']:g} a run{batches}."
+    shell.show(made, said if checked else f"{said}\n{NOTHING_CHECKED}")
 
 
 @pipeline.command("decline")
 @click.argument("data_set")
 @click.argument("digest")
+@click.option("--reason", metavar="TEXT", help="The reason, which the author sees.")
 @command
-def decline(shell: Shell, data_set: str, digest: str) -> None:
+def decline(shell: Shell, data_set: str, digest: str, reason: str | None) -> None:
     """Decline a submitted program, or revoke its approval."""
-    body = {"data_set": data_set, "pipeline": digest, "state": "declined"}
+    body: Json = {"data_set": data_set, "pipeline": digest, "state": "declined", **_reason(reason)}
     with shell.open() as vault:
         made = vault.call("decide-pipeline", body)
     shell.show(made, f"Declined {digest[:12]}.")
@@ -340,6 +377,10 @@ def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -
     shell.show(answer_shape(answer), repr(answer))
 
 
+def _reason(text: str | None) -> Json:
+    return {"reason": text} if text else {}
+
+
 def _kind(function: str | None, participants: bool) -> str:
     if function is None:
         return "bids" if participants else "program"
@@ -389,6 +430,13 @@ def _line(one: Any, source: bool, brought: Mapping[str, Any]) -> str:  # Any: JS
     if own:
         line += f"\n  with {own}{_of_image(brought.get(own))}"
     return f"{line}\n{one['source']}" if source else line
+
+
+def _brought(vault: Any) -> Mapping[str, Any]:  # Any: the app's own vault
+    """Return the machine's environments by name; only the vault's owner may read them."""
+    with contextlib.suppress(Refused):
+        return {one.name: one for one in vault.environments.all()}
+    return {}
 
 
 def _of_image(found: Any) -> str:  # Any: an object of the sandbox, which no CLI module imports

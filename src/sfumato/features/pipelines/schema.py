@@ -74,6 +74,16 @@ class DecidePipeline(OnePipeline, frozen=True, kw_only=True):
     timing: Annotated[
         Timing, Meta(description="`batch` also allows runs in which blocks are less isolated.")
     ] = "isolated"
+    checked: Annotated[
+        Any, shaped(Names | None, "The ids of the checklist's questions that you confirm.")
+    ] = None
+    reason: Annotated[Any, shaped(Annotated[str, letters(1000)] | None)] = None
+
+
+class OnePipelineRun(OfDataSet, frozen=True, kw_only=True):
+    """A request about one of your own runs, by its operation id."""
+
+    op: Name
 
 
 class PipelineTerms(OnePipeline, frozen=True, kw_only=True):
@@ -136,6 +146,32 @@ class Pipeline(Reply):
     digest: Name
     data_set: Name
     state: Name
+
+
+class PipelineReview(Pipeline):
+    """A program with what its review needs: warnings, changes, the last trial, a checklist."""
+
+    may_decide: bool
+    warnings: list[str]
+    changes: Annotated[
+        Any, Meta(description="The changes since the author's last approved program, or null.")
+    ]
+    trial: Annotated[Any, Meta(description="The last trial on synthetic people, or null.")]
+    checklist: list[Any]
+
+
+class PipelineRun(Reply):
+    """One of your runs of a program, as the ledger has it."""
+
+    op: Name
+    state: Name
+    pipeline: Name
+
+
+class PipelineRuns(Reply):
+    """Your own runs of programs on a data set, newest first."""
+
+    runs: list[PipelineRun]
 
 
 class ProgramEnvironment(Reply):

@@ -27,6 +27,7 @@ from sfumato.features.pipelines.program_plan import (
     read_program,
     read_run,
 )
+from sfumato.features.pipelines.program_review import read_checked
 from sfumato.features.pipelines.program_trial import (
     MAX_PEOPLE,
     blocks_to_try,
@@ -37,12 +38,23 @@ from sfumato.features.pipelines.program_warnings import (
     answer_warnings,
     most_people,
     price_warnings,
+    review_warnings,
     too_many_blocks,
 )
-from sfumato.features.pipelines.release import PipelinePorts, RunOrder, no_sandbox, run_pipeline
+from sfumato.features.pipelines.release import (
+    PipelinePorts,
+    RunOrder,
+    no_sandbox,
+    run_pipeline,
+    stored_answer,
+)
+from sfumato.features.pipelines.review_service import ProgramReviews, submitted_json
 from sfumato.features.pipelines.rule_service import PipelineRules, by_rule
+from sfumato.features.pipelines.run_history_service import run_terms, runs_json, stored_run
 from sfumato.features.pipelines.schema import (
     DecidePipeline,
+    OnePipeline,
+    OnePipelineRun,
     PipelineTerms,
     PlanPipeline,
     RunPipeline,
@@ -91,6 +103,7 @@ class Pipelines:
     dice: RandomSource
     rules: PipelineRules
     brought: Callable[[], Sequence[str]]  # returns the names of this machine's program environments
+    reviews: ProgramReviews
     timing: str = ISOLATED  # BATCH if the operator lets reviewed programs run in batches
     # Only one plan at a time holds its synthetic people in memory.
     planning: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
@@ -104,7 +117,7 @@ class Pipelines:
         found = self.store.find(listing.card.name, program.digest)
         if found is None:
             found = self._taken_in(listing, program, asker)
-        return {**_shown(found), "errors": errors}
+        return {**submitted_json(found), "errors": errors}
 
     def decide(self, caller: Caller, asked: DecidePipeline) -> Json:
         """Approve a program up to an epsilon per run, or decline it; the ledger notes it."""
@@ -112,8 +125,53 @@ class Pipelines:
         self._check_owner(caller, listing)
         found = self._found(listing, asked.pipeline)
         most = read_epsilon(asked.most_epsilon) if asked.state == APPROVED else Fraction(0)
-        made = replace(found, state=asked.state, most_epsilon=most, timing=asked.timing)
-        return _shown(self._decided(caller.user, found, made))
+        review = read_checked(asked.checked, asked.reason)
+        now = replace(found, state=asked.state, most_epsilon=most, timing=asked.timing)
+        made = self._decided(caller.user, found, now, review)
+        return self.reviews.shown(listing.card, self.door.sandbox, [made])[0]
+
+    def one(self, caller: Caller, asked: OnePipeline) -> Json:
+        """Return one program with everything that its review needs, to its author and the owner."""
+        listing, _ = self._listing(caller, asked.data_set)
+        found = self._found(listing, asked.pipeline)
+        if caller.user not in (listing.owner, found.by):
+            raise _unknown()
+        shown = self.reviews.shown(listing.card, self.door.sandbox, [found])[0]
+        program = _program_of(found, listing) if shown["is_current"] else None
+        return {
+            **shown,
+            "may_decide": caller.user == listing.owner,
+            "errors": None if program is None else _errors(program, 1, listing.card),
+            "warnings": review_warnings(json.loads(found.program), self._tried(found)),
+            **self.reviews.detail(found, self.store.of(listing.card.name)),
+        }
+
+    def check_run(self, caller: Caller, asked: RunPipeline) -> None:
+        """Refuse a run that could not begin now: unapproved, changed, or with unusable terms."""
+        listing, _ = self._thawed(caller, asked.data_set)
+        found = self._found(listing, asked.pipeline)
+        self._check_seen(caller, listing, found)
+        terms = self._timed(found, asked)
+        run = read_run(_program_of(found, listing), terms, listing.card.delta_per_request)
+        _check_approved(found, run)
+        self._check_same(found, run)
+        _check_blocks(listing.card, run)
+
+    def runs(self, caller: Caller, data_set: str) -> Json:
+        """Return the caller's own runs of programs on a data set, newest first."""
+        listing, _ = self._listing(caller, data_set)
+        return {"runs": runs_json(self.door.ledger, caller.user, listing.card.name)}
+
+    def answer(self, caller: Caller, asked: OnePipelineRun) -> Release:
+        """Return the stored answer of one of the caller's runs again; nothing is charged."""
+        listing, asker = self._listing(caller, asked.data_set)
+        terms = run_terms(self.door.ledger, caller.user, listing.card.name, asked.op)
+        found = self._found(listing, terms["digest"])
+        run = stored_run(found, terms)
+        order = RunOrder(listing.card, listing.table, run, asker, asked.op, terms["rule"])
+        release = stored_answer(self.door.ledger, order)
+        warnings = answer_warnings(run, self._tried(found), _values(release.answer))
+        return replace(release, answer={**release.answer, "warnings": warnings})
 
     def set_rule(self, caller: Caller, data_set: str, shape: object) -> Json:
         """Create a rule that approves matching programs from now on; only the owner may do so."""
@@ -141,7 +199,8 @@ class Pipelines:
         found = self.store.of(listing.card.name)
         mine = [one for one in found if caller.user in (listing.owner, one.by)]
         environments = [_environment(name) for name in self.brought()]
-        return {"pipelines": [_shown(one) for one in mine], "environments": environments}
+        shown = self.reviews.shown(listing.card, self.door.sandbox, mine)
+        return {"pipelines": shown, "environments": environments}
 
     def price(self, caller: Caller, asked: PipelineTerms) -> Json:
         """Return a run's price and the error of its noise; nothing is spent."""
@@ -191,7 +250,7 @@ class Pipelines:
             raise no_sandbox()
         gave = [one.name for one in program.outputs if one.name not in table.never]
         self.store.add_trial(found.data_set, found.digest, gave)
-        return {
+        plan: Json = {
             "warnings": table.warnings(),
             "epsilon": float(runs[0].epsilon),
             "people": count,
@@ -204,6 +263,9 @@ class Pipelines:
             "says": table.says(),
             "spent": False,
         }
+        if caller.user in (listing.owner, found.by):
+            self.reviews.keep_trial(found, caller.user, plan)
+        return plan
 
     def run(self, caller: Caller, asked: RunPipeline) -> Release:
         """Run an approved program and release its private averages or medians."""
@@ -287,9 +349,15 @@ class Pipelines:
             return self._decided(by_rule(rule), made, ruled)
         return made
 
-    def _decided(self, by: str, found: Submitted, now: Submitted) -> Submitted:
+    def _decided(
+        self,
+        by: str,
+        found: Submitted,
+        now: Submitted,
+        review: tuple[tuple[str, ...], str] = ((), ""),
+    ) -> Submitted:
         made = replace(now, decided_by=by, decided_at=self.clock.now())
-        program = json.loads(found.program)
+        program, (checked, reason) = json.loads(found.program), review
         if _allows_less(found, made):  # stored first, so that no run is charged after the reply
             self.store.decide(made)
         self.door.ledger.note(
@@ -302,8 +370,10 @@ class Pipelines:
                 "columns": program["columns"],
                 "outputs": program["outputs"],
                 **({"timing": made.timing} if made.may_batch else {}),
+                **({"checked": list(checked)} if checked else {}),
             },
         )
+        self.reviews.record(made, checked, reason)
         self.store.decide(made)
         return made
 
@@ -410,21 +480,6 @@ def _program_of(found: Submitted, listing: Listing) -> Program:
 def _environment(name: str) -> Json:
     kind, digest = kind_and_digest(name)
     return {"name": name, "kind": kind, "digest": digest}
-
-
-def _shown(one: Submitted) -> Json:
-    return {
-        "digest": one.digest,
-        "data_set": one.data_set,
-        "by": one.by,
-        "at": one.at,
-        "state": one.state,
-        "most_epsilon": float(one.most_epsilon),
-        "decided_by": one.decided_by,
-        "decided_at": one.decided_at,
-        "timing": one.timing if one.may_batch else ISOLATED,
-        **json.loads(one.program),
-    }
 
 
 def _errors(program: Program, epsilon: object, card: Card) -> Json:
