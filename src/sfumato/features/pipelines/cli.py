@@ -37,7 +37,8 @@ def pipeline() -> None:
     required=True,
     multiple=True,
     metavar="NAME[ROWS,...]:LOW:HIGH[:STEP][@PATH[#PLACE,...]]",
-    help="An output: its name, its range (from knowledge), and its place in the results.",
+    help="An output: its name, its range (from knowledge), and its place in the results. For a "
+    "table with named cells, write `rows=A,B;columns=C,D` as its place.",
 )
 @click.option(
     "--whitelist",
@@ -326,9 +327,22 @@ def _output(text: str) -> Json:
         numbers = sizes.rstrip("]").split(",")
         made |= {"name": name, "shape": [int(one) if one.isdigit() else one for one in numbers]}
     if path:
-        at = [int(place) if place.isdigit() else place for place in places.split(",") if place]
-        made |= {"path": path, "at": at}
+        made |= {"path": path, **_places(places)}
     return made
+
+
+def _places(text: str) -> Json:
+    """Parse what follows `#` in an output: a place, or a table's rows, columns, key and place."""
+    parts = dict(part.partition("=")[::2] for part in text.split(";"))
+    if not {"rows", "columns"} <= set(parts) <= {"rows", "columns", "key", "at"}:
+        return {"at": _listed(text)}
+    key: Json = {"key": parts["key"]} if "key" in parts else {}
+    named: Json = {of: parts[of].split(",") for of in ("rows", "columns")}
+    return {**named, **key, "at": _listed(parts.get("at", ""))}
+
+
+def _listed(text: str) -> list[int | str]:
+    return [int(place) if place.isdigit() else place for place in text.split(",") if place]
 
 
 def _check_listed(outputs: list[Json], whitelist: str) -> None:

@@ -73,6 +73,11 @@ def answer_of(run: Run, stored: Sequence[int]) -> Json:
                 "values": nested(values, output.shape),
                 "std": _std(run, output),
                 "margin": _margin(run, output),
+                **(
+                    {"rows": list(output.rows), "columns": list(output.columns)}
+                    if output.rows
+                    else {}
+                ),
             }
             for output, values in parts
             if output.shape

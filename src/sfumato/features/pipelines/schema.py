@@ -37,6 +37,9 @@ class ProgramOutput(Struct, kw_only=True, forbid_unknown_fields=True):
     path: Name | None = None
     at: Annotated[list[Any], items(8)] | None = None
     shape: Annotated[list[Count], items(4)] | None = None
+    rows: Annotated[list[Name], items(4000)] | None = None
+    columns: Annotated[list[Name], items(4000)] | None = None
+    key: Name | None = None
 
 
 class OutputRange(Struct, kw_only=True, forbid_unknown_fields=True):
