@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from sfumato.cli.researcher import answer_shape
-from sfumato.cli.shell import Shell, command, number, show_elapsed, text_of
+from sfumato.cli.shell import Shell, command, number, pairs_of, show_elapsed, text_of
 from sfumato.client.answer import Answer
 from sfumato.client.display import BlocksPlan, SubmittedProgram
 from sfumato.client.text_tables import warned
@@ -254,7 +254,25 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
 @click.argument("data_set")
 @click.argument("digest")
 @click.option(
-    "--epsilon", required=True, metavar="E", help="The price of the whole run, in epsilon."
+    "--epsilon",
+    metavar="E",
+    help="The price of the whole run, in epsilon. With a wanted error for each output, the most "
+    "that the run may cost.",
+)
+@click.option(
+    "--error",
+    "error",
+    multiple=True,
+    metavar="OUTPUT=X",
+    help="The error that you want for an output: +-X at 95 %.",
+)
+@click.option(
+    "--split",
+    "--share",
+    "split",
+    multiple=True,
+    metavar="OUTPUT=X",
+    help="The share of the price for each number of an output, relative to the other outputs.",
 )
 @click.option("--blocks", type=int, default=50, show_default=True, help="The number of blocks.")
 @click.option(
@@ -284,7 +302,10 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
 def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -> None:
     """Run an approved program on blocks of people; the private answer costs epsilon."""
     named = {key: value for key, value in terms.items() if value is not None}
-    named["epsilon"] = number(terms["epsilon"], "epsilon")
+    named |= {name: pairs_of(terms[name], name) for name in ("error", "split")}
+    named = {key: value for key, value in named.items() if value is not None}
+    if terms["epsilon"] is not None:
+        named["epsilon"] = number(terms["epsilon"], "epsilon")
     named["cpu_s"] = number(terms["cpu_s"], "cpu")
     if terms["delta"] is not None:
         named["delta"] = number(terms["delta"], "delta")
@@ -295,7 +316,10 @@ def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -
             priced = vault.call("price-pipeline", body)
         errors = ", ".join(f"{name} ± {error:g}" for name, error in priced["error"].items())
         unit = " ranks among the blocks" if priced["error_is"] == "ranks" else ""
-        says = f"{priced['says']}: noise at 95 % {errors}{unit}. Nothing is spent."
+        says = (
+            f"{priced['says']}: noise at 95 % {errors}{unit}. It costs epsilon "
+            f"{priced['epsilon']:g}. Nothing is spent."
+        )
         shell.show(priced, "\n".join([*warned(priced.get("warnings", ())), says]))
         return
     with shell.open() as vault, show_elapsed("Running"):

@@ -32,10 +32,12 @@ def handed_in_body(
     return {"data_set": data_set, **program, **named, **brought}
 
 
-def run_body(data_set: str, handed_in: SubmittedProgram, epsilon: Number, terms: Json) -> Json:
+def run_body(
+    data_set: str, handed_in: SubmittedProgram, epsilon: Number | None, terms: Json
+) -> Json:
     """Return the request to run or plan a submitted program at that epsilon."""
-    pipeline = handed_in["digest"]
-    return {"data_set": data_set, "pipeline": pipeline, "epsilon": epsilon, **terms}
+    priced: Json = {} if epsilon is None else {"epsilon": epsilon}
+    return {"data_set": data_set, "pipeline": handed_in["digest"], **priced, **terms}
 
 
 def source_of(function: Callable[..., object]) -> tuple[str, str]:

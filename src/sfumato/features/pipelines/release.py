@@ -277,7 +277,7 @@ def _sums(door: PipelinePorts, order: RunOrder, drawn: list[NDArray[np.int64]]) 
         said = door.sandbox.run(job)
         if run.take == MEDIAN:
             steps = [o.steps for o in run.program.outputs for _ in range(o.count)]
-            return medians_of_blocks(said, steps, run.share, door.pool.dice)
+            return medians_of_blocks(said, steps, run.losses, door.pool.dice)
         return noisy_sums_of_blocks(said, run.trim, drawn)
 
 
@@ -382,7 +382,7 @@ def _receipt(
         "relation": relation(card),
         "bounding": bounding(run),
         "mechanism": run.mechanism,
-        "split": [],
+        "split": run.split_json(),
         "odds": odds_of(accounts[names[0]], "person"),
         "interval": OF_RANKS if run.take == MEDIAN else INTERVAL,
         **({"rank_error": run.margins()} if run.take == MEDIAN else {}),

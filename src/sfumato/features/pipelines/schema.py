@@ -15,6 +15,7 @@ from sfumato.wire.schema import (
     Name,
     NeededNumber,
     Number,
+    Numbers,
     OfDataSet,
     Reply,
     items,
@@ -78,7 +79,13 @@ class DecidePipeline(OnePipeline, frozen=True, kw_only=True):
 class PipelineTerms(OnePipeline, frozen=True, kw_only=True):
     """The terms of a run: its price, and how the people are split into blocks."""
 
-    epsilon: NeededNumber = UNSET
+    epsilon: Annotated[
+        Number, Meta(description="The price; without it, every output needs an error.")
+    ] = UNSET
+    split: Annotated[
+        Numbers, Meta(description="Output -> the share of each of its numbers; 1 by default.")
+    ] = None
+    error: Annotated[Numbers, Meta(description="Output -> wanted half-width at 95 %.")] = None
     blocks: Annotated[Any, shaped(Count | None)] = UNSET
     trim: Annotated[Any, shaped(Annotated[int, Meta(ge=0)] | None)] = UNSET
     cpu_s: Number = UNSET
