@@ -79,6 +79,8 @@ class TwinTerms(TypedDict, total=False):
 class RunTerms(TypedDict, total=False):
     """The terms to run a program on blocks of people, without the price."""
 
+    error: Mapping[str, Number] | None
+    split: Mapping[str, Number] | None
     blocks: int | None
     trim: int | None
     take: Literal["mean", "median"] | None

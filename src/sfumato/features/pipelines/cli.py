@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from sfumato.cli.researcher import answer_shape
-from sfumato.cli.shell import Shell, command, number, show_elapsed, text_of
+from sfumato.cli.shell import Shell, command, number, pairs_of, show_elapsed, text_of
 from sfumato.client.answer import Answer
 from sfumato.client.display import BlocksPlan, SubmittedProgram
 from sfumato.client.text_tables import warned
@@ -51,7 +51,8 @@ def pipeline() -> None:
     required=True,
     multiple=True,
     metavar="NAME[ROWS,...]:LOW:HIGH[:STEP][@PATH[#PLACE,...]]",
-    help="An output: its name, its range (from knowledge), and its place in the results.",
+    help="An output: its name, its range (from knowledge), and its place in the results. For a "
+    "table with named cells, write `rows=A,B;columns=C,D` as its place.",
 )
 @click.option(
     "--whitelist",
@@ -326,7 +327,25 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
 @click.argument("data_set")
 @click.argument("digest")
 @click.option(
-    "--epsilon", required=True, metavar="E", help="The price of the whole run, in epsilon."
+    "--epsilon",
+    metavar="E",
+    help="The price of the whole run, in epsilon. With a wanted error for each output, the most "
+    "that the run may cost.",
+)
+@click.option(
+    "--error",
+    "error",
+    multiple=True,
+    metavar="OUTPUT=X",
+    help="The error that you want for an output: +-X at 95 %.",
+)
+@click.option(
+    "--split",
+    "--share",
+    "split",
+    multiple=True,
+    metavar="OUTPUT=X",
+    help="The share of the price for each number of an output, relative to the other outputs.",
 )
 @click.option("--blocks", type=int, default=50, show_default=True, help="The number of blocks.")
 @click.option(
@@ -358,7 +377,10 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
 def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -> None:
     """Run an approved program on blocks of people; the private answer costs epsilon."""
     named = {key: value for key, value in terms.items() if value is not None}
-    named["epsilon"] = number(terms["epsilon"], "epsilon")
+    named |= {name: pairs_of(terms[name], name) for name in ("error", "split")}
+    named = {key: value for key, value in named.items() if value is not None}
+    if terms["epsilon"] is not None:
+        named["epsilon"] = number(terms["epsilon"], "epsilon")
     named["cpu_s"] = number(terms["cpu_s"], "cpu")
     named |= {key: number(terms[key], key) for key in ("delta", "job_s") if terms[key] is not None}
     body: Json = {"data_set": data_set, "pipeline": digest, **named}
@@ -368,8 +390,10 @@ def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -
             priced = vault.call("price-pipeline", body)
         errors = ", ".join(f"{name} ± {error:g}" for name, error in priced["error"].items())
         unit = " ranks among the blocks" if priced["error_is"] == "ranks" else ""
-        says = f"{priced['says']}: noise at 95 % {errors}{unit}. Nothing is spent."
-        says += f" Timing {priced['timing']}."
+        says = (
+            f"{priced['says']}: noise at 95 % {errors}{unit}. It costs epsilon "
+            f"{priced['epsilon']:g}. Nothing is spent. Timing {priced['timing']}."
+        )
         shell.show(priced, "\n".join([*warned(priced.get("warnings", ())), says]))
         return
     with shell.open() as vault, show_elapsed("Running"):
@@ -405,9 +429,22 @@ def _output(text: str) -> Json:
         numbers = sizes.rstrip("]").split(",")
         made |= {"name": name, "shape": [int(one) if one.isdigit() else one for one in numbers]}
     if path:
-        at = [int(place) if place.isdigit() else place for place in places.split(",") if place]
-        made |= {"path": path, "at": at}
+        made |= {"path": path, **_places(places)}
     return made
+
+
+def _places(text: str) -> Json:
+    """Parse what follows `#` in an output: a place, or a table's rows, columns, key and place."""
+    parts = dict(part.partition("=")[::2] for part in text.split(";"))
+    if not {"rows", "columns"} <= set(parts) <= {"rows", "columns", "key", "at"}:
+        return {"at": _listed(text)}
+    key: Json = {"key": parts["key"]} if "key" in parts else {}
+    named: Json = {of: parts[of].split(",") for of in ("rows", "columns")}
+    return {**named, **key, "at": _listed(parts.get("at", ""))}
+
+
+def _listed(text: str) -> list[int | str]:
+    return [int(place) if place.isdigit() else place for place in text.split(",") if place]
 
 
 def _check_listed(outputs: list[Json], whitelist: str) -> None:

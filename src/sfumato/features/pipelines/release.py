@@ -73,6 +73,11 @@ def answer_of(run: Run, stored: Sequence[int]) -> Json:
                 "values": nested(values, output.shape),
                 "std": _std(run, output),
                 "margin": _margin(run, output),
+                **(
+                    {"rows": list(output.rows), "columns": list(output.columns)}
+                    if output.rows
+                    else {}
+                ),
             }
             for output, values in parts
             if output.shape
@@ -283,7 +288,7 @@ def _sums(door: PipelinePorts, order: RunOrder, drawn: list[NDArray[np.int64]]) 
         said = door.sandbox.run(job)
         if run.take == MEDIAN:
             steps = [o.steps for o in run.program.outputs for _ in range(o.count)]
-            return medians_of_blocks(said, steps, run.share, door.pool.dice)
+            return medians_of_blocks(said, steps, run.losses, door.pool.dice)
         return noisy_sums_of_blocks(said, run.trim, drawn)
 
 
@@ -390,7 +395,7 @@ def _receipt(
         "bounding": bounding(run),
         "timing": run.timing_says,
         "mechanism": run.mechanism,
-        "split": [],
+        "split": run.split_json(),
         "odds": odds_of(accounts[names[0]], "person"),
         "interval": OF_RANKS if run.take == MEDIAN else INTERVAL,
         **({"rank_error": run.margins()} if run.take == MEDIAN else {}),

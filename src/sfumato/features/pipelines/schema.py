@@ -15,6 +15,7 @@ from sfumato.wire.schema import (
     Name,
     NeededNumber,
     Number,
+    Numbers,
     OfDataSet,
     Reply,
     items,
@@ -38,6 +39,9 @@ class ProgramOutput(Struct, kw_only=True, forbid_unknown_fields=True):
     path: Name | None = None
     at: Annotated[list[Any], items(8)] | None = None
     shape: Annotated[list[Count], items(4)] | None = None
+    rows: Annotated[list[Name], items(4000)] | None = None
+    columns: Annotated[list[Name], items(4000)] | None = None
+    key: Name | None = None
 
 
 class OutputRange(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -89,7 +93,13 @@ class OnePipelineRun(OfDataSet, frozen=True, kw_only=True):
 class PipelineTerms(OnePipeline, frozen=True, kw_only=True):
     """The terms of a run: its price, and how the people are split into blocks."""
 
-    epsilon: NeededNumber = UNSET
+    epsilon: Annotated[
+        Number, Meta(description="The price; without it, every output needs an error.")
+    ] = UNSET
+    split: Annotated[
+        Numbers, Meta(description="Output -> the share of each of its numbers; 1 by default.")
+    ] = None
+    error: Annotated[Numbers, Meta(description="Output -> wanted half-width at 95 %.")] = None
     blocks: Annotated[Any, shaped(Count | None)] = UNSET
     trim: Annotated[Any, shaped(Annotated[int, Meta(ge=0)] | None)] = UNSET
     cpu_s: Number = UNSET

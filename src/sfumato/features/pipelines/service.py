@@ -216,6 +216,7 @@ class Pipelines:
             "delta": float(run.spent_delta),
             "mechanism": run.mechanism,
             "error": run.margins(),
+            "split": run.split_json(),
             "error_is": "ranks" if run.take == MEDIAN else "values",
             "says": run.in_words(),
             "timing": run.timing_says,
@@ -438,7 +439,8 @@ def _terms(asked: PipelineTerms) -> dict[str, object]:
 
 
 def _planned(program: Program, asked: PipelineTerms, blocks: int, delta: Fraction) -> Run:
-    return read_run(program, {**_terms(asked), "blocks": blocks, "trim": 0, "take": MEAN}, delta)
+    terms = {**_terms(asked), "blocks": blocks, "trim": 0, "take": MEAN, "error": None}
+    return read_run(program, terms, delta)
 
 
 def _values(answer: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON of our own release
