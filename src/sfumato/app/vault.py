@@ -51,7 +51,7 @@ from sfumato.features.data_sets.card_text import card_shape
 from sfumato.features.data_sets.connection_service import set_up
 from sfumato.features.data_sets.row_source import Source
 from sfumato.features.data_sets.service import DataSets
-from sfumato.features.data_sets.source_service import Sources, proposal
+from sfumato.features.data_sets.source_service import Sources, folder_proposal, proposal
 from sfumato.features.data_sets.upload_service import MAX_BYTES, Uploads
 from sfumato.features.federated.tensors.tensor_processes import RoomLimits
 from sfumato.features.health.service import Readiness
@@ -304,15 +304,19 @@ class OpenVault(Vault):
 
         Args:
             name: The name of the future data set.
-            source: A file's path, or a table of a database connection.
+            source: A file's path, a BIDS folder, or a table of a database connection.
             inner_table: The table to read, if the file has several.
 
         Returns:
-            A mapping with `columns` and `card`.
+            A mapping with `columns` and `card`. For a BIDS folder, it also has `tables`, and
+            `notes` about what was left out of the card; show the notes to nobody.
 
         Raises:
             Refused: `source-unreadable` if it cannot be read.
         """
+        if Path(source).is_dir():
+            draft = self._sources.data_sets.draft_folder(os.fspath(source))
+            return folder_proposal(name, draft)
         found = self._sources.describe(self._caller, os.fspath(source), inner_table)
         return proposal(name, found)
 

@@ -8,7 +8,6 @@ dp/sampling/sampling_in_blocks.proof.md and median_of_blocks.proof.md.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -38,12 +37,12 @@ from sfumato.features.pipelines.price_split_plan import (
     read_shares,
     split_price,
 )
-from sfumato.features.synthetic.twin_files import description_of, study_files
 from sfumato.query.expression import canonical_json
 from sfumato.sandbox.block_columns import block_columns, folder_columns, folder_tables
 from sfumato.sandbox.ports import BATCH, ISOLATED, SandboxLimits
 from sfumato.sandbox.program_environment import is_image, own_of
 from sfumato.sandbox.program_outputs import ANSWER, Output, bad_pipeline, read_outputs
+from sfumato.vault.card.bids_files import data_set_files
 from sfumato.vault.card.data_card import ROW, Card
 
 KINDS: Final = ("function", "program", "bids")
@@ -363,10 +362,10 @@ def inside_at(program: Program, card: Card, level: str) -> dict[str, object]:
     """
     told = program.inside()
     if not program.is_study:
-        described = {} if card.bids is None else {"described": json.dumps(description_of(card))}
-        return {**told, **described}
+        is_folder = card.bids is not None and program.kind != "function"
+        return {**told, "study": data_set_files(card, ())} if is_folder else told
     _, *beside = folder_tables(card, program.columns)
-    said = study_files(card, {table.name for table in beside})
+    said = data_set_files(card, {table.name for table in beside})
     return {**told, "kind": "study", "level": level, "study": said}
 
 

@@ -7,6 +7,7 @@ and results come back as sealed values.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -297,11 +298,19 @@ def _split_order(order: RunOrder, target: str, key: bytes) -> SplitOrder:
     own, *beside = folder_tables(card, run.program.columns)
     study = None
     if run.program.is_study and card.folders is not None:
-        study = StudyOrder(
-            card.folders.people, run.person_run_key if run.person_runs else "", tuple(beside)
-        )
+        kept = _kept_key(order) if run.person_runs else ""
+        study = StudyOrder(card.folders.people, kept, tuple(beside))
     rows = own.most_rows + sum(table.most_rows for table in beside)
     return SplitOrder(order.table, card.unit, own.columns, run.blocks, key, target, rows, study)
+
+
+def _kept_key(order: RunOrder) -> str:
+    """Return the key of stored per-person results: of the program, and of what it is given.
+
+    An amended card may have another README or other sidecars, which a program may read.
+    """
+    given = canonical_json(inside_at(order.run.program, order.card, PARTICIPANT))
+    return hashlib.sha256(f"{order.run.person_run_key} {given}".encode()).hexdigest()[:32]
 
 
 def _each_person(door: PipelinePorts, order: RunOrder, split: SplitOrder) -> None:
