@@ -565,7 +565,7 @@ def open_services(
     catalogue, users = SqlCatalogue(records, _read_stored_card, root), SqlAccess(records)
     pool, kept = NoisePool(BulkRandomSource()), FileStreams(root / "streams")
     door = ReleaseContext(ledger, engine, pool, code_digest())
-    brought = Environments()
+    brought = Environments(registries=settings.get("registries"))
     brought.sweep()
     sweep()  # folders that killed processes left in the temporary directory
     runtime = read_runtime(settings.get("sandbox"))

@@ -133,7 +133,10 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
     "--image",
     nargs=2,
     metavar="PLACE DIGEST",
-    help="An OCI layout or a SIF file, and its sha256:...",
+    help="An OCI layout, an archive of an image or a SIF file, and its sha256:...",
+)
+@click.option(
+    "--environment", metavar="NAME", help="An environment that is on this machine already."
 )
 @click.option(
     "--lock", type=click.Path(exists=True, dir_okay=False), help="A lock file of Python wheels."
@@ -157,9 +160,10 @@ def try_(shell: Shell, file: str | None, **given: Any) -> None:
     contains its own program, and needs no FILE. The trial shows what the program printed, used and
     returned, and the likely cause if it failed.
     """
-    brought = [kind for kind in ("image", "lock", "folder") if given[kind] is not None]
+    kinds = ("image", "lock", "folder", "environment")
+    brought = [kind for kind in kinds if given[kind] is not None]
     if len(brought) > 1:
-        raise click.UsageError("Give at most one of --image, --lock and --folder.")
+        raise click.UsageError("Give at most one of --image, --lock, --folder and --environment.")
     places = [given[kind] if kind == "image" else (given[kind],) for kind in brought]
     limits = {
         "cpu_s": number(given["cpu_s"], "cpu"), "memory_mb": given["memory_mb"],
