@@ -585,7 +585,7 @@ def open_services(
             streams=Streams(StreamDoor(ledger, engine, pool, kept), catalogue, clock),
             twins=Twins(catalogue, dice),
             private_twins=PrivateTwins(door, catalogue, dice),
-            pipelines=pipelines_of(records, programs, catalogue, brought.names),
+            pipelines=pipelines_of(records, programs, catalogue, brought),
             airlock=airlock_of(root, records, programs, catalogue, rest),
             audit=Audit(ledger, catalogue, users),
             access=Access(users, ledger, Argon2Passwords(), dice, clock, Admission(users, clock)),

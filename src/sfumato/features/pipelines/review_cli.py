@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -29,6 +30,7 @@ def review_lines(one: Review) -> list[str]:
         *(f"  files of people: {name}" for name in one.get("files", ())),
         *(f"  {_output_line(output)}" for output in one["outputs"]),
         f"  environment: {own or 'the libraries of this machine'}",
+        *_environment_lines(one.get("environment_facts")),
         "",
         *warned(one["warnings"]),
         *_trial_lines(one["trial"]),
@@ -82,6 +84,15 @@ def confirmed(one: Review, *, are_all: bool, may_ask: bool) -> list[str]:
                 "approve it once you can confirm every question.",
             )
     return names
+
+
+def _environment_lines(known: Review | None) -> list[str]:
+    if known is None:
+        return []
+    note = f", note: {known['note']}" if known["note"] else ""
+    runs = json.dumps(known["entry"]), json.dumps(known["settings"])  # untrusted text
+    image = f", runs {runs[0]}, settings {runs[1]}" if known["entry"] or known["settings"] else ""
+    return [f"    {known['megabytes']} MB{note}{image}"]
 
 
 def _output_line(output: Review) -> str:

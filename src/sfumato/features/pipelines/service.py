@@ -197,7 +197,8 @@ class Pipelines:
         mine = [one for one in found if caller.user in (listing.owner, one.by)]
         environments = [_environment(name) for name in self.brought()]
         shown = self.reviews.shown(listing.card, self.door.sandbox, mine)
-        return {"pipelines": shown, "environments": environments}
+        may_decide = caller.user == listing.owner
+        return {"pipelines": shown, "environments": environments, "may_decide": may_decide}
 
     def price(self, caller: Caller, asked: PipelineTerms) -> Json:
         """Return a run's price and the error of its noise; nothing is spent."""
