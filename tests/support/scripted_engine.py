@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sfumato.query.measure import Cells, Measure
-from sfumato.vault.engine_port import Described, EngineStopped, Prepared, PrepareOrder
+from sfumato.vault.engine_port import (
+    Described,
+    EngineStopped,
+    FolderDraft,
+    Prepared,
+    PrepareOrder,
+)
 from sfumato.vault.sealed import Sealed
 
 Reading = Callable[[Measure], Sealed[Cells]]
@@ -27,6 +33,9 @@ class ScriptedEngine:
 
     def describe(self, source: str, inner_table: str | None) -> Described:
         return Described(())
+
+    def draft_folder(self, folder: str) -> Sealed[FolderDraft]:
+        raise EngineStopped
 
     def forget(self, table: str) -> None:
         """Nothing is kept."""

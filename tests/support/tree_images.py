@@ -38,6 +38,7 @@ class Image:
         place: Path,
         layers: Sequence[bytes] = (),
         settings: Mapping[str, str] = MappingProxyType(PYTHON),
+        user: str = "",
     ) -> None:
         self.kept = Environments(place / "own")
         self.place = place
@@ -46,8 +47,9 @@ class Image:
         )
         layers = layers or [shell_layer(), python_layer(slim=False)]
         digest = layout(
-            place / "layout", layers, settings=settings, packed=False, folder="/opt/python"
-        )
+            place / "layout", layers, settings=settings, packed=False, folder="/opt/python",
+            user=user,
+        )  # fmt: skip
         self.own = self.kept.add_image(place / "layout", digest).name
         (place / "rows").write_text(ROWS)
 

@@ -106,13 +106,14 @@ def pipelines_of(
     door: PipelinePorts,
     catalogue: Catalogue,
     brought: Environments,
+    timing: str,
 ) -> Pipelines:
     """Return the service that runs submitted programs, with the rules that approve some of them."""
     clock, dice = SystemClock(), SystemRandomSource()
     rules = PipelineRules(door.ledger, SqlPipelineRules(records), clock, dice)
     reviews = ProgramReviews(SqlReviews(records), clock, brought.find)
     store = SqlPipelines(records)
-    return Pipelines(door, store, catalogue, clock, dice, rules, brought.names, reviews)
+    return Pipelines(door, store, catalogue, clock, dice, rules, brought.names, reviews, timing)
 
 
 def runs_of(root: Path) -> FileDrafts:

@@ -8,7 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from sfumato.cli.bids_card_text import bids_lines
 from sfumato.cli.shell import Shell, show_elapsed
+from sfumato.cli.toml_text import quoted
 from sfumato.dp.refusal import Refused
 
 
@@ -25,14 +27,35 @@ def guided_card(shell: Shell, vault: Any, name: str, source: str, table: str | N
     with show_elapsed("Reading the columns"):
         found = vault.proposed(name, source, *([table] if table else []))
     columns = [(column["name"], column["type"]) for column in found["columns"]]
-    _write(target, proposed(name, columns, found["card"]))
+    _write(target, proposed(name, columns, found["card"], found.get("tables", {})))
+    notes = {key: found[key] for key in ("label", "notes") if found.get("notes")}
     shell.show(
-        {"proposed": str(target), "columns": [list(pair) for pair in columns]},
+        {"proposed": str(target), "columns": [list(pair) for pair in columns], **notes},
         f"Wrote {target} with {len(columns)} columns.\n"
-        "Fill in the people, the budget and public bounds. Take them from what you know, "
+        + _public(found["card"].get("bids", {}))
+        + _notes(notes)
+        + "Fill in the people, the budget and public bounds. Take them from what you know, "
         "never\n"
         f"from the rows. Then run: {typed}",
     )
+
+
+def _public(bids: Mapping[str, Any]) -> str:
+    """Return a line that names the files of a folder that the draft makes public; "" for none."""
+    names = [*(["dataset_description.json"] if "description" in bids else [])]
+    names += [*bids.get("texts", {}), *bids.get("sidecars", {})]
+    if not names:
+        return ""
+    return f"These files become public with the card: {', '.join(names)}. Read them in the draft.\n"
+
+
+def _notes(found: Mapping[str, Any]) -> str:
+    """Return the owner's report of what was left out of the draft; "" if nothing was."""
+    if not found:
+        return ""
+    lines = [f"  {note['where']}: {note['why']}" for note in found["notes"]]
+    head = f"Left out of the draft, or to be checked ({found['label']}):"
+    return "\n".join([head, *lines]) + "\n"
 
 
 def _write(target: Path, text: str) -> None:
@@ -46,32 +69,66 @@ def _write(target: Path, text: str) -> None:
     )
 
 
-def proposed(name: str, columns: list[tuple[str, str]], card: Mapping[str, Any]) -> str:
-    """Return the text of a draft data card, with the file formats that were detected."""
+def proposed(
+    name: str,
+    columns: list[tuple[str, str]],
+    card: Mapping[str, Any],
+    tables: Mapping[str, list[list[str]]] | None = None,
+) -> str:
+    """Return the text of a draft data card, with the file formats that were detected.
+
+    Args:
+        name: The name of the data set.
+        columns: The names and types of the main table's columns.
+        card: The proposed card.
+        tables: The names and types of the columns of a BIDS folder's further tables, by table.
+    """
     unit = str(card.get("unit", ""))
     lines = [
         f"# The data card of {name!r}. Everything in this file is public. Nobody can see or",
         "# query a column that is not listed here. Take bounds and keys from knowledge, "
         "never from rows.",
         *([] if unit else _OPEN),
-        f"unit = {_quoted(unit)}        # privacy unit: the column that identifies a person, "
+        f"unit = {quoted(unit)}        # privacy unit: the column that identifies a person, "
         'or "row"',
-        f"people = {_quoted(name)}        # data sets about the same people need the same "
+        f"people = {quoted(name)}        # data sets about the same people need the same "
         "name; they share one budget",
         'version = "1"',
         "# budget = { epsilon = 1.0, delta = 0 }        # required; it holds for ever",
         'nulls = ["", "n/a", "NA"]',
     ]
     if "encoding" in card:
-        lines += [f"encoding = {_quoted(card['encoding'])}        # of the file"]
+        lines += [f"encoding = {quoted(card['encoding'])}        # of the file"]
     lines += [*_BOUNDS, "", "[ask]", 'who = ["researchers"]']
-    for column, kind in columns:
-        lines += [
-            "",
-            f"[columns.{_quoted(column)}]",
-            *_column(kind, card["columns"].get(column, {})),
-        ]
+    sidecars = card.get("bids", {}).get("sidecars", {})
+    lines += bids_lines(card["bids"]) if "bids" in card else []
+    meanings = sidecars.get("participants.json", {})
+    lines += _columns("columns", columns, card["columns"], meanings)
+    for table, pairs in (tables or {}).items():
+        own = card["tables"][table]
+        meanings = sidecars.get(f"phenotype/{table}.json", {})
+        lines += ["", f"[tables.{quoted(table)}]", "max_rows = 1        # rows per person"]
+        lines += [f"encoding = {quoted(own['encoding'])}"] if "encoding" in own else []
+        kinds = [(column, kind) for column, kind in pairs]
+        where = f"tables.{quoted(table)}.columns"
+        lines += _columns(where, kinds, own["columns"], meanings)
     return "\n".join(lines) + "\n"
+
+
+def _columns(
+    where: str,
+    columns: list[tuple[str, str]],
+    card: Mapping[str, Any],
+    meanings: Mapping[str, Any],
+) -> list[str]:
+    """Return the lines of a table's columns; `meanings` is what its BIDS sidecar says of them."""
+    lines = []
+    for column, kind in columns:
+        levels = meanings.get(column, {})
+        levels = levels.get("Levels", {}) if isinstance(levels, Mapping) else {}
+        found = {**card.get(column, {}), "levels": list(levels)}
+        lines += ["", f"[{where}.{quoted(column)}]", *_column(kind, found)]
+    return lines
 
 
 _OPEN: Final = [
@@ -94,9 +151,9 @@ _BOUNDS: Final = [
 def _column(kind: str, found: Mapping[str, Any]) -> list[str]:
     if found.get("hidden"):
         return ["hidden = true"]
-    lines = [f"type = {_quoted(kind)}"]
+    lines = [f"type = {quoted(kind)}"]
     formats = ("decimal", "thousands", "format")
-    lines += [f"{key} = {_quoted(found[key])}" for key in formats if key in found]
+    lines += [f"{key} = {quoted(found[key])}" for key in formats if key in found]
     if found.get("decimal") == "." and "thousands" not in found:
         lines[-1] += _DOUBT
     if kind in ("integer", "number"):
@@ -106,15 +163,12 @@ def _column(kind: str, found: Mapping[str, Any]) -> list[str]:
             if kind == "number"
             else []
         )
-    if kind == "text":
+    if kind == "text" and found.get("levels"):
+        keys = ", ".join(map(quoted, found["levels"]))
+        lines += [f"# keys = [{keys}]        # the levels of the BIDS sidecar, as public keys"]
+    elif kind == "text":
         lines += [
             '# keys = ["...", "..."]        # public keys; without them, only keys of '
             "many people are shown"
         ]
     return lines
-
-
-def _quoted(text: str) -> str:
-    import json
-
-    return json.dumps(text, ensure_ascii=False)

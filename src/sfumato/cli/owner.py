@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from sfumato.cli.bids_card_text import public_files
 from sfumato.cli.guided_card import guided_card
 from sfumato.cli.shell import Shell, at_rest_key, command, connections_of, show_elapsed
+from sfumato.client.card_file import card_of
 from sfumato.dp.refusal import Refused
 from sfumato.wire.connection_name import read_connection
 
@@ -111,12 +112,13 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
     _check_source(source)
     with shell.open(connections_of(options["connections"])) as vault:
         if card is None:
-            rows = Path(source, "participants.tsv") if Path(source).is_dir() else source
+            is_sent = shell.is_remote and Path(source).is_dir()  # a service reads no folder
+            rows = Path(source, "participants.tsv") if is_sent else source
             guided_card(shell, vault, name, str(rows), options["table"])
             return
         with show_elapsed("Preparing the rows"):
             signed = vault.add(name, source, card, **_where(shell, options))
-        public = vault.call("card", {"data_set": signed.name}).get("dataset_description")
+        public = vault.call("card", {"data_set": signed.name})
     shell.show(
         {
             "added": signed.name,
@@ -126,20 +128,10 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
         },
         f"Added {signed.name}, version {signed.version}. Questions are charged to the people "
         f"{signed.people!r}.\n"
-        + _public_fields(public)
+        + public_files(public, card_of(card))
         + ("" if signed.report is None else f"{signed.report}\n")
         + f"Next: sfumato price {signed.name} 'SELECT COUNT(*) FROM {signed.name}' --epsilon 0.1"
         f"{shell.named}",
-    )
-
-
-def _public_fields(description: Mapping[str, object] | None) -> str:
-    """Return a line that names the public fields of a dataset_description.json; "" without one."""
-    if not description:
-        return ""
-    return (
-        "dataset_description.json is public, as part of the card. It contains "
-        f"{', '.join(description)}.\n"
     )
 
 

@@ -349,6 +349,7 @@ class CardView(_Shown):
             *([_average_line(self["secure_average"])] if "secure_average" in self.shape else []),
             *map(_table_line, self["tables"]),
             *table_text(*self.table()),
+            *([f"files: {', '.join(self['bids_files'])}"] if "bids_files" in self.shape else []),
         ]
 
     def _repr_html_(self) -> str:

@@ -170,8 +170,9 @@ def _write_study(job: Job, place: str, text: bytes, people: tuple[str, ...] = ()
     os.makedirs(place, exist_ok=True)
     with open(f"{place}/participants.tsv", "wb") as file:
         file.write(text)
-    with open(f"{place}/dataset_description.json", "w") as described:
-        described.write(job.get("described", '{"Name": "block", "BIDSVersion": "1.8.0"}'))
+    plain = {"dataset_description.json": '{"Name": "block", "BIDSVersion": "1.8.0"}'}
+    for name, said in job.get("study", plain).items():
+        _put(place, name, [said.encode()])
     for person in people:
         os.mkdir(f"{place}/{person}")
 

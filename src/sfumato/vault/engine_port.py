@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from sfumato.dp.json_values import Json
 from sfumato.query.expression import Predicate
 from sfumato.query.measure import Cells, Measure
 from sfumato.vault.add_report import TableReport
@@ -81,6 +82,22 @@ class Described:
     encoding: str = "utf-8"
 
 
+@dataclass(frozen=True)
+class FolderDraft:
+    """What a data card can publish of a BIDS folder; for the owner alone, until they publish it.
+
+    It has no field and no line that contains a participant's id or a value of few people.
+    """
+
+    own: Described  # the columns of participants.tsv
+    tables: Mapping[str, Described]  # the tables under phenotype/, by name
+    files: tuple[str, ...]  # patterns of people's files
+    description: Json  # the fields of dataset_description.json
+    texts: Mapping[str, str]  # README and others, by name
+    sidecars: Mapping[str, Json]  # JSON files of the whole data set, by path
+    notes: tuple[tuple[str, str], ...]  # what was left out or needs a check, and why
+
+
 class Engine(Protocol):
     """The process that reads rows.
 
@@ -102,6 +119,10 @@ class Engine(Protocol):
 
     def describe(self, source: str, inner_table: str | None) -> Described:
         """Guess the columns of a source file, for the data card that is proposed to its owner."""
+        ...
+
+    def draft_folder(self, folder: str) -> Sealed[FolderDraft]:
+        """Draft what a data card can publish of a BIDS folder, for its owner to check."""
         ...
 
     def forget(self, table: str) -> None:

@@ -424,3 +424,17 @@ def test_a_disk_without_room_for_all_that_people_may_leave_is_refused_unpaid(
     assert {account.spent.epsilon for account in vault.house.ledger.store.accounts()} <= {0}
     engine.free_disk_bytes = lambda _table: needed
     assert ran(vault, digest)[0] == pytest.approx(PEOPLE / 2, abs=0.6)
+
+
+@needs_bubbles
+def test_peoples_own_runs_are_repeated_if_the_card_has_other_files_of_the_data_set(
+    vault: OpenVault,
+) -> None:
+    digest = submitted(vault, APP)
+    ran(vault, digest, epsilon=400)
+    before = kept(vault)
+    shape = card(CARD % ('version = "2"', 8))
+    bids = {**shape["bids"], "texts": {"README": "Read this.\n"}}
+    vault.call("amend", {"data_set": "cohort", "card": {"version": "2", "bids": bids}})
+    ran(vault, digest, epsilon=400)
+    assert len(kept(vault)) == 2 * len(before)  # those of the earlier card, and new ones

@@ -35,6 +35,7 @@ from sfumato.engines.ingest.prepare_order import (
 from sfumato.engines.ingest.source_errors import (
     items,
     read_described,
+    read_folder_draft,
     refused_by_worker,
     source_missing,
     stopped,
@@ -70,6 +71,7 @@ from sfumato.vault.engine_port import (
     Described,
     EngineLost,
     EngineStopped,
+    FolderDraft,
     Prepared,
     PrepareOrder,
 )
@@ -466,6 +468,16 @@ class DuckDBEngine:
         if "refused" in answer[0]:
             raise refused_by_worker(answer[0]["refused"])
         return read_described(answer[0])
+
+    def draft_folder(self, folder: str) -> Sealed[FolderDraft]:
+        """Draft what a card can publish of a BIDS folder; for its owner alone, so it is sealed."""
+        request: Header = {"do": "draft-folder", "folder": str(Path(folder).absolute())}
+        answer = self._once(request, self._limits.prepare_deadline_s)
+        if answer is None or answer[0].get("ok") is not True:
+            raise unreadable()
+        if "refused" in answer[0]:
+            raise refused_by_worker(answer[0]["refused"])
+        return Sealed(read_folder_draft(answer[0]))
 
     def read(self, order: ReadOrder) -> Sealed[Table]:
         """Return the columns of an owner's source as dictionary codes, sealed.

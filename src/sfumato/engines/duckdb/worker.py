@@ -214,6 +214,12 @@ def _describe(worker: Worker, request: Header) -> bytes:
     return _report_full_disk(lambda: column_types(room, request))
 
 
+def _draft_folder(worker: Worker, request: Header) -> bytes:
+    from sfumato.engines.ingest.bids_draft import folder_draft
+
+    return _report_full_disk(lambda: folder_draft(worker.room, request))
+
+
 def _count(worker: Worker, request: Header) -> bytes:
     from sfumato.engines.ingest.value_census import value_census
 
@@ -225,6 +231,7 @@ _HANDLERS: Final[dict[str, Callable[[Worker, Header], bytes]]] = {
     "measure": _measure,
     "prepare": _prepare,
     "describe": _describe,
+    "draft-folder": _draft_folder,
     "count": _count,
     "probe": _probe,
     "take": _take,

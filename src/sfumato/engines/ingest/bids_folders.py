@@ -16,7 +16,7 @@ import duckdb
 
 from sfumato.dp.refusal import Refused
 from sfumato.engines.ingest.prepare_order import FolderOrder
-from sfumato.vault.card.bids import SUBJECT
+from sfumato.vault.card.bids import DERIVATIVES, SUBJECT, derivative_of, person_path
 from sfumato.vault.folder_archive_format import FILE, HEAD, record
 
 _PERSON: Final = re.compile(r"sub-[A-Za-z0-9]{1,64}")
@@ -44,7 +44,7 @@ def take_folders(connection: duckdb.DuckDBPyConnection, order: FolderOrder, targ
 
 
 def _take(root: Path, name: str, order: FolderOrder, target: Path) -> None:
-    found = [(p, _own(root, name, p.replace(SUBJECT, name))) for p in order.patterns]
+    found = [(pattern, own_file(root, name, pattern)) for pattern in order.patterns]
     files = [(pattern, path) for pattern, path in found if path is not None]
     if sum(path.stat().st_size for _, path in files) > order.person_bytes:
         raise Refused(
@@ -56,23 +56,39 @@ def _take(root: Path, name: str, order: FolderOrder, target: Path) -> None:
         for pattern, path in files:
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                kept.write(record(FILE, f"{SUBJECT}/{pattern}", size))
+                kept.write(record(FILE, person_path(pattern, SUBJECT), size))
                 kept.writelines(_pieces(file, size))
         kept.flush()
         os.fsync(kept.fileno())
 
 
-def _own(root: Path, name: str, place: str) -> Path | None:
+def own_file(root: Path, name: str, pattern: str) -> Path | None:
     """Return the resolved path of a person's file; None if it is missing or another person's.
 
     A symbolic link may lead to a hidden folder, where git-annex stores contents. Any other target
-    outside the person's folder belongs to another person, whose file would then be in two blocks.
+    outside the person's folders may belong to another person, whose file would then be in two
+    blocks.
     """
-    path = (root / name / place).resolve()
+    place = person_path(pattern, name)
+    path = (root / place).resolve()
     if not path.is_relative_to(root) or not path.is_file():
         return None
-    top = path.relative_to(root).parts[0]
-    return path if top == name or top.startswith(".") else None
+    if path == root / place:
+        return path
+    parts = path.relative_to(root).parts
+    if parts[0] == name or parts[0].startswith("."):
+        return path
+    derivative = derivative_of(pattern)
+    if derivative is None or parts[:2] != (DERIVATIVES, derivative):
+        return None
+    is_own = parts[: _depth(place, name)] == Path(place).parts[: _depth(place, name)]
+    return path if is_own or parts[2].startswith(".") else None
+
+
+def _depth(place: str, name: str) -> int:
+    """Return how many parts of a derivative's path lead to the person's folder, or to the file."""
+    parts = Path(place).parts
+    return parts.index(name) + 1 if name in parts else len(parts)
 
 
 def files_of(kept: Path, name: str) -> Iterator[bytes]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sfumato.dp.refusal import Refused
-from sfumato.vault.engine_port import Described
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.vault.engine_port import Described, FolderDraft
 
 UNREADABLE: Final = "The file does not match its name's ending or the data card, or it is damaged."
 AS_TEXT: Final = (
@@ -30,6 +30,32 @@ def read_described(said: Mapping[str, object]) -> Described:
     }
     columns = tuple((str(name), str(kind)) for name, kind, _ in found)
     return Described(columns, formats, str(said["encoding"]))
+
+
+def read_folder_draft(said: Mapping[str, object]) -> FolderDraft:
+    """Parse a worker's draft of what a card can publish of a BIDS folder."""
+    match said:
+        case {
+            "own": dict(own),
+            "tables": dict(tables),
+            "files": list(files),
+            "description": dict(description),
+            "texts": dict(texts),
+            "sidecars": dict(sidecars),
+            "notes": list(notes),
+        }:
+            pairs = [items(one) for one in notes]
+            return FolderDraft(
+                read_described(own),
+                {str(name): read_described(told) for name, told in tables.items()},
+                tuple(map(str, files)),
+                description,
+                texts,
+                sidecars,
+                tuple((str(where), str(why)) for where, why in pairs),
+            )
+        case _:
+            raise Bug("a draft of a folder that is none")
 
 
 def source_missing(path: str) -> Refused:

@@ -29,6 +29,7 @@ from sfumato.vault.engine_port import (
     CountPeriodOrder,
     Described,
     EngineStopped,
+    FolderDraft,
     Prepared,
     PrepareOrder,
 )
@@ -161,6 +162,10 @@ class SparkEngine:
     def describe(self, source: str, inner_table: str | None) -> Described:
         """Guess the column names and types of a source, for a proposed data card."""
         return self._embedded.describe(source, inner_table)
+
+    def draft_folder(self, folder: str) -> Sealed[FolderDraft]:
+        """Draft what a card can publish of a BIDS folder; for its owner alone, so it is sealed."""
+        return self._embedded.draft_folder(folder)
 
     def forget(self, table: str) -> None:
         """Delete a prepared table: its Parquet files, then its marker file."""

@@ -38,7 +38,6 @@ from sfumato.features.airlock.program_plan import AirlockProgram
 from sfumato.features.airlock.sandbox_programs import MAX_SAID, PIECES, counting, wrapped
 from sfumato.features.pipelines.program_plan import GROUP
 from sfumato.features.pipelines.release import KEY_BYTES, PipelinePorts, check_sandbox
-from sfumato.features.synthetic.twin_files import study_files
 from sfumato.release.charged_reads import attempt_read
 from sfumato.release.guarantees.reviewed import (
     GUARANTEE,
@@ -51,6 +50,7 @@ from sfumato.release.guarantees.reviewed import (
 from sfumato.release.guarantees.reviewed import release_files as let_out
 from sfumato.sandbox.block_columns import block_columns
 from sfumato.sandbox.ports import BlockJob, InputTiming, SplitOrder, StudyOrder, output_path
+from sfumato.vault.card.bids_files import data_set_files
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.sealed import Sealed
 
@@ -133,7 +133,7 @@ def _said(  # noqa: PLR0913, PLR0917  # one block's run, whole
         "kind": "program", "source": text, "name": GROUP, "outputs": [], "paths": list(PIECES),
     }  # fmt: skip
     if card.folders is not None:
-        inside |= {"kind": "study", "level": GROUP, "study": study_files(card)}
+        inside |= {"kind": "study", "level": GROUP, "study": data_set_files(card, ())}
     limits = replace(program.limits, most_bytes=MAX_SAID)
     door.sandbox.run_each(BlockJob(inside, (block,), (), limits, laid))
     said = Path(output_path(block))

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sfumato.dp.json_values import Json
-from sfumato.vault.engine_port import Described
+from sfumato.vault.card.bids import PARTICIPANTS, PERSON, phenotype_path
+from sfumato.vault.card.bids_metadata import TOOL
+from sfumato.vault.engine_port import Described, FolderDraft
 
 NO_UNIT: Final = ""  # an invalid unit: the card is refused until its owner fills it in
 _PERSON: Final = frozenset(
@@ -48,6 +50,41 @@ def proposed_card(name: str, found: Described) -> Json:
     if found.encoding != "utf-8":
         card["encoding"] = found.encoding
     return card
+
+
+def proposed_folder_card(name: str, draft: FolderDraft) -> Json:
+    """Propose a data card of a BIDS folder for the owner to complete.
+
+    Its owner adds the most people, which must not be taken from the rows.
+    """
+    card = {**proposed_card(name, draft.own), "unit": PERSON}
+    tables = {table: proposed_card(table, found) for table, found in draft.tables.items()}
+    shown = {f"{phenotype_path(table)}.json": _shown(one) for table, one in tables.items()}
+    shown[PARTICIPANTS] = _shown(card)
+    sidecars = {
+        path: {name: said for name, said in fields.items() if name in shown.get(path, fields)}
+        for path, fields in draft.sidecars.items()
+    }
+    parts: Json = {
+        "files": list(draft.files),
+        "description": draft.description,
+        "texts": dict(draft.texts),
+        "sidecars": {path: fields for path, fields in sidecars.items() if fields},
+    }
+    card["bids"] = {key: part for key, part in parts.items() if part}
+    if tables:
+        card["tables"] = {
+            table: {key: one[key] for key in ("encoding", "max_rows", "columns") if key in one}
+            for table, one in tables.items()
+        }
+    return card
+
+
+def _shown(card: Json) -> set[str]:
+    """Return what a sidecar may describe: the person, the tool, and columns that aren't hidden."""
+    columns = card["columns"]
+    found = columns.items() if isinstance(columns, dict) else ()
+    return {PERSON, TOOL, *(name for name, of in found if not of.get("hidden"))}
 
 
 def _person(columns: Sequence[tuple[str, str]]) -> str | None:

@@ -33,16 +33,24 @@ from sfumato.release.accounts import (
     user_account,
 )
 from sfumato.release.charged_reads import losses
-from sfumato.release.guarantees.k_anonymity import OWNER_ONLY, owners_report
+from sfumato.release.guarantees.k_anonymity import OWNER_ONLY, owners_draft, owners_report
 from sfumato.release.ledger_guard import Ledger
 from sfumato.release.permissions import own_listing
 from sfumato.system.csv_writer import of_values
 from sfumato.vault.add_report import TableReport
 from sfumato.vault.budget_windows import windows_stay
+from sfumato.vault.card.bids import DESCRIPTION
 from sfumato.vault.card.card_json import card_json
 from sfumato.vault.card.data_card import Card, check_unit, read_card
 from sfumato.vault.encryption_at_rest import AtRest
-from sfumato.vault.engine_port import Described, Engine, EngineStopped, Prepared, PrepareOrder
+from sfumato.vault.engine_port import (
+    Described,
+    Engine,
+    EngineStopped,
+    FolderDraft,
+    Prepared,
+    PrepareOrder,
+)
 from sfumato.vault.ledger_entries import LedgerHead
 from sfumato.vault.ports import Catalogue, Listing
 from sfumato.vault.users import Caller, check_words
@@ -88,9 +96,34 @@ class DataSets:
         The signed card is noted in the ledger.
         """
         check_unit(shape)
-        shape = source.with_description(shape)
+        shape = self._with_description(source, shape)
         with wait_add_lock(self.folder / "add.lock"):
             return self._add(read_card(name, shape), source, shape, owner)
+
+    def _with_description(
+        self, source: Source, shape: Mapping[str, object]
+    ) -> Mapping[str, object]:
+        """Add the folder's dataset_description.json to a card that has none of its own.
+
+        Refuse if it has a participant's id or a value of few people, because it becomes public.
+        """
+        made = source.with_description(shape)
+        if made is shape or source.folder is None:
+            return made
+        wrong = [
+            where
+            for where, _ in self.draft_folder(source.folder).notes
+            if where.startswith(f"{DESCRIPTION}: ")
+        ]
+        if wrong:
+            raise Refused(
+                "bad-card",
+                f"The folder's {DESCRIPTION} would become public, and {len(wrong)} of its fields "
+                "have a participant's id or a value that few people have.",
+                "Run `sfumato add NAME FOLDER` without --card: it shows which, and drafts "
+                "[bids.description] without them. Put that on the card.",
+            )
+        return made
 
     def _add(self, card: Card, source: Source, shape: Mapping[str, object], owner: str) -> Card:
         self._check_owner(card, owner)
@@ -232,6 +265,10 @@ class DataSets:
     def describe(self, source: str, inner_table: str | None = None) -> Described:
         """Return the names and likely types of a source's columns, to propose a data card."""
         return self.engine.describe(source, inner_table)
+
+    def draft_folder(self, folder: str) -> FolderDraft:
+        """Return what a card can publish of a BIDS folder; show it to the folder's owner only."""
+        return owners_draft(self.engine.draft_folder(folder))
 
     def enrol(self, user: str, group: str) -> None:
         """Put a user into a group for every data set, and note it in the ledger."""

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.json_values import Json
-from sfumato.features.data_sets.card_proposal import proposed_card
+from sfumato.features.data_sets.card_proposal import proposed_card, proposed_folder_card
 from sfumato.features.data_sets.connection_service import Connections
 from sfumato.features.data_sets.service import DataSets
 from sfumato.features.data_sets.upload_service import Upload, Uploads
-from sfumato.vault.engine_port import Described
+from sfumato.release.guarantees.k_anonymity import OWNER_ONLY
+from sfumato.vault.engine_port import Described, FolderDraft
 from sfumato.vault.users import Caller
 from sfumato.wire.connection_name import read_connection
 
@@ -94,6 +95,20 @@ class Sources:
         finally:
             incoming.end(is_kept=is_whole)
         return upload
+
+
+def folder_proposal(name: str, draft: FolderDraft) -> Json:
+    """Return as JSON a BIDS folder's columns, a proposed card, and notes for the owner alone."""
+    columns = [{"name": column, "type": kind} for column, kind in draft.own.columns]
+    return {
+        "columns": columns,
+        "card": proposed_folder_card(name, draft),
+        "tables": {
+            name: [list(pair) for pair in one.columns] for name, one in draft.tables.items()
+        },
+        "label": OWNER_ONLY,
+        "notes": [{"where": where, "why": why} for where, why in draft.notes],
+    }
 
 
 def proposal(name: str, found: Described) -> Json:

@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from sfumato.cli.researcher import answer_shape
-from sfumato.cli.shell import Shell, command, number, show_elapsed, text_of
+from sfumato.cli.shell import Shell, command, number, pairs_of, show_elapsed, text_of
 from sfumato.client.answer import Answer
 from sfumato.client.display import BlocksPlan, SubmittedProgram
 from sfumato.client.text_tables import warned
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.client import check_listed, listed_places
+from sfumato.features.pipelines.client import check_listed, listed_places, output_places
 from sfumato.features.pipelines.environment_cli import environment
 from sfumato.features.pipelines.review_cli import (
     NOTHING_CHECKED,
@@ -25,6 +25,12 @@ from sfumato.features.pipelines.review_cli import (
     state_lines,
 )
 from sfumato.wire.query_json import Json
+
+_TIMING = click.option(
+    "--timing",
+    type=click.Choice(["isolated", "batch"]),
+    help="How blocks are timed: isolated, or in a batch if operator and owner allow it.",
+)
 
 
 @click.group("pipeline")
@@ -46,7 +52,8 @@ def pipeline() -> None:
     required=True,
     multiple=True,
     metavar="NAME[ROWS,...]:LOW:HIGH[:STEP][@PATH[#PLACE,...]]",
-    help="An output: its name, its range (from knowledge), and its place in the results.",
+    help="An output: its name, its range (from knowledge), and its place in the results. For a "
+    "table with named cells, write `rows=A,B;columns=C,D` as its place.",
 )
 @click.option(
     "--whitelist",
@@ -127,7 +134,10 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
     "--image",
     nargs=2,
     metavar="PLACE DIGEST",
-    help="An OCI layout or a SIF file, and its sha256:...",
+    help="An OCI layout, an archive of an image or a SIF file, and its sha256:...",
+)
+@click.option(
+    "--environment", metavar="NAME", help="An environment that is on this machine already."
 )
 @click.option(
     "--lock", type=click.Path(exists=True, dir_okay=False), help="A lock file of Python wheels."
@@ -142,6 +152,7 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
 @click.option(
     "--disk", "disk_mb", type=int, default=64, metavar="MB", help="The disk space of a block."
 )
+@_TIMING
 @command
 def try_(shell: Shell, file: str | None, **given: Any) -> None:
     """Try a program on this machine, in a sandbox like that for real rows; no vault is needed.
@@ -150,13 +161,14 @@ def try_(shell: Shell, file: str | None, **given: Any) -> None:
     contains its own program, and needs no FILE. The trial shows what the program printed, used and
     returned, and the likely cause if it failed.
     """
-    brought = [kind for kind in ("image", "lock", "folder") if given[kind] is not None]
+    kinds = ("image", "lock", "folder", "environment")
+    brought = [kind for kind in kinds if given[kind] is not None]
     if len(brought) > 1:
-        raise click.UsageError("Give at most one of --image, --lock and --folder.")
+        raise click.UsageError("Give at most one of --image, --lock, --folder and --environment.")
     places = [given[kind] if kind == "image" else (given[kind],) for kind in brought]
     limits = {
         "cpu_s": number(given["cpu_s"], "cpu"), "memory_mb": given["memory_mb"],
-        "disk_mb": given["disk_mb"],
+        "disk_mb": given["disk_mb"], "timing": given["timing"] or "isolated",
     }  # fmt: skip
     with show_elapsed("Trying"):
         found = shell.app.try_program(
@@ -222,6 +234,12 @@ def show(shell: Shell, data_set: str, digest: str) -> None:
 @click.argument("digest")
 @click.option("--most-epsilon", required=True, metavar="E", help="The highest price of a run.")
 @click.option(
+    "--timing",
+    type=click.Choice(["isolated", "batch"]),
+    default="isolated",
+    help="`batch` also allows blocks side by side; only for a program that you have read.",
+)
+@click.option(
     "--checked",
     is_flag=True,
     help="Confirm all questions of the checklist, which `show` prints.",
@@ -242,9 +260,10 @@ def approve(shell: Shell, data_set: str, digest: str, most_epsilon: str, **given
         checked = confirmed(seen, are_all=given["checked"], may_ask=asks)
         made = vault.call("decide-pipeline", {
             "data_set": data_set, "pipeline": digest, "state": "approved", "most_epsilon": most,
-            "checked": checked, **_reason(given["reason"]),
+            "checked": checked, "timing": given["timing"], **_reason(given["reason"]),
         })  # fmt: skip
-    said = f"Approved {digest[:12]} up to epsilon {made['most_epsilon']:g} a run."
+    batches = ", in batches too" if made["timing"] == "batch" else ""
+    said = f"Approved {digest[:12]} up to epsilon {made['most_epsilon']:g} a run{batches}."
     shell.show(made, said if checked else f"{said}\n{NOTHING_CHECKED}")
 
 
@@ -261,6 +280,24 @@ def decline(shell: Shell, data_set: str, digest: str, reason: str | None) -> Non
     shell.show(made, f"Declined {digest[:12]}.")
 
 
+@pipeline.command("timing")
+@click.argument("timing", required=False, type=click.Choice(["isolated", "batch"]))
+@command
+def timing(shell: Shell, timing: str | None) -> None:
+    """Show or set how this vault times the blocks of programs.
+
+    isolated: blocks start at fixed times, and no block can affect another. batch: programs whose
+    owner approved them with --timing batch run faster, with blocks side by side; what one block can
+    tell another through the machine they share is outside the guarantee.
+    """
+    with shell.open_folder() as vault:
+        if timing is not None:
+            vault.allow_timing(timing)
+        found = timing or vault.timing
+    restart = "" if timing is None else " A vault that is served reads this when it restarts."
+    shell.show({"timing": found}, f"The timing of programs is {found}.{restart}")
+
+
 @pipeline.command("plan")
 @click.argument("data_set")
 @click.argument("digest")
@@ -275,6 +312,7 @@ def decline(shell: Shell, data_set: str, digest: str, reason: str | None) -> Non
 )
 @click.option("--cpu", "cpu_s", default="1", metavar="S", help="The processor seconds per block.")
 @click.option("--seed", metavar="TEXT", help="The seed of the synthetic people.")
+@_TIMING
 @command
 def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
     """Show noise and bias of a program for several numbers of blocks, on synthetic people; free."""
@@ -283,7 +321,7 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
         "pipeline": digest,
         "epsilon": number(given["epsilon"], "epsilon"),
         "cpu_s": number(given["cpu_s"], "cpu"),
-        **{key: given[key] for key in ("people", "seed") if given[key] is not None},
+        **{key: given[key] for key in ("people", "seed", "timing") if given[key] is not None},
     }
     with shell.open() as vault, show_elapsed("Trying"):
         found = vault.call("plan-pipeline", body)
@@ -294,7 +332,25 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
 @click.argument("data_set")
 @click.argument("digest")
 @click.option(
-    "--epsilon", required=True, metavar="E", help="The price of the whole run, in epsilon."
+    "--epsilon",
+    metavar="E",
+    help="The price of the whole run, in epsilon. With a wanted error for each output, the most "
+    "that the run may cost.",
+)
+@click.option(
+    "--error",
+    "error",
+    multiple=True,
+    metavar="OUTPUT=X",
+    help="The error that you want for an output: +-X at 95 %.",
+)
+@click.option(
+    "--split",
+    "--share",
+    "split",
+    multiple=True,
+    metavar="OUTPUT=X",
+    help="The share of the price for each number of an output, relative to the other outputs.",
 )
 @click.option("--blocks", type=int, default=50, show_default=True, help="The number of blocks.")
 @click.option(
@@ -319,15 +375,19 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
 @click.option(
     "--op", metavar="ID", help="Your id for this run. A retry with the same id is charged once."
 )
+@_TIMING
+@click.option("--job", "job_s", metavar="S", help="The time of all blocks of a batch together.")
 @click.option("--dry-run", is_flag=True, help="Show the price and the error; nothing is spent.")
 @command
 def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -> None:
     """Run an approved program on blocks of people; the private answer costs epsilon."""
     named = {key: value for key, value in terms.items() if value is not None}
-    named["epsilon"] = number(terms["epsilon"], "epsilon")
+    named |= {name: pairs_of(terms[name], name) for name in ("error", "split")}
+    named = {key: value for key, value in named.items() if value is not None}
+    if terms["epsilon"] is not None:
+        named["epsilon"] = number(terms["epsilon"], "epsilon")
     named["cpu_s"] = number(terms["cpu_s"], "cpu")
-    if terms["delta"] is not None:
-        named["delta"] = number(terms["delta"], "delta")
+    named |= {key: number(terms[key], key) for key in ("delta", "job_s") if terms[key] is not None}
     body: Json = {"data_set": data_set, "pipeline": digest, **named}
     if dry_run:
         body.pop("op", None)
@@ -335,7 +395,10 @@ def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -
             priced = vault.call("price-pipeline", body)
         errors = ", ".join(f"{name} ± {error:g}" for name, error in priced["error"].items())
         unit = " ranks among the blocks" if priced["error_is"] == "ranks" else ""
-        says = f"{priced['says']}: noise at 95 % {errors}{unit}. Nothing is spent."
+        says = (
+            f"{priced['says']}: noise at 95 % {errors}{unit}. It costs epsilon "
+            f"{priced['epsilon']:g}. Nothing is spent. Timing {priced['timing']}."
+        )
         shell.show(priced, "\n".join([*warned(priced.get("warnings", ())), says]))
         return
     with shell.open() as vault, show_elapsed("Running"):
@@ -370,7 +433,7 @@ def _output(text: str) -> Json:
     if sizes:
         made |= {"name": name, "shape": listed_places(sizes.rstrip("]"))}
     if path:
-        made |= {"path": path, "at": listed_places(places)}
+        made |= {"path": path, **output_places(places)}
     return made
 
 

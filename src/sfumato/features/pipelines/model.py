@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
+from sfumato.sandbox.ports import BATCH, ISOLATED
+
 WAITING, APPROVED, DECLINED = "waiting", "approved", "declined"
 
 
@@ -14,7 +16,8 @@ WAITING, APPROVED, DECLINED = "waiting", "approved", "declined"
 class Submitted:
     """A program submitted for approval, with the data set owner's decision.
 
-    An approved program may spend up to `most_epsilon` per run.
+    An approved program may spend up to `most_epsilon` per run. It may run in batches only if the
+    owner has said so, because then its blocks are less isolated (soundness rule 27).
     """
 
     digest: str
@@ -26,6 +29,12 @@ class Submitted:
     most_epsilon: Fraction = Fraction(0)
     decided_by: str = ""
     decided_at: str = ""
+    timing: str = ISOLATED  # the timing that the owner allows: ISOLATED, or also BATCH
+
+    @property
+    def may_batch(self) -> bool:
+        """Return True if the owner has reviewed the program and lets it run in batches."""
+        return self.state == APPROVED and self.timing == BATCH
 
 
 class PipelineStore(Protocol):

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from sfumato.client.ask_terms import Json
 from sfumato.client.display import BlocksPlan
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.client import check_listed, listed_places
+from sfumato.features.pipelines.client import check_listed, listed_places, output_places
 from sfumato.server.console.forms import Form
 from sfumato.server.console.number_text import margin
 from sfumato.server.console.page import Page
@@ -215,7 +215,7 @@ def _output(typed: Mapping[str, str]) -> Json:
     if typed["shape"]:
         made["shape"] = listed_places(typed["shape"])
     if typed["path"]:
-        made |= {"path": typed["path"], "at": listed_places(typed["at"])}
+        made |= {"path": typed["path"], **output_places(typed["at"])}
     return made
 
 

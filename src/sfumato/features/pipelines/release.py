@@ -7,6 +7,7 @@ and results come back as sealed values.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -73,6 +74,11 @@ def answer_of(run: Run, stored: Sequence[int]) -> Json:
                 "values": nested(values, output.shape),
                 "std": _std(run, output),
                 "margin": _margin(run, output),
+                **(
+                    {"rows": list(output.rows), "columns": list(output.columns)}
+                    if output.rows
+                    else {}
+                ),
             }
             for output, values in parts
             if output.shape
@@ -283,7 +289,7 @@ def _sums(door: PipelinePorts, order: RunOrder, drawn: list[NDArray[np.int64]]) 
         said = door.sandbox.run(job)
         if run.take == MEDIAN:
             steps = [o.steps for o in run.program.outputs for _ in range(o.count)]
-            return medians_of_blocks(said, steps, run.share, door.pool.dice)
+            return medians_of_blocks(said, steps, run.losses, door.pool.dice)
         return noisy_sums_of_blocks(said, run.trim, drawn)
 
 
@@ -292,11 +298,19 @@ def _split_order(order: RunOrder, target: str, key: bytes) -> SplitOrder:
     own, *beside = folder_tables(card, run.program.columns)
     study = None
     if run.program.is_study and card.folders is not None:
-        study = StudyOrder(
-            card.folders.people, run.person_run_key if run.person_runs else "", tuple(beside)
-        )
+        kept = _kept_key(order) if run.person_runs else ""
+        study = StudyOrder(card.folders.people, kept, tuple(beside))
     rows = own.most_rows + sum(table.most_rows for table in beside)
     return SplitOrder(order.table, card.unit, own.columns, run.blocks, key, target, rows, study)
+
+
+def _kept_key(order: RunOrder) -> str:
+    """Return the key of stored per-person results: of the program, and of what it is given.
+
+    An amended card may have another README or other sidecars, which a program may read.
+    """
+    given = canonical_json(inside_at(order.run.program, order.card, PARTICIPANT))
+    return hashlib.sha256(f"{order.run.person_run_key} {given}".encode()).hexdigest()[:32]
 
 
 def _each_person(door: PipelinePorts, order: RunOrder, split: SplitOrder) -> None:
@@ -337,6 +351,7 @@ def _charge(order: RunOrder) -> Charge:
             "pipeline": terms,
             "says": run.in_words(),
             "bounding": bounding(run),
+            "timing": run.timing_says,
             "mechanism": run.mechanism,
             "shape": digest({"pipeline": run.program.digest}),
             **on_card(card),
@@ -387,8 +402,9 @@ def _receipt(
         "unit": unit_of(card),
         "relation": relation(card),
         "bounding": bounding(run),
+        "timing": run.timing_says,
         "mechanism": run.mechanism,
-        "split": [],
+        "split": run.split_json(),
         "odds": odds_of(accounts[names[0]], "person"),
         "interval": OF_RANKS if run.take == MEDIAN else INTERVAL,
         **({"rank_error": run.margins()} if run.take == MEDIAN else {}),

@@ -12,6 +12,7 @@ import click
 from sfumato.client.display import BlocksPlan
 from sfumato.client.text_tables import warned
 from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.program_review import table_words
 
 NOTHING_CHECKED: Final = (
     "You confirmed no question of the checklist. `sfumato pipeline show` shows the program and "
@@ -100,7 +101,8 @@ def _output_line(output: Review) -> str:
     place = "".join(f", {part}" for part in output["at"])
     return (
         f"output {output['name']}{f'[{sizes}]' if sizes else ''} from {output['lower']} to "
-        f"{output['upper']} in steps of {output['step']} ({output['path']}{place})"
+        f"{output['upper']} in steps of {output['step']} ({output['path']}{place}"
+        f"{table_words(output)})"
     )
 
 

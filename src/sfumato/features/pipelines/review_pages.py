@@ -87,7 +87,11 @@ def _body(visit: Visit, one: Said) -> dict[str, object]:
                     f"You have not confirmed: {missing[0]} Nothing was approved.",
                     "Confirm every question of the checklist, or decline the program.",
                 )
-            terms = {"most_epsilon": sent.number("most_epsilon"), "checked": sent.all("checked")}
+            terms: dict[str, object] = {
+                "most_epsilon": sent.number("most_epsilon"),
+                "checked": sent.all("checked"),
+                **({"timing": sent.text("timing")} if sent.has("timing") else {}),
+            }
             return {**_named(visit), "state": "approved", **terms, **reason}
         case _:
             raise bad_request("there is no such decision")

@@ -19,7 +19,7 @@ from sfumato.features.pipelines.program_review import (
     approved_before,
     changes_json,
 )
-from sfumato.sandbox.ports import Sandbox
+from sfumato.sandbox.ports import BATCH, ISOLATED, Sandbox
 from sfumato.sandbox.program_environment import OwnEnvironment, own_of
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Clock
@@ -95,6 +95,7 @@ def submitted_json(one: Submitted) -> Json:
         "most_epsilon": float(one.most_epsilon),
         "decided_by": one.decided_by,
         "decided_at": one.decided_at,
+        "timing": BATCH if one.may_batch else ISOLATED,
         **program,
     }
 

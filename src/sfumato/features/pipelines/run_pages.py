@@ -41,9 +41,10 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of an array: its index, its text, and its place in its range from 0 to 1."""
+    """One number of an array: its index, its name, its text, and its share of its range."""
 
     index: tuple[int, ...]
+    name: str  # the row and the column of a table, or the index
     text: str
     share: float
 
@@ -109,7 +110,7 @@ async def as_csv(visit: Visit) -> Response:
     for name, array in said["arrays"].items():
         by = array["margin"]
         for index, value in _indexed(array["values"]):
-            place = " ".join(map(str, index))
+            place = _cell_name(array, index)
             around = ("", "") if by is None else (value - by, value + by)
             writer.writerow((name, place, value, *around))
     return _file(text.getvalue(), "text/csv; charset=utf-8", said, "csv")
@@ -158,7 +159,7 @@ def _scalar(
 
 def _array(name: str, array: Shape, lower: float, upper: float) -> Array:
     cells = [
-        Cell(index, f"{value:.6g}", (value - lower) / (upper - lower))
+        Cell(index, _cell_name(array, index), f"{value:.6g}", (value - lower) / (upper - lower))
         for index, value in _indexed(array["values"])
     ]
     shape = tuple(place + 1 for place in cells[-1].index)
@@ -184,13 +185,17 @@ def _array_words(name: str, cells: Sequence[Cell], shape: Sequence[int]) -> str:
     least, most = (pick(cells, key=lambda one: one.share) for pick in (min, max))
     sizes = " by ".join(map(str, shape))
     return (
-        f"{name}, {sizes} numbers, the smallest {least.text} at {_place(least)}, the largest "
-        f"{most.text} at {_place(most)}; the table has all"
+        f"{name}, {sizes} numbers, the smallest {least.text} at {least.name}, the largest "
+        f"{most.text} at {most.name}; the table has all"
     )
 
 
-def _place(cell: Cell) -> str:
-    return ", ".join(map(str, cell.index))
+def _cell_name(array: Shape, index: tuple[int, ...]) -> str:
+    """Return the row and the column that a table's declaration names, or the index."""
+    if "rows" in array:
+        row, column = index
+        return f"{array['rows'][row]}, {array['columns'][column]}"
+    return ", ".join(map(str, index))
 
 
 def _points(shares: Sequence[float]) -> str:

@@ -15,6 +15,7 @@ from sfumato.wire.schema import (
     Name,
     NeededNumber,
     Number,
+    Numbers,
     OfDataSet,
     Reply,
     items,
@@ -25,6 +26,7 @@ from sfumato.wire.schema import (
 
 Names = Annotated[list[Label], items(200)]
 Short = Annotated[str, letters(10)]
+Timing = Literal["isolated", "batch"]
 
 
 class ProgramOutput(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -37,6 +39,9 @@ class ProgramOutput(Struct, kw_only=True, forbid_unknown_fields=True):
     path: Name | None = None
     at: Annotated[list[Any], items(8)] | None = None
     shape: Annotated[list[Count], items(4)] | None = None
+    rows: Annotated[list[Name], items(4000)] | None = None
+    columns: Annotated[list[Name], items(4000)] | None = None
+    key: Name | None = None
 
 
 class OutputRange(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -70,6 +75,9 @@ class DecidePipeline(OnePipeline, frozen=True, kw_only=True):
 
     state: Literal["approved", "declined"]
     most_epsilon: Annotated[Number, Meta(description="The largest epsilon of one run.")] = None
+    timing: Annotated[
+        Timing, Meta(description="`batch` also allows runs in which blocks are less isolated.")
+    ] = "isolated"
     checked: Annotated[
         Any, shaped(Names | None, "The ids of the checklist's questions that you confirm.")
     ] = None
@@ -85,7 +93,13 @@ class OnePipelineRun(OfDataSet, frozen=True, kw_only=True):
 class PipelineTerms(OnePipeline, frozen=True, kw_only=True):
     """The terms of a run: its price, and how the people are split into blocks."""
 
-    epsilon: NeededNumber = UNSET
+    epsilon: Annotated[
+        Number, Meta(description="The price; without it, every output needs an error.")
+    ] = UNSET
+    split: Annotated[
+        Numbers, Meta(description="Output -> the share of each of its numbers; 1 by default.")
+    ] = None
+    error: Annotated[Numbers, Meta(description="Output -> wanted half-width at 95 %.")] = None
     blocks: Annotated[Any, shaped(Count | None)] = UNSET
     trim: Annotated[Any, shaped(Annotated[int, Meta(ge=0)] | None)] = UNSET
     cpu_s: Number = UNSET
@@ -93,6 +107,8 @@ class PipelineTerms(OnePipeline, frozen=True, kw_only=True):
     disk_mb: Annotated[Any, shaped(Count | None)] = UNSET
     delta: Number = UNSET
     take: Annotated[Any, shaped(Short | None, "`mean` or `median`.")] = UNSET
+    timing: Annotated[Any, shaped(Short | None, "`isolated` or `batch`.")] = UNSET
+    job_s: Number = UNSET
 
 
 class PlanPipeline(PipelineTerms, frozen=True, kw_only=True):

@@ -62,7 +62,7 @@ from sfumato.features.pipelines.schema import (
 from sfumato.query.expression import canonical_json
 from sfumato.release.permissions import check_not_frozen, listing_to_query
 from sfumato.release.release_order import Asker, Release
-from sfumato.sandbox.ports import SandboxStopped, SplitOrder
+from sfumato.sandbox.ports import BATCH, ISOLATED, SandboxLimits, SandboxStopped, SplitOrder
 from sfumato.sandbox.program_environment import kind_and_digest, read_own
 from sfumato.sandbox.program_outputs import bad_pipeline
 from sfumato.vault.card.data_card import Card
@@ -104,6 +104,7 @@ class Pipelines:
     rules: PipelineRules
     brought: Callable[[], Sequence[str]]  # returns the names of this machine's program environments
     reviews: ProgramReviews
+    timing: str = ISOLATED  # BATCH if the operator lets reviewed programs run in batches
     # Only one plan at a time holds its synthetic people in memory.
     planning: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
@@ -125,7 +126,8 @@ class Pipelines:
         found = self._found(listing, asked.pipeline)
         most = read_epsilon(asked.most_epsilon) if asked.state == APPROVED else Fraction(0)
         review = read_checked(asked.checked, asked.reason)
-        made = self._decided(caller.user, found, asked.state, most, review)
+        now = replace(found, state=asked.state, most_epsilon=most, timing=asked.timing)
+        made = self._decided(caller.user, found, now, review)
         return self.reviews.shown(listing.card, self.door.sandbox, [made])[0]
 
     def one(self, caller: Caller, asked: OnePipeline) -> Json:
@@ -139,6 +141,7 @@ class Pipelines:
         return {
             **shown,
             "may_decide": caller.user == listing.owner,
+            "timings": [ISOLATED, BATCH] if self.timing == BATCH else [ISOLATED],
             "errors": None if program is None else _errors(program, 1, listing.card),
             "warnings": review_warnings(json.loads(found.program), self._tried(found)),
             **self.reviews.detail(found, self.store.of(listing.card.name)),
@@ -149,7 +152,8 @@ class Pipelines:
         listing, _ = self._thawed(caller, asked.data_set)
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        run = read_run(_program_of(found, listing), _terms(asked), listing.card.delta_per_request)
+        terms = self._timed(found, asked)
+        run = read_run(_program_of(found, listing), terms, listing.card.delta_per_request)
         _check_approved(found, run)
         self._check_same(found, run)
         _check_blocks(listing.card, run)
@@ -205,7 +209,8 @@ class Pipelines:
         listing, _ = self._listing(caller, asked.data_set)
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        run = read_run(_program_of(found, listing), _terms(asked), listing.card.delta_per_request)
+        terms = self._timed(found, asked)
+        run = read_run(_program_of(found, listing), terms, listing.card.delta_per_request)
         _check_blocks(listing.card, run)
         return {
             "warnings": price_warnings(run, self._tried(found)),
@@ -213,8 +218,10 @@ class Pipelines:
             "delta": float(run.spent_delta),
             "mechanism": run.mechanism,
             "error": run.margins(),
+            "split": run.split_json(),
             "error_is": "ranks" if run.take == MEDIAN else "values",
             "says": run.in_words(),
+            "timing": run.timing_says,
             "blocks": run.blocks,
             "state": found.state,
             "spent": False,
@@ -226,6 +233,8 @@ class Pipelines:
         card, found = listing.card, self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
         program = _program_of(found, listing)
+        if asked.timing == BATCH != self.timing:
+            raise _no_batch(self.timing)
         count = _people(card.size if asked.people is None else asked.people)
         runs = [
             _planned(program, asked, blocks, card.delta_per_request)
@@ -268,13 +277,15 @@ class Pipelines:
         listing, asker = self._thawed(caller, asked.data_set)
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        run = read_run(_program_of(found, listing), _terms(asked), listing.card.delta_per_request)
+        terms = self._timed(found, asked)
+        run = read_run(_program_of(found, listing), terms, listing.card.delta_per_request)
         _check_approved(found, run)
 
         def may_still() -> None:  # checked again, as the run may wait for a sandbox before it pays
             self._thawed(caller, asked.data_set)
             now = self._found(listing, asked.pipeline)
             _check_approved(now, run)
+            self._check_timing(now, run.limits)
             self.rules.check(now, run, asker)
 
         self._check_same(found, run)
@@ -289,6 +300,21 @@ class Pipelines:
         return replace(release, answer={**release.answer, "warnings": warnings})
 
     # --- helpers ------------------------------------------------------------------------------
+
+    def _timed(self, found: Submitted, asked: PipelineTerms) -> dict[str, object]:
+        """Return the terms of a run with its timing: a batch if operator and owner allow it."""
+        terms = _terms(asked)
+        may_batch = self.timing == BATCH and found.may_batch
+        if terms.get("timing") is None:
+            terms["timing"] = BATCH if may_batch else ISOLATED
+        if terms["timing"] == BATCH and not may_batch:
+            raise _no_batch(self.timing)
+        return terms
+
+    def _check_timing(self, found: Submitted, limits: SandboxLimits) -> None:
+        """Refuse a batch that the operator does not allow, or the owner not any more."""
+        if limits.is_batch and not (self.timing == BATCH and found.may_batch):
+            raise _no_batch(self.timing)
 
     def _tried(self, found: Submitted) -> tuple[str, ...] | None:
         return self.store.tried(found.data_set, found.digest)
@@ -319,38 +345,34 @@ class Pipelines:
             return self._found(listing, program.digest)
         if asker.user == listing.owner:
             most = listing.card.budget.epsilon
-            return self._decided(asker.user, made, APPROVED, most)
+            own = replace(made, state=APPROVED, most_epsilon=most)
+            return self._decided(asker.user, made, own)
         if rule is not None:
-            return self._decided(by_rule(rule), made, APPROVED, rule.most_epsilon)
+            ruled = replace(made, state=APPROVED, most_epsilon=rule.most_epsilon)
+            return self._decided(by_rule(rule), made, ruled)
         return made
 
     def _decided(
         self,
         by: str,
         found: Submitted,
-        state: str,
-        most: Fraction,
+        now: Submitted,
         review: tuple[tuple[str, ...], str] = ((), ""),
     ) -> Submitted:
-        made = replace(
-            found,
-            state=state,
-            most_epsilon=most,
-            decided_by=by,
-            decided_at=self.clock.now(),
-        )
+        made = replace(now, decided_by=by, decided_at=self.clock.now())
         program, (checked, reason) = json.loads(found.program), review
         if _allows_less(found, made):  # stored first, so that no run is charged after the reply
             self.store.decide(made)
         self.door.ledger.note(
-            f"pipeline-{state}",
+            f"pipeline-{made.state}",
             {
                 "data_set": found.data_set,
                 "digest": found.digest,
                 "by": by,
-                "most_epsilon": str(most),
+                "most_epsilon": str(made.most_epsilon),
                 "columns": program["columns"],
                 "outputs": program["outputs"],
+                **({"timing": made.timing} if made.may_batch else {}),
                 **({"checked": list(checked)} if checked else {}),
             },
         )
@@ -408,7 +430,8 @@ class Pipelines:
 
 def _allows_less(before: Submitted, now: Submitted) -> bool:
     return now.state != APPROVED or (
-        before.state == APPROVED and now.most_epsilon < before.most_epsilon
+        before.state == APPROVED
+        and (now.most_epsilon < before.most_epsilon or now.may_batch < before.may_batch)
     )
 
 
@@ -418,7 +441,8 @@ def _terms(asked: PipelineTerms) -> dict[str, object]:
 
 
 def _planned(program: Program, asked: PipelineTerms, blocks: int, delta: Fraction) -> Run:
-    return read_run(program, {**_terms(asked), "blocks": blocks, "trim": 0, "take": MEAN}, delta)
+    terms = {**_terms(asked), "blocks": blocks, "trim": 0, "take": MEAN, "error": None}
+    return read_run(program, terms, delta)
 
 
 def _values(answer: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON of our own release
@@ -473,6 +497,21 @@ def _errors(program: Program, epsilon: object, card: Card) -> Json:
         run = read_run(program, {"blocks": blocks, "epsilon": epsilon}, card.delta_per_request)
         rows.append({"blocks": blocks, "noise": run.margins()})
     return {"epsilon": float(read_epsilon(epsilon)), "at": rows}
+
+
+def _no_batch(timing: str) -> Refused:
+    if timing != BATCH:
+        return Refused(
+            "pipeline-waits",
+            "The operator of this vault lets no program run in batches.",
+            "Leave the timing out, or ask the operator, who can allow it with `sfumato pipeline "
+            "timing batch`.",
+        )
+    return Refused(
+        "pipeline-waits",
+        "The owner has not allowed this program to run in batches.",
+        "Leave the timing out, or ask the owner to approve it with --timing batch.",
+    )
 
 
 def _unknown() -> Refused:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -15,13 +15,11 @@ from sfumato.dp.json_values import Json
 from sfumato.features.synthetic.column_values import Value
 from sfumato.features.synthetic.schema_twin import TwinTable
 from sfumato.system.csv_writer import write_rows
-from sfumato.vault.card.bids import DESCRIPTION, SUBJECT, phenotype_path, with_sidecars
-from sfumato.vault.card.card_json import key_value
-from sfumato.vault.card.columns import Column
-from sfumato.vault.card.data_card import Card, Table
+from sfumato.vault.card.bids import DESCRIPTION, person_path, phenotype_path, with_sidecars
+from sfumato.vault.card.bids_files import data_set_files, description_of, file_json
+from sfumato.vault.card.data_card import Card
 
 STAMP: Final = "TWIN.json"  # the file that describes the twin
-BIDS_VERSION: Final = "1.10.0"
 NOT_AVAILABLE: Final = "n/a"
 
 
@@ -99,21 +97,16 @@ def twin_files(value: Value) -> str:
 
 def _bids(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tuple[str, str]]:
     """Yield a twin as files of a BIDS folder (a standard layout of studies), as path and text."""
-    yield DESCRIPTION, _json(_twin_description(card, stamp))
-    yield ".bidsignore", f"{STAMP}\n"
-    own = {table.name: table for table in card.every_table}
+    yield from {
+        **data_set_files(card),
+        DESCRIPTION: file_json(_twin_description(card, stamp)),
+        ".bidsignore": f"{STAMP}\n",
+    }.items()
     for place, table in enumerate(tables):
         stem = "participants" if place == 0 else phenotype_path(table.name)
         yield f"{stem}.tsv", _text(table, "\t", NOT_AVAILABLE)
-        yield f"{stem}.json", _json(_sidecar(own[table.name]))
     for person in dict.fromkeys(str(row[0]) for row in tables[0].rows):
         yield from stubs(card, stamp.kind, person)
-
-
-def description_of(card: Card) -> Json:
-    """Return the owner's BIDS dataset_description.json, with all fields that BIDS requires."""
-    own: Json = json.loads(card.description) if card.description else {}
-    return {"Name": card.name, "BIDSVersion": BIDS_VERSION, "DatasetType": "raw", **own}
 
 
 def _twin_description(card: Card, stamp: Stamp) -> Json:
@@ -129,41 +122,10 @@ def _twin_description(card: Card, stamp: Stamp) -> Json:
 
 
 def stubs(card: Card, kind: str, person: str) -> Iterator[tuple[str, str]]:
-    """Yield the path and the text of each file in a synthetic person's BIDS folder.
+    """Yield the path and the text of each of a synthetic person's files in a BIDS folder.
 
     Only JSON sidecars have content, because a card does not describe images.
     """
     for pattern in with_sidecars(card.bids or ()):
-        path = f"{person}/{pattern.replace(SUBJECT, person)}"
-        yield path, _json({"Twin": kind}) if path.endswith(".json") else ""
-
-
-def study_files(card: Card, seen: Collection[str] = ()) -> Json:
-    """Return the files that describe a study's BIDS folder to a program, from the card alone.
-
-    Column descriptions are included for each further table whose name is in `seen`.
-    """
-    own, *others = card.every_table
-    found = {DESCRIPTION: _json(description_of(card)), "participants.json": _json(_sidecar(own))}
-    meanings = {
-        f"{phenotype_path(t.name)}.json": _json(_sidecar(t)) for t in others if t.name in seen
-    }
-    return {**found, **meanings}
-
-
-def _sidecar(table: Table) -> Mapping[str, object]:
-    return {column.name: _meaning(column) for column in table.columns}
-
-
-def _meaning(column: Column) -> Json:
-    made: Json = {"Description": f"{column.type}, as the card declares"}
-    if column.keys is not None:
-        made["Levels"] = {str(key_value(key)): "declared" for key in column.keys}
-    if column.is_numeric and column.lower is not None and column.upper is not None:
-        made["Minimum"] = float(column.lower * column.step)
-        made["Maximum"] = float(column.upper * column.step)
-    return made
-
-
-def _json(shape: object) -> str:
-    return json.dumps(shape, indent=2, ensure_ascii=False) + "\n"
+        path = person_path(pattern, person)
+        yield path, file_json({"Twin": kind}) if path.endswith(".json") else ""

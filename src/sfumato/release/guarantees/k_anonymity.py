@@ -14,7 +14,8 @@ from sfumato.release.ledger_guard import NOT_DP, Ledger
 from sfumato.release.unseal import unseal
 from sfumato.vault.add_report import TableReport
 from sfumato.vault.card.data_card import Card
-from sfumato.vault.engine_port import Prepared
+from sfumato.vault.engine_port import FolderDraft, Prepared
+from sfumato.vault.sealed import Sealed
 from sfumato.vault.table_reader_port import ReadOrder, TableReader
 
 GUARANTEE: Final = "k-anonymous (not DP)"
@@ -32,6 +33,14 @@ def owners_report(prepared: Prepared) -> tuple[TableReport, ...]:
     The caller must show the report to the owner only.
     """
     return unseal(prepared.report)
+
+
+def owners_draft(draft: Sealed[FolderDraft]) -> FolderDraft:
+    """Return the draft of what the owner's card can publish of a folder, with what it leaves out.
+
+    The caller must show the draft to the owner only, who decides what to publish.
+    """
+    return unseal(draft)
 
 
 def hand_out(ledger: Ledger, card: Card, *, by: str, says: str) -> Json:

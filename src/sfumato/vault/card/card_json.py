@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from sfumato.dp.json_values import Json
 from sfumato.query.expression import Constant
+from sfumato.vault.card.bids_metadata import BidsMetadata
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import ALONE, TWO_PEOPLE, Card, Table
 
@@ -53,6 +54,7 @@ def card_json(card: Card) -> Json:
         **({} if card.window is None else {"window": card.window}),
         **({} if card.bids is None else {"bids": list(card.bids)}),
         **({"dataset_description": json.loads(card.description)} if card.description else {}),
+        **({"bids_files": card.metadata.as_json()} if card.metadata != BidsMetadata() else {}),
         **({} if card.folders is None else {"folders": asdict(card.folders)}),
         **({} if card.airlock is None else {"airlock": card.airlock.as_json()}),
         **({} if card.averages is None else {"secure_average": card.averages.as_json()}),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fractions import Fraction
 from typing import Final
@@ -18,7 +18,14 @@ from sfumato.dp.budget import Budget, read_delta, read_epsilon
 from sfumato.dp.refusal import Refused
 from sfumato.vault.budget_windows import UNITS
 from sfumato.vault.card.airlock_terms import AirlockTerms, read_airlock
-from sfumato.vault.card.bids import Folders, read_bids, read_description
+from sfumato.vault.card.bids import (
+    PARTICIPANTS,
+    Folders,
+    phenotype_path,
+    read_bids,
+    read_description,
+)
+from sfumato.vault.card.bids_metadata import BidsMetadata, read_metadata
 from sfumato.vault.card.cell_formats import (
     PLAIN,
     UTF8,
@@ -101,6 +108,8 @@ class Card:
     # terms for sums over sites without noise; None: not allowed
     averages: AverageTerms | None = None
     file: FileFormat = UTF8  # the format of the rows' file, if it is a text file
+    # README and sidecars of a BIDS folder; public
+    metadata: BidsMetadata = field(default_factory=BidsMetadata)
 
     @property
     def every_table(self) -> tuple[Table, ...]:
@@ -194,7 +203,7 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
     if tables and any("." in column.name for column in columns):
         raise bad_card("on a card with several tables, a column's name must not contain a point")
     delta_per_request = read_delta(shape.get("delta_per_request", 0), "delta_per_request")
-    return Card(
+    card = Card(
         name=name,
         unit=unit,
         people=as_text(shape.get("people", name), "people"),
@@ -221,6 +230,15 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
         averages=read_averages(shape["secure_average"]) if "secure_average" in shape else None,
         file=file,
     )
+    return replace(card, metadata=read_metadata(shape.get("bids", {}), _described(card)))
+
+
+def _described(card: Card) -> dict[str, tuple[str | None, tuple[Column, ...]]]:
+    """Return the BIDS sidecar of each table: its path, the person column, and the columns."""
+    own, *others = card.every_table
+    paths = {f"{phenotype_path(table.name)}.json": table for table in others}
+    tables = {PARTICIPANTS: own, **paths}
+    return {path: (table.unit, table.columns) for path, table in tables.items()}
 
 
 def check_unit(shape: Mapping[str, object]) -> None:
