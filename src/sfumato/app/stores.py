@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +26,7 @@ from sfumato.features.surveys.ballot_key_store import FileBallotKeys
 from sfumato.features.surveys.service import Surveys
 from sfumato.features.surveys.store import SqlSurveys
 from sfumato.release.ledger_guard import Ledger
+from sfumato.sandbox.environment_store import Environments
 from sfumato.storage.anchor import FileAnchor
 from sfumato.storage.key_files import ReceiptKey, read_secret
 from sfumato.storage.records_database import Records
@@ -104,16 +105,15 @@ def pipelines_of(
     records: Records,
     door: PipelinePorts,
     catalogue: Catalogue,
-    brought: Callable[[], Sequence[str]],
+    brought: Environments,
     timing: str,
 ) -> Pipelines:
     """Return the service that runs submitted programs, with the rules that approve some of them."""
     clock, dice = SystemClock(), SystemRandomSource()
     rules = PipelineRules(door.ledger, SqlPipelineRules(records), clock, dice)
-    reviews = ProgramReviews(SqlReviews(records), clock)
-    return Pipelines(
-        door, SqlPipelines(records), catalogue, clock, dice, rules, brought, reviews, timing
-    )
+    reviews = ProgramReviews(SqlReviews(records), clock, brought.find)
+    store = SqlPipelines(records)
+    return Pipelines(door, store, catalogue, clock, dice, rules, brought.names, reviews, timing)
 
 
 def runs_of(root: Path) -> FileDrafts:

@@ -603,7 +603,7 @@ def open_services(
             twins=Twins(catalogue, dice),
             private_twins=PrivateTwins(door, catalogue, dice),
             pipelines=pipelines_of(
-                records, programs, catalogue, brought.names, str(settings.get("timing", ISOLATED))
+                records, programs, catalogue, brought, str(settings.get("timing", ISOLATED))
             ),
             airlock=airlock_of(root, records, programs, catalogue, rest),
             audit=Audit(ledger, catalogue, users),

@@ -27,7 +27,7 @@ from support.small_vaults import card, make_vault, run, write_csv
 CARD = """
 unit = "who"
 people = "town"
-budget = { epsilon = 1000, delta = 0 }
+budget = { epsilon = 1000, delta = 1e-4 }
 size = 40
 [ask]
 who = ["researchers"]
@@ -193,6 +193,38 @@ def test_a_run_is_listed_and_its_answer_shown_again_after_the_program_was_declin
     assert code_of(lambda: eve.call("pipeline-answer", at)) == "answer-unknown"
     assert code_of(lambda: vault.call("pipeline-answer", at)) == "answer-unknown"
     assert code_of(lambda: ria.call("pipeline-answer", elsewhere)) == "answer-unknown"
+
+
+SPREAD = """
+def spread(rows):
+    import numpy
+
+    return {"mean": rows["height"].mean(), "share": numpy.array([0.25, 0.75])}
+"""
+TERMS_OF_RUNS: tuple[dict[str, Any], ...] = (
+    {"split": {"mean": 3}},
+    {"error": {"mean": 30}},
+    {"error": {"mean": 30, "share": 0.5}, "delta": 1e-6},
+    {"delta": 1e-6, "split": {"share": 7}},
+    {"take": "median"},
+    {"trim": 1, "cpu_s": 0.7, "disk_mb": 32},
+)
+
+
+@needs_bubbles
+def test_an_answer_is_shown_again_whatever_the_terms_of_its_run_were(vault: OpenVault) -> None:
+    """The run is rebuilt from the ledger's exact numbers, so the same request is found."""
+    share = {"name": "share", "lower": 0, "upper": 1, "step": 0.01, "shape": [2]}
+    outputs: list[object] = [*OUTPUTS, share]
+    digest = submitted(vault, SPREAD, name="spread", outputs=outputs)
+    for place, more in enumerate(TERMS_OF_RUNS):
+        terms = {"epsilon": 60, "blocks": 4, "cpu_s": 2, "op": f"run {place}", **more}
+        named = {"data_set": "town", "pipeline": digest}
+        first: Any = vault.call("run-pipeline", {**named, **terms})
+        again: Any = vault.call("pipeline-answer", {"data_set": "town", "op": f"run {place}"})
+        for field in ("rows", "arrays", "std", "interval"):
+            assert again[field] == first[field], more
+        assert again["receipt"]["pipeline"] == first["receipt"]["pipeline"]
 
 
 @needs_bubbles

@@ -16,6 +16,7 @@ from sfumato.client.answer import Answer
 from sfumato.client.display import BlocksPlan, SubmittedProgram
 from sfumato.client.text_tables import warned
 from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.client import check_listed, listed_places, output_places
 from sfumato.features.pipelines.environment_cli import environment
 from sfumato.features.pipelines.review_cli import (
     NOTHING_CHECKED,
@@ -92,7 +93,7 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
     """
     outputs = [_output(text) for text in given["outputs"]]
     if given["whitelist"] is not None:
-        _check_listed(outputs, text_of(given["whitelist"]))
+        check_listed(outputs, text_of(given["whitelist"]))
     kind = _kind(given["function"], given["participants"])
     body: Json = {
         "data_set": data_set,
@@ -430,38 +431,10 @@ def _output(text: str) -> Json:
     made: Json = dict(zip(("name", "lower", "upper", "step"), (name, *bounds), strict=False))
     name, _, sizes = name.partition("[")
     if sizes:
-        numbers = sizes.rstrip("]").split(",")
-        made |= {"name": name, "shape": [int(one) if one.isdigit() else one for one in numbers]}
+        made |= {"name": name, "shape": listed_places(sizes.rstrip("]"))}
     if path:
-        made |= {"path": path, **_places(places)}
+        made |= {"path": path, **output_places(places)}
     return made
-
-
-def _places(text: str) -> Json:
-    """Parse what follows `#` in an output: a place, or a table's rows, columns, key and place."""
-    parts = dict(part.partition("=")[::2] for part in text.split(";"))
-    if not {"rows", "columns"} <= set(parts) <= {"rows", "columns", "key", "at"}:
-        return {"at": _listed(text)}
-    key: Json = {"key": parts["key"]} if "key" in parts else {}
-    named: Json = {of: parts[of].split(",") for of in ("rows", "columns")}
-    return {**named, **key, "at": _listed(parts.get("at", ""))}
-
-
-def _listed(text: str) -> list[int | str]:
-    return [int(place) if place.isdigit() else place for place in text.split(",") if place]
-
-
-def _check_listed(outputs: list[Json], whitelist: str) -> None:
-    """Refuse an output whose file is not listed in the whitelist, where `#` starts a comment."""
-    lines = {line.partition("#")[0].strip() for line in whitelist.splitlines()}
-    for output in outputs:
-        if output.get("path") not in lines:
-            raise Refused(
-                "bad-pipeline",
-                f"The file of the output {output['name']!r} is not listed in the --whitelist file.",
-                "Add the file to that list, or take the output from a listed file. Paths are "
-                "relative to the output folder.",
-            )
 
 
 def _line(one: Any, source: bool, brought: Mapping[str, Any]) -> str:  # Any: JSON of the service

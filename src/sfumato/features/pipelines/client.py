@@ -74,3 +74,31 @@ def outputs_body(outputs: Ranges) -> list[Json]:
         keys = ("name", "lower", "upper", "step")
         made.append(dict(zip(keys, (name, *bounds), strict=False)))
     return made
+
+
+def listed_places(text: str) -> list[int | str]:
+    """Return the parts of a text such as "0,height", with whole numbers as integers."""
+    return [int(one) if one.isdecimal() else one for one in text.split(",") if one]
+
+
+def output_places(text: str) -> Json:
+    """Parse where an output is in its file: a place, or a table's rows, columns, key and place."""
+    parts = dict(part.partition("=")[::2] for part in text.split(";"))
+    if not {"rows", "columns"} <= set(parts) <= {"rows", "columns", "key", "at"}:
+        return {"at": listed_places(text)}
+    key: Json = {"key": parts["key"]} if "key" in parts else {}
+    named: Json = {of: parts[of].split(",") for of in ("rows", "columns")}
+    return {**named, **key, "at": listed_places(parts.get("at", ""))}
+
+
+def check_listed(outputs: Sequence[Json], whitelist: str) -> None:
+    """Refuse an output whose file is not listed in the whitelist, where `#` starts a comment."""
+    lines = {line.partition("#")[0].strip() for line in whitelist.splitlines()}
+    for output in outputs:
+        if output.get("path") not in lines:
+            raise Refused(
+                "bad-pipeline",
+                f"The file of the output {output['name']!r} is not listed in the whitelist.",
+                "Add the file to that list, or take the output from a listed file. Paths are "
+                "relative to the output folder.",
+            )

@@ -131,8 +131,16 @@ def output_line(output: Mapping[str, Any]) -> str:
     place = f" at {places}" if places else ""
     return (
         f"output: {output['name']}{shape} from {output['lower']} to {output['upper']} in steps of "
-        f"{output['step']}, in {output['path']}{place}"
+        f"{output['step']}, in {output['path']}{place}{table_words(output)}"
     )
+
+
+def table_words(output: Mapping[str, Any]) -> str:
+    """Return the rows, columns and key of a table's declaration; "" for any other output."""
+    if not output.get("rows"):
+        return ""
+    key = f", rows named by {output['key']}" if output.get("key") else ""
+    return f", rows {', '.join(output['rows'])}, columns {', '.join(output['columns'])}{key}"
 
 
 def _named(one: Submitted) -> tuple[str, str]:

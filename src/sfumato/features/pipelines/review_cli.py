@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -11,6 +12,7 @@ import click
 from sfumato.client.display import BlocksPlan
 from sfumato.client.text_tables import warned
 from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.program_review import table_words
 
 NOTHING_CHECKED: Final = (
     "You confirmed no question of the checklist. `sfumato pipeline show` shows the program and "
@@ -29,6 +31,7 @@ def review_lines(one: Review) -> list[str]:
         *(f"  files of people: {name}" for name in one.get("files", ())),
         *(f"  {_output_line(output)}" for output in one["outputs"]),
         f"  environment: {own or 'the libraries of this machine'}",
+        *_environment_lines(one.get("environment_facts")),
         "",
         *warned(one["warnings"]),
         *_trial_lines(one["trial"]),
@@ -84,12 +87,22 @@ def confirmed(one: Review, *, are_all: bool, may_ask: bool) -> list[str]:
     return names
 
 
+def _environment_lines(known: Review | None) -> list[str]:
+    if known is None:
+        return []
+    note = f", note: {known['note']}" if known["note"] else ""
+    runs = json.dumps(known["entry"]), json.dumps(known["settings"])  # untrusted text
+    image = f", runs {runs[0]}, settings {runs[1]}" if known["entry"] or known["settings"] else ""
+    return [f"    {known['megabytes']} MB{note}{image}"]
+
+
 def _output_line(output: Review) -> str:
     sizes = ",".join(map(str, output.get("shape", ())))
     place = "".join(f", {part}" for part in output["at"])
     return (
         f"output {output['name']}{f'[{sizes}]' if sizes else ''} from {output['lower']} to "
-        f"{output['upper']} in steps of {output['step']} ({output['path']}{place})"
+        f"{output['upper']} in steps of {output['step']} ({output['path']}{place}"
+        f"{table_words(output)})"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from sfumato.features.pipelines.program_review import (
     changes_json,
 )
 from sfumato.sandbox.ports import BATCH, ISOLATED, Sandbox
-from sfumato.sandbox.program_environment import own_of
+from sfumato.sandbox.program_environment import OwnEnvironment, own_of
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Clock
 
@@ -31,6 +31,7 @@ class ProgramReviews:
 
     store: ReviewStore
     clock: Clock
+    environment: Callable[[str], OwnEnvironment | None]  # a program environment of this machine
 
     def record(self, made: Submitted, checked: tuple[str, ...], reason: str) -> None:
         """Store what the owner confirmed and wrote with a decision."""
@@ -63,7 +64,22 @@ class ProgramReviews:
             "trial": None
             if kept is None
             else {"by": kept.by, "at": kept.at, "plan": json.loads(kept.plan)},
+            "environment_facts": self._facts(found),
             "checklist": [{"id": name, "asks": asks} for name, asks in CHECKLIST.items()],
+        }
+
+    def _facts(self, found: Submitted) -> Json | None:
+        """Return what this machine knows of the environment that a program brings, or None."""
+        own = own_of(json.loads(found.program)["environment"])
+        known = self.environment(own) if own else None
+        if known is None:
+            return None
+        return {
+            "megabytes": known.megabytes,
+            "note": known.said,
+            "entry": list(known.entry),
+            "settings": list(known.settings),
+            "folder": known.folder,
         }
 
 

@@ -10,8 +10,10 @@ from typing import Any, Final
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.model import Submitted
-from sfumato.features.pipelines.program_plan import Program, Run, read_run
+from sfumato.features.pipelines.price_split_plan import PriceSplit
+from sfumato.features.pipelines.program_plan import DISK_MB, MEAN, Program, Run
 from sfumato.release.ledger_guard import Ledger
+from sfumato.sandbox.ports import ISOLATED, SandboxLimits
 from sfumato.sandbox.program_outputs import read_outputs
 from sfumato.vault.ledger_entries import PastOperation
 
@@ -48,13 +50,36 @@ def run_terms(ledger: Ledger, user: str, data_set: str, op: str) -> dict[str, An
 
 
 def stored_run(found: Submitted, terms: dict[str, Any]) -> Run:  # Any: JSON of our own ledger
-    """Return the run that these terms describe, whatever the data card says today."""
-    exact: dict[str, object] = {
-        name: Fraction(terms[name])
-        for name in ("epsilon", "cpu_s", "delta", "job_s")
-        if name in terms
-    }
-    return read_run(_stored_program(found), terms | exact, Fraction(0))
+    """Return the run that the ledger describes, whatever the data card says today."""
+    program = _stored_program(found)
+    job_s = terms.get("job_s")
+    limits = SandboxLimits(
+        cpu_s=float(Fraction(terms["cpu_s"])),
+        memory_mb=terms["memory_mb"],
+        disk_mb=terms.get("disk_mb", DISK_MB),
+        timing=terms.get("timing", ISOLATED),
+        job_s=None if job_s is None else float(Fraction(job_s)),
+    )
+    return Run(
+        program,
+        terms["blocks"],
+        terms["trim"],
+        Fraction(terms["epsilon"]),
+        limits,
+        terms.get("take", MEAN),
+        Fraction(terms.get("delta", 0)),
+        _stored_split(program, terms),
+    )
+
+
+def _stored_split(program: Program, terms: dict[str, Any]) -> PriceSplit | None:
+    """Return how the outputs shared the price; None if all numbers shared it equally."""
+    if "split" not in terms:
+        return None
+    losses = tuple(Fraction(terms["split"][output.name]) for output in program.outputs)
+    pairs = zip(program.outputs, losses, strict=True)
+    rho = sum((output.count * loss for output, loss in pairs), Fraction(0))
+    return PriceSplit(Fraction(terms["epsilon"]), rho if "delta" in terms else Fraction(0), losses)
 
 
 def _stored_program(found: Submitted) -> Program:

@@ -197,6 +197,7 @@ class Pipelines(Reply):
 
     pipelines: list[Pipeline]
     environments: list[ProgramEnvironment]
+    may_decide: bool
 
 
 class PipelinePrice(Reply):

@@ -141,6 +141,7 @@ class Pipelines:
         return {
             **shown,
             "may_decide": caller.user == listing.owner,
+            "timings": [ISOLATED, BATCH] if self.timing == BATCH else [ISOLATED],
             "errors": None if program is None else _errors(program, 1, listing.card),
             "warnings": review_warnings(json.loads(found.program), self._tried(found)),
             **self.reviews.detail(found, self.store.of(listing.card.name)),
@@ -200,7 +201,8 @@ class Pipelines:
         mine = [one for one in found if caller.user in (listing.owner, one.by)]
         environments = [_environment(name) for name in self.brought()]
         shown = self.reviews.shown(listing.card, self.door.sandbox, mine)
-        return {"pipelines": shown, "environments": environments}
+        may_decide = caller.user == listing.owner
+        return {"pipelines": shown, "environments": environments, "may_decide": may_decide}
 
     def price(self, caller: Caller, asked: PipelineTerms) -> Json:
         """Return a run's price and the error of its noise; nothing is spent."""
