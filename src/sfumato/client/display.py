@@ -210,7 +210,13 @@ class BlocksPlan(_Shown):
         """Return the plan as lines of text: warnings, trials, the table, and the trial's limits."""
         head, foot = self._words()
         first = [*warned(self.shape.get("warnings", ())), *self._trial_lines()]  # type: ignore[arg-type]  # JSON
-        return [*first, head, *table_text(*self.table()), *self._choice_lines(), *foot]
+        more = [*self._choice_lines(), *self._sql_lines()]
+        return [*first, head, *table_text(*self.table()), *more, *foot]
+
+    def _sql_lines(self) -> list[str]:
+        """Return a line for each output that a SQL query gives with less error."""
+        offers: Any = self.shape.get("in_sql", [])
+        return [str(one["says"]) for one in offers]
 
     def _choice_lines(self) -> list[str]:
         """Return lines on how to combine the blocks, with the expected errors of each way."""
@@ -252,7 +258,7 @@ class BlocksPlan(_Shown):
 
     def _repr_html_(self) -> str:
         head, foot = self._words()
-        words = "<br>".join(map(escape, [*self._choice_lines(), *foot]))
+        words = "<br>".join(map(escape, [*self._choice_lines(), *self._sql_lines(), *foot]))
         first = warned_html(self.shape.get("warnings", ()))  # type: ignore[arg-type]  # JSON
         lines = self._trial_lines()
         trials = f"<pre>{escape(chr(10).join(map(printable, lines)))}</pre>" if lines else ""

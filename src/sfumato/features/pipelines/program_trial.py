@@ -22,6 +22,11 @@ from sfumato.features.pipelines.estimator_comparison import (
     best_of,
     compare,
 )
+from sfumato.features.pipelines.means_of_columns import (
+    MeanOfColumn,
+    SyntheticRows,
+    means_of_columns,
+)
 from sfumato.features.pipelines.program_plan import BLOCKS, GROUP, PARTICIPANT, Run, inside_at
 from sfumato.features.pipelines.synthetic_blocks import SyntheticBlocks, synthetic_blocks, values_of
 from sfumato.features.synthetic.seeded_numbers import Seeded
@@ -156,6 +161,7 @@ class Table:
     lines: tuple[TrialReport, ...]
     trials: tuple[Shown, ...]  # one per-person run, everybody, and one block per number of blocks
     silent: tuple[str, ...]  # outputs that gave no number in the run on everybody
+    means: tuple[MeanOfColumn, ...]  # outputs that were the mean of a column on every block
 
     @property
     def never(self) -> tuple[str, ...]:
@@ -184,6 +190,12 @@ class Table:
         """
         told = [] if self.silent else [line for line in self.lines if not line.is_mute]
         return tuple(sorted(told, key=lambda line: line.best.relative))
+
+    @property
+    def likely(self) -> Run:
+        """Return the run with the proposed number of blocks, or with the most blocks if none is."""
+        runs = {line.run.blocks: line.run for line in self.lines}
+        return runs[self.proposed or max(runs)]
 
     def warnings(self) -> list[str]:
         """Return the warnings to show before the table."""
@@ -240,7 +252,10 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
         Shown(of, len(mine), one, tuple(parsed_outputs(one.output, program.outputs)))
         for (of, mine), one in zip(groups, results, strict=True)
     ]
-    whole, *rest = np.array([read_output(one.output, program.outputs) for one in results], np.int64)
+    numbers = np.array([read_output(one.output, program.outputs) for one in results], np.int64)
+    whole, *rest = numbers
+    whose = [mine for _, mine in groups]
+    means = means_of_columns(card, program.outputs, _rows(made), whose, numbers)
     silent = tuple(one.name for one in shown[0].read if not one.is_number)
     found, trials, place = [], [*_own_run(alone), shown[0]], 0
     for one in runs:
@@ -253,7 +268,16 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
         # show a failed run if there is one
         trials.append(min(shown[1:][own], key=lambda block: block.is_whole))
         place = own.stop
-    return Table(tuple(found), tuple(trials), silent)
+    return Table(tuple(found), tuple(trials), silent, means)
+
+
+def _rows(made: SyntheticBlocks) -> SyntheticRows:
+    """Return the rows of the main table for all synthetic people."""
+    table = made.tables[0]
+    lines = [(name, line) for name in made.people for line in table.of.get(name, ())]
+    cells = tuple(tuple(line.rstrip("\n").split("\t")) for _, line in lines)
+    columns = tuple(table.head.rstrip("\n").split("\t"))
+    return SyntheticRows(columns, tuple(name for name, _ in lines), cells)
 
 
 def _dealt(

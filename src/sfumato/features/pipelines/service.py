@@ -18,6 +18,7 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.estimator_comparison import name_of
+from sfumato.features.pipelines.means_of_columns import sql_offers
 from sfumato.features.pipelines.model import (
     APPROVED,
     WAITING,
@@ -209,6 +210,7 @@ class Pipelines:
             "trials": [one.as_json() for one in table.trials],
             "proposed": table.proposed,
             "choice": _choice_json(choices),
+            "in_sql": sql_offers(card, table.likely, table.means),
             "silent": list(table.silent),
             "never": list(table.never),
             "says": table.says(),
