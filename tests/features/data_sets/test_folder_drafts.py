@@ -304,6 +304,22 @@ def test_a_description_with_an_id_is_not_published_without_a_look(tmp_path: Path
         vault.add("study", study, shape)
 
 
+def test_a_table_that_cannot_be_read_is_named_and_stops_nothing(tmp_path: Path) -> None:
+    study = awkward(tmp_path / "study", PEOPLE)
+    (study / "phenotype").mkdir()
+    (study / "phenotype" / "moods.tsv").write_text("sub-pix001\t3\nsub-pix002\t4\n")
+    write_json(study / "phenotype" / "moods.json", {"score": {}})
+    write_json(study / "dataset_description.json", {"Name": "n"})
+    shape = card('unit = "participant_id"\nbudget = { epsilon = 1 }\n[bids]\npeople = 30\n')
+    with sfumato.open(make_vault(tmp_path)) as vault:
+        found: Any = vault.proposed("study", study)
+        vault.add("study", study, shape)
+    notes = {note["where"]: note["why"] for note in found["notes"]}
+    assert notes["phenotype/moods.tsv"].endswith("Nothing checks it.")
+    assert notes["phenotype/moods.json"] == "it describes no table of the card"
+    assert "tables" not in found["card"]
+
+
 def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     study = awkward(tmp_path / "study", PEOPLE)
     (study / "README").unlink()
