@@ -151,7 +151,7 @@ def of_line(offset: int, shape: str, value: int) -> bytes:
     return put(4096 + offset, struct.pack(shape, value))
 
 
-NO_IMAGE = "not an Apptainer image"
+NO_IMAGE = "neither an Apptainer image"
 OUTSIDE = "outside the file"
 
 

@@ -15,10 +15,11 @@ import pytest
 
 from sfumato.release.unseal import unseal
 from sfumato.sandbox.base_environment import environment
+from sfumato.sandbox.block_timing import drop_s, slot_s, turn_s, write_s
 from sfumato.sandbox.container_runtimes import read_runtime
 from sfumato.sandbox.ports import BlockJob, InputTiming, SandboxLimits, SandboxStopped
 from sfumato.sandbox.program_outputs import read_outputs
-from sfumato.sandbox.sandbox_pool import SandboxPool, drop_s, slot_s, turn_s, write_s
+from sfumato.sandbox.sandbox_pool import SandboxPool
 from sfumato.sandbox.sandbox_process import DONE, LATE
 from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.sealed import Sealed

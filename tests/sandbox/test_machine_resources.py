@@ -11,10 +11,11 @@ import pytest
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.availability_report import why_not
 from sfumato.sandbox.base_environment import environment
+from sfumato.sandbox.block_timing import turn_s
 from sfumato.sandbox.container_runtimes import Runtime
 from sfumato.sandbox.machine_resources import is_too_old, memory_mb, one_by_one
 from sfumato.sandbox.ports import SandboxLimits, SandboxStopped
-from sfumato.sandbox.sandbox_pool import SandboxPool, turn_s
+from sfumato.sandbox.sandbox_pool import SandboxPool
 from sfumato.system.randomness import SystemRandomSource
 from support.sandbox_blocks import ROWS, bubble, needs_bubbles, ran_in
 

@@ -267,3 +267,22 @@ def test_a_trial_says_why_a_result_is_no_number_and_where_it_was_clamped() -> No
     assert parsed_outputs(b"{}", (of,))[0].says == "no number: there is no result r.tsv"
     twos = parsed_outputs(said({"i.npy": array([[1, np.nan, 3]])}), (image(1, 3), image(2, 3)))
     assert [one.is_number for one in twos] == [True, False]
+
+
+@pytest.mark.parametrize(("found", "steps"), [
+    (np.array([[1, 2], [3, 4]], dtype=">f8"), [50] * 4),
+    (np.array([[1, 2], [3, 4]], dtype=">i2"), [50] * 4),
+    (np.array([[1, 2], [3, 4]], dtype=np.complex128), [50] * 4),
+    (np.array([[True, False], [True, True]]), [50] * 4),
+    (np.array([["1", "2"], ["3", "4"]]), [50] * 4),
+    (np.array([["2020-01-01"] * 2] * 2, dtype="datetime64[D]"), [50] * 4),
+    (np.zeros((2, 2), dtype=[("a", "<f8")]), [50] * 4),
+    (np.array([[[1, 2], [3, 4]]]), [50] * 4),
+    (np.array([[1, 2], [3, 4]], dtype=np.longdouble), [50] * 4),
+    (np.array([[1, 2], [3, 2**64 - 1]], dtype=np.uint64), [1, 2, 3, 100]),
+    (np.array([[1, np.nan], [np.inf, -np.inf]], dtype=np.float16), [1, 50, 50, 50]),
+])  # fmt: skip
+def test_an_array_of_another_type_or_byte_order_is_the_middle(
+    found: object, steps: list[int]
+) -> None:
+    assert read_output(said({"i.npy": array(found)}), (image(2, 2),)) == steps

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sfumato.release.unseal import unseal
+from sfumato.sandbox.block_timing import turn_s
 from sfumato.sandbox.ports import BlockJob, SandboxLimits
 from sfumato.sandbox.program_outputs import read_outputs
-from sfumato.sandbox.sandbox_pool import turn_s
 from sfumato.sandbox.sandbox_process import DONE, Ran, SandboxProcess, SandboxProcessEnded
 from support.covert_senders import SENDERS, source
 from support.process_tree import children, is_there, waited

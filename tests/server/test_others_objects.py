@@ -50,6 +50,8 @@ THINGS: Final = (
     Thing("revoke-token", "ada", "token", (EVE, OLGA, OTTO, VERA)),
     Thing("proposed", "owner", "upload", ("ada", *STRANGERS)),
     Thing("price-pipeline", "ada", "pipeline", STRANGERS, {"epsilon": 0.1}, PATIENTS),
+    Thing("pipeline", "ada", "pipeline", STRANGERS, None, PATIENTS),
+    Thing("begin-pipeline-run", "ada", "pipeline", STRANGERS, {"epsilon": 0.1}, PATIENTS),
     Thing("run-pipeline", "ada", "pipeline", STRANGERS, {"epsilon": 0.1}, PATIENTS),
     Thing("show-airlock", "ada", "request", STRANGERS),
     Thing("fetch-airlock", "ada", "request", STRANGERS),

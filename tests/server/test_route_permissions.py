@@ -128,6 +128,12 @@ MATRIX: Final[Mapping[str, Row]] = {
     "run-pipeline": Row(
         (401, 404, 404, 403, 404, 404, 404, 403), {**PATIENTS, "pipeline": "none"}, {"epsilon": 0.1}
     ),
+    "pipeline": Row((401, 404, 404, 403, 404, 404, 404, 403), {**PATIENTS, "pipeline": "none"}),
+    "begin-pipeline-run": Row(
+        (401, 404, 404, 403, 404, 404, 404, 403), {**PATIENTS, "pipeline": "none"}, {"epsilon": 0.1}
+    ),
+    "pipeline-runs": Row((401, 200, 404, 403, 200, 404, 404, 403), PATIENTS),
+    "pipeline-answer": Row((401, 404, 404, 403, 404, 404, 404, 403), {**PATIENTS, "op": "none"}),
     "pipeline-rules": Row((401, 200, 404, 403, 200, 404, 404, 403), PATIENTS),
     "set-pipeline-rule": Row((401, 422, 404, 403, 403, 403, 403, 403), PATIENTS, {"columns": []}),
     "end-pipeline-rule": Row(

@@ -213,8 +213,54 @@ def lessons(browser: Browser, folder: Path) -> None:
             take(page, "lessons")
 
 
+FIRST = """import csv, json, sys
+
+source, target, level = sys.argv[1:]
+with open(source + "/participants.tsv") as file:
+    people = list(csv.DictReader(file, delimiter="\\t"))
+print(len(people), "people")
+ages = [float(one["age"]) for one in people] or [50]
+with open(target + "/ages.json", "w") as file:
+    old = sum(age > 65 for age in ages) / len(ages)
+    json.dump({"mean": sum(ages) / len(ages), "old": old}, file)
+"""
+PLACES = ("mean", 0, 110), ("old", 0, 1)
+
+
+def programs(page: Page, service: Service, token: str) -> None:
+    """Take a program that is reviewed, one that is priced, and an answer."""
+    at, digests = "/data-sets/patients/programs", []
+    service.call("PUT", "/v1/data-sets/patients/grants/ada", {}, token=token)
+    outputs = [
+        {"name": name, "lower": low, "upper": high, "path": "ages.json", "at": [name]}
+        for name, low, high in PLACES
+    ]
+    body = {"kind": "program", "name": "group", "columns": ["age"], "outputs": outputs}
+    for source in (FIRST, FIRST.replace("65", "70")):
+        made = {**body, "source": source}
+        path = "/v1/data-sets/patients/pipelines"
+        sent = service.call("POST", path, made, token=service.user("ada", "researcher"))[1]
+        digests.append(sent["digest"])
+        decided = {"state": "approved", "most_epsilon": 1}
+        if source == FIRST:
+            service.call("POST", f"{path}/{sent['digest']}/decision", decided, token=token)
+    page.goto(f"{service.url}{at}/{digests[1]}/review")
+    page.get_by_role("button", name="Try it on synthetic people").click()
+    page.wait_for_selector("table:has-text('noise at 95 %')", timeout=180_000)
+    take(page, "program-review")
+    page.goto(f"{service.url}{at}/{digests[0]}")
+    page.fill("#epsilon", "0.9")
+    page.get_by_role("button", name="Show the price").click()
+    page.get_by_role("button", name="Run it and pay").click()
+    page.get_by_role("link", name="See the answer").click(timeout=180_000)
+    page.wait_for_url("**/program-answer?op=*")
+    take(page, "program-answer")
+    page.goto(f"{service.url}{at}/new")
+    take(page, "program-new")
+
+
 def main() -> None:
-    """Take them all, or some alone: with the word `surveys` or `lessons`."""
+    """Take them all, or some alone: with the word `surveys`, `programs` or `lessons`."""
     TO.mkdir(exist_ok=True)
     if sys.argv[1:] in ([], ["lessons"]):
         with tempfile.TemporaryDirectory() as folder, chromium() as browser:
@@ -236,12 +282,18 @@ def _console() -> None:
             bring(context, service, token)
             surveys(page, service, token)
             return
+        if sys.argv[1:] == ["programs"]:
+            token = fill(service)
+            bring(context, service, token)
+            programs(page, service, token)
+            return
         for name, path in (("welcome", f"/welcome/{service.invitation}"), ("sign-in", "/sign-in")):
             page.goto(service.url + path)
             take(page, name)
         token = fill(service)
         bring(context, service, token)
         surveys(page, service, token)
+        programs(page, service, token)
         ask(page, service)
         bounds(page, service)
         job(page, service)

@@ -67,15 +67,17 @@ def layout(
     packed: bool = True,
     folder: str = "",
     command: Sequence[str] = (),
+    labels: Mapping[str, str] | None = None,
+    user: str = "",
 ) -> str:
     """Write an image of these tars to a layout in the folder; return its digest."""
     (place / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
     (place / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
     kind = LAYER + "+gzip" if packed else LAYER
-    blobs = [gzip.compress(tar, 1) if packed else tar for tar in layers]
+    blobs = [gzip.compress(tar, 1, mtime=0) if packed else tar for tar in layers]
     said = {
         "Entrypoint": list(entry), "Env": [f"{k}={v}" for k, v in (settings or {}).items()],
-        "Cmd": list(command), "WorkingDir": folder,
+        "Cmd": list(command), "WorkingDir": folder, "Labels": labels or {}, "User": user,
     }  # fmt: skip
     whole = [f"sha256:{hashlib.sha256(tar).hexdigest()}" for tar in layers]
     config = {

@@ -15,8 +15,8 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.base_environment import environment
-from sfumato.sandbox.environment_store import Environments
-from sfumato.sandbox.ports import SandboxLimits, SandboxStopped, TrialJob, TrialResult
+from sfumato.sandbox.environment_store import Environments, missing_environment
+from sfumato.sandbox.ports import ISOLATED, SandboxLimits, SandboxStopped, TrialJob, TrialResult
 from sfumato.sandbox.program_environment import IMAGE, LOCK
 from sfumato.sandbox.program_outputs import Output, Reading, parsed_outputs, read_outputs
 from sfumato.sandbox.sandbox_pool import SandboxPool
@@ -139,6 +139,7 @@ def try_program(
 
     `brought` is what the program brings along: image, lock or folder, followed by its path and, for
     an image, its digest. It is stored for the next trial, as by `sfumato pipeline environment add`.
+    Or it is `environment`, followed by the name of one that is stored already.
     """
     declared = read_outputs([dict(one) for one in outputs])
     kept = Environments()
@@ -161,7 +162,11 @@ def try_program(
 
 
 def _added(kept: Environments, kind: str, place: str, digest: str = "") -> str:
-    """Add what a program brings along; return its name."""
+    """Add what a program brings along, unless it is on this machine already; return its name."""
+    if kind == "environment":
+        if kept.find(place) is None:
+            raise missing_environment()
+        return place
     if kind == IMAGE:
         return kept.add_image(Path(place), digest).name
     return (kept.add_lock if kind == LOCK else kept.add_folder)(Path(place)).name
@@ -179,6 +184,7 @@ def _limits(given: Mapping[str, object]) -> SandboxLimits:
         cpu_s=float(str(given["cpu_s"])),
         memory_mb=int(str(given["memory_mb"])),
         disk_mb=int(str(given["disk_mb"])),
+        timing=str(given.get("timing", ISOLATED)),
     )
 
 

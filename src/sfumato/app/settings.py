@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.system.durable_files import write_new
+from sfumato.system.durable_files import sync, write_new
 
 FORMAT: Final = 1
 FILE: Final = "vault.json"
@@ -33,3 +33,12 @@ def settings_of(root: Path) -> dict[str, object]:
 def write_settings(root: Path, settings: Mapping[str, object]) -> None:
     """Write the settings of a new vault to `vault.json`, durably."""
     write_new(root / FILE, (json.dumps({"format": FORMAT, **settings}) + "\n").encode())
+
+
+def change_settings(root: Path, **changed: object) -> None:
+    """Change some settings of a vault, durably; an open vault reads them when it restarts."""
+    draft = root / f"{FILE}.new"
+    draft.unlink(missing_ok=True)  # left by a process that was killed
+    write_new(draft, (json.dumps({**settings_of(root), **changed}) + "\n").encode())
+    draft.replace(root / FILE)
+    sync(root)

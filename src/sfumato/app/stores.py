@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +16,8 @@ from sfumato.features.airlock.release import AirlockPorts
 from sfumato.features.airlock.service import Airlock
 from sfumato.features.airlock.store import FileAirlock, SqlAirlock
 from sfumato.features.pipelines.release import PipelinePorts
+from sfumato.features.pipelines.review_service import ProgramReviews
+from sfumato.features.pipelines.review_store import SqlReviews
 from sfumato.features.pipelines.rule_service import PipelineRules
 from sfumato.features.pipelines.rule_store import SqlPipelineRules
 from sfumato.features.pipelines.service import Pipelines
@@ -24,6 +26,7 @@ from sfumato.features.surveys.ballot_key_store import FileBallotKeys
 from sfumato.features.surveys.service import Surveys
 from sfumato.features.surveys.store import SqlSurveys
 from sfumato.release.ledger_guard import Ledger
+from sfumato.sandbox.environment_store import Environments
 from sfumato.storage.anchor import FileAnchor
 from sfumato.storage.key_files import ReceiptKey, read_secret
 from sfumato.storage.records_database import Records
@@ -102,12 +105,15 @@ def pipelines_of(
     records: Records,
     door: PipelinePorts,
     catalogue: Catalogue,
-    brought: Callable[[], Sequence[str]],
+    brought: Environments,
+    timing: str,
 ) -> Pipelines:
     """Return the service that runs submitted programs, with the rules that approve some of them."""
     clock, dice = SystemClock(), SystemRandomSource()
     rules = PipelineRules(door.ledger, SqlPipelineRules(records), clock, dice)
-    return Pipelines(door, SqlPipelines(records), catalogue, clock, dice, rules, brought)
+    reviews = ProgramReviews(SqlReviews(records), clock, brought.find)
+    store = SqlPipelines(records)
+    return Pipelines(door, store, catalogue, clock, dice, rules, brought.names, reviews, timing)
 
 
 def runs_of(root: Path) -> FileDrafts:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from sfumato.app.encryption import SETTING, check_sealable, new_rest, sealing_of
 from sfumato.app.engine import NAMES, choose_engine, open_engine
 from sfumato.app.federation import federation, site_of
-from sfumato.app.settings import FORMAT, settings_of, write_settings
+from sfumato.app.settings import FORMAT, change_settings, settings_of, write_settings
 from sfumato.app.stores import (
     airlock_of,
     check_catalogue,
@@ -78,6 +78,7 @@ from sfumato.release.release_order import ReleaseContext
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.container_runtimes import read_runtime
 from sfumato.sandbox.environment_store import Environments
+from sfumato.sandbox.ports import ISOLATED
 from sfumato.sandbox.sandbox_pool import SandboxPool
 from sfumato.server.dispatch import Dispatcher
 from sfumato.server.embedded_transport import LocalTransport
@@ -353,6 +354,18 @@ class OpenVault(Vault):
         return self.owner.environments
 
     @property
+    def timing(self) -> str:
+        """Return the timing that the operator allows programs: "isolated", or also "batch"."""
+        return self.owner.desk.pipelines.timing
+
+    def allow_timing(self, timing: str) -> None:
+        """Allow programs that their owner has reviewed to run in batches, or forbid it again.
+
+        A vault that is open reads this when it restarts.
+        """
+        change_settings(self.owner.folder, timing=timing)
+
+    @property
     def owner(self) -> VaultServices:
         """Return the services for the owner; refuse other users."""
         if self._user != OWNER:
@@ -552,7 +565,7 @@ def open_services(
     catalogue, users = SqlCatalogue(records, _read_stored_card, root), SqlAccess(records)
     pool, kept = NoisePool(BulkRandomSource()), FileStreams(root / "streams")
     door = ReleaseContext(ledger, engine, pool, code_digest())
-    brought = Environments()
+    brought = Environments(registries=settings.get("registries"))
     brought.sweep()
     sweep()  # folders that killed processes left in the temporary directory
     runtime = read_runtime(settings.get("sandbox"))
@@ -589,7 +602,9 @@ def open_services(
             streams=Streams(StreamDoor(ledger, engine, pool, kept), catalogue, clock),
             twins=Twins(catalogue, dice),
             private_twins=PrivateTwins(door, catalogue, dice),
-            pipelines=pipelines_of(records, programs, catalogue, brought.names),
+            pipelines=pipelines_of(
+                records, programs, catalogue, brought, str(settings.get("timing", ISOLATED))
+            ),
             airlock=airlock_of(root, records, programs, catalogue, rest),
             audit=Audit(ledger, catalogue, users),
             access=Access(users, ledger, Argon2Passwords(), dice, clock, Admission(users, clock)),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, cast
 
 from sfumato.client.ask_terms import Json
 from sfumato.client.data_frames import arrow_stream
@@ -170,15 +170,44 @@ class AnswerValues(Hinted):
         outputs = [] if question is None else question["outputs"]
         return cast("Json", next((one for one in outputs if one["name"] == name), {}))
 
+    def table(self, name: str) -> pandas.DataFrame:
+        """Return a program's table with named rows and columns as a pandas DataFrame.
+
+        The error of its numbers is in `.arrays[name]["margin"]`.
+
+        Args:
+            name: The name of the output that is a table.
+
+        Raises:
+            Refused: `unknown-column` if the program has no such table; `not-installed` without
+                pandas.
+        """
+        found = cast("dict[str, Any]", self.arrays.get(name, {}))  # Any: JSON
+        if "rows" not in found:
+            raise Refused(
+                "unknown-column",
+                f"The answer has no table {name!r} with named rows and columns.",
+                "Read numbers from .rows, and arrays from .arrays.",
+            )
+        frame = extra_module("pandas", "frames").DataFrame
+        return cast(
+            "pandas.DataFrame",
+            frame(found["values"], index=found["rows"], columns=found["columns"]),
+        )
+
     def __repr__(self) -> str:
-        lines = table_text(self.columns, self._cells())
+        lines = table_text(self.columns, self._cells()) if self.columns or not self.arrays else []
         if len(self.rows) > SHOWN:
             lines.append(f"... {len(self.rows) - SHOWN:,} more rows")
+        for head, cells in named_tables(self.arrays):
+            lines += table_text(head, cells)
         return "\n".join(map(printable, [*warned(self.warnings), *lines, *self._foot()]))
 
     def _repr_html_(self) -> str:
         foot = "".join(f"<p><small>{escape(line)}</small></p>" for line in self._foot())
-        return warned_html(self.warnings) + table_html(self.columns, self._cells()) + foot
+        numbers = table_html(self.columns, self._cells())
+        named = "".join(table_html(head, cells) for head, cells in named_tables(self.arrays))
+        return warned_html(self.warnings) + numbers + named + foot
 
     def _cells(self) -> list[list[str]]:
         pairs = zip(self.rows[:SHOWN], self.interval[:SHOWN], strict=True)
@@ -231,10 +260,34 @@ def _intervals(body: Mapping[str, Any]) -> tuple[tuple[Bar | None, ...], ...]:  
     return tuple(map(tuple, rows))
 
 
+_KINDS: Final = ("an array, in .arrays", "a table, in .table({0!r})")
+
+
+def named_tables(
+    arrays: Mapping[str, Any],  # Any: JSON
+) -> Iterator[tuple[list[str], list[list[str]]]]:
+    """Yield each table with named cells that a program returned: its header and its rows."""
+    for name, one in arrays.items():
+        if "rows" not in one:
+            continue
+        margin = one["margin"]
+        cells = [
+            [row, *(_with_error(value, margin) for value in values)]
+            for row, values in zip(one["rows"][:SHOWN], one["values"], strict=False)
+        ]
+        yield [name, *one["columns"]], cells
+
+
+def _with_error(value: float, margin: float | None) -> str:
+    if margin is None:
+        return f"{value:.10g}"
+    return f"{number_text(value, margin)} ± {number_text(margin, margin)}"
+
+
 def array_lines(arrays: Mapping[str, Any]) -> list[str]:  # Any: JSON
     """Return one line for each array that a program returned next to the table."""
     return [
-        f"{name} is an array, in .arrays: every number "
+        f"{name} is {_KINDS['rows' in one].format(name)}: every number "
         + ("a median." if one["margin"] is None else f"± {one['margin']:.4g} at 95 %.")
         for name, one in arrays.items()
     ]

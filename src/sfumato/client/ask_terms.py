@@ -79,13 +79,17 @@ class TwinTerms(TypedDict, total=False):
 class RunTerms(TypedDict, total=False):
     """The terms to run a program on blocks of people, without the price."""
 
+    error: Mapping[str, Number] | None
+    split: Mapping[str, Number] | None
     blocks: int | None
     trim: int | None
-    take: Literal["mean", "median"] | None
+    take: Literal["mean", "median", "auto"] | None
     delta: Number | None
     cpu_s: Number | None
     memory_mb: int | None
     disk_mb: int | None
+    timing: Literal["isolated", "batch"] | None
+    job_s: Number | None
     op: str | None
 
 

@@ -81,7 +81,9 @@ def conversation(verb: str, body: Json, draw: Draw) -> Conversation:
     raise _unreachable()
 
 
-PAID_ONCE: Final = ("ask", "begin", "add", "dp-twin", "run-pipeline")  # by their operation id
+PAID_ONCE: Final = (  # by their operation id
+    "ask", "begin", "add", "dp-twin", "run-pipeline", "begin-pipeline-run",
+)  # fmt: skip
 PADDED: Final = 2048  # larger than any ballot: the encrypted size then hides the report's
 
 

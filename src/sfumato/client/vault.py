@@ -449,16 +449,20 @@ class DataSet(Steps):
         function: Callable[[Any], object],
         *,
         outputs: Ranges,
-        epsilon: Number,
+        epsilon: Number | None = None,
+        error: Mapping[str, Number] | None = None,
+        split: Mapping[str, Number] | None = None,
         columns: Sequence[str] | None = None,
         environment: str = "",
         blocks: int | None = None,
         trim: int | None = None,
-        take: Literal["mean", "median"] | None = None,
+        take: Literal["mean", "median", "auto"] | None = None,
         delta: Number | None = None,
         cpu_s: Number | None = None,
         memory_mb: int | None = None,
         disk_mb: int | None = None,
+        timing: Literal["isolated", "batch"] | None = None,
+        job_s: Number | None = None,
         op: str | None = None,
     ) -> Answer:
         """Run a function on blocks of people and release the noisy average (sample and aggregate).
@@ -470,16 +474,24 @@ class DataSet(Steps):
                 the rows of a block as a pandas frame and returns a number, or numbers by name.
             outputs: The declared range of each number: name -> (lower, upper[, step]). Choose the
                 ends from public knowledge, not from the rows.
-            epsilon: The price of the run.
+            epsilon: The price of the run. If every output has an `error`, the most that the run may
+                cost; it may then be left out.
+            error: The wanted error of outputs, by name: their half-width at 95 %.
+            split: The share of the price for each number of an output, by name; 1 by default.
             columns: The columns that the function reads; all, if left out.
             environment: The name of the packages that the function needs, as the owner added them.
             blocks: How many blocks the people are split into; 50 if left out.
             trim: How many of the lowest and of the highest block results are left out.
-            take: How the block results are combined: "mean" (if left out) or "median".
+            take: How the block results are combined: "mean" (if left out), "median", or "auto": as
+                the last `plan` of this function proposed.
             delta: The delta to spend; the card's `delta_per_request` if left out.
             cpu_s: The CPU time limit of one block, in seconds.
             memory_mb: The memory limit of one block, in MB.
             disk_mb: The disk space limit of one block, in MB.
+            timing: How blocks are timed: "isolated", or in a "batch", which is faster. If left out,
+                it is a batch if the operator and the owner allow it.
+            job_s: The time of all blocks of a batch together, in seconds. Blocks that have not
+                ended by then count as the middle of the range.
             op: Your own id of the request. A retry with the same id pays once.
 
         Returns:
@@ -490,8 +502,8 @@ class DataSet(Steps):
                 `budget-exceeded`.
         """
         terms = RunTerms(
-            blocks=blocks, trim=trim, take=take, delta=delta, cpu_s=cpu_s, memory_mb=memory_mb,
-            disk_mb=disk_mb, op=op,
+            error=error, split=split, blocks=blocks, trim=trim, take=take, delta=delta,
+            cpu_s=cpu_s, memory_mb=memory_mb, disk_mb=disk_mb, timing=timing, job_s=job_s, op=op,
         )  # fmt: skip
         handed_in = self.submit(function, outputs=outputs, columns=columns, environment=environment)
         body = run_body(self.name, handed_in, epsilon, terms_body(terms))

@@ -45,6 +45,7 @@ CODES: Final[dict[str, str]] = {
     "error-out-of-reach": "No allowed epsilon reaches that error.",
     "fault": "An internal error; it says nothing about the rows.",
     "federation-unknown": "The data set's owner has joined no federation of that name.",
+    "image-not-pulled": "An image of a program was not pulled from its registry.",
     "invitation-unknown": "The survey has no such invitation.",
     "invitation-used": "The invitation was already used for a ballot token.",
     "job-begun": "The job already reads rows, or it is over, so it cannot be cancelled.",

@@ -20,6 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final  # Any: fields of a struct
 
+from sfumato.sandbox.oci_image import MAX_TEXT, labels_of, read_json
 from sfumato.sandbox.oci_layers import MAX_BYTES, Layers
 from sfumato.sandbox.program_environment import bad_environment
 from sfumato.sandbox.squashfs import unfold
@@ -54,6 +55,7 @@ class SifImage:
 
     entry: tuple[str, ...]
     through: tuple[str, ...]
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,14 +64,6 @@ class Part:
 
     offset: int
     size: int
-
-
-def is_sif(path: Path) -> bool:
-    """Return True if the path is a regular file, as an Apptainer image (SIF) is.
-
-    An OCI layout, the other image format, is a folder.
-    """
-    return path.is_file()
 
 
 def read_sif(path: Path, digest: str, target: Path) -> SifImage:
@@ -89,9 +83,11 @@ def read_sif(path: Path, digest: str, target: Path) -> SifImage:
 
 
 def _image_settings(merged: Layers) -> SifImage:
-    """Return the start commands: Apptainer's run script and the image's shell, if they exist."""
+    """Return the start commands, which are Apptainer's run script and the shell, and the labels."""
     entry = (_RUN,) if merged.has(_RUN) else ()
-    return SifImage(entry, _SHELL if merged.has("/bin/sh") else ())
+    through = _SHELL if merged.has("/bin/sh") else ()
+    labels = merged.read(f"{_OWN}/labels.json", MAX_TEXT) or b"{}"
+    return SifImage(entry, through, labels_of(read_json(labels)))
 
 
 # --- the file -------------------------------------------------------------------------------------
@@ -132,10 +128,10 @@ def _copied(pieces: Iterator[bytes], part: Part, kept: IO[bytes]) -> str:
 def part_of(head: bytes, size: int) -> Part:
     """Find the system partition in an image file, from its first bytes and its size; or refuse."""
     if len(head) < _HEADER.size:
-        raise bad_environment("the file is not an Apptainer image")
+        raise bad_environment("the file is neither an Apptainer image nor an archive of an image")
     _, magic, version, arch, _, _, _, _, count, table, *_ = _HEADER.unpack_from(head)
     if magic != _MAGIC or version != _VERSION:
-        raise bad_environment("the file is not an Apptainer image")
+        raise bad_environment("the file is neither an Apptainer image nor an archive of an image")
     if arch != _AMD64:
         raise bad_environment("the image is not for amd64")
     end = table + count * _DESCRIPTOR.size

@@ -24,6 +24,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.sandbox.locked_folders import LockedFolder, held_folder
 from sfumato.sandbox.seccomp import (
     UnknownMachine,
+    batch_filter_for,
     filter_for,
     reader_filter_for,
     requests_of_a_tree,
@@ -44,7 +45,7 @@ _INSIDE: Final = tuple(
 )
 _FILTERS: Final = {
     "filter": filter_for, "filter-reader": reader_filter_for, "filter-tree": tree_filter_for,
-    "filter-requests": requests_of_a_tree,
+    "filter-batch": batch_filter_for, "filter-requests": requests_of_a_tree,
 }  # fmt: skip
 _HERE, _FROM = "/env", "/from"  # paths in a sandbox: the copy in memory, and the host's folder
 _WARM_S: Final = 120
@@ -58,6 +59,7 @@ class Environment:
     modules: tuple[str, ...]
     own: Path | None = None  # a program's own libraries or image, if it has any
     is_image: bool = False
+    is_batch: bool = False  # True if an image's blocks run in batches
     is_alone: bool = False  # True if the base libraries are left out
 
     @property

@@ -19,19 +19,22 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.sandbox.apptainer_image import is_sif, read_sif
+from sfumato.sandbox.apptainer_image import read_sif
 from sfumato.sandbox.base_environment import default_folder, own_folder
+from sfumato.sandbox.image_archive import is_archive, read_archive
+from sfumato.sandbox.image_registry import check_allowed, pull, read_login, read_reference
 from sfumato.sandbox.locked_folders import GONE, LockedFolder, held_folder, sweep
-from sfumato.sandbox.oci_image import read_image
+from sfumato.sandbox.oci_image import Image, read_image
 from sfumato.sandbox.program_environment import (
     FOLDER,
     IMAGE,
     LOCK,
+    ImageFacts,
     OwnEnvironment,
     bad_environment,
     is_name,
@@ -108,22 +111,15 @@ _OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_FOLDER: Final = _OPEN | os.O_DIRECTORY
 
 
-@dataclass(frozen=True)
-class ImageSettings:
-    """The start settings that an image declares; empty for a lock file or a folder of modules."""
-
-    entry: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
-    through: tuple[str, ...] = ()
-    folder: str = ""
-
-
 class Environments:
     """The programs' own environments that the owner has added on this machine, by name."""
 
-    def __init__(self, root: Path | None = None) -> None:
-        """Set the root folder, created on first use; without one, use the user's default folder."""
-        self._root = root
+    def __init__(self, root: Path | None = None, registries: object = None) -> None:
+        """Set the root folder, created on first use; without one, use the user's default folder.
+
+        `registries` is the operator's list of the registries from which images may be pulled.
+        """
+        self._root, self._registries = root, registries
 
     @property
     def root(self) -> Path:
@@ -147,19 +143,43 @@ class Environments:
             name = f"{FOLDER}-{contents_of(copy)}"
             return self._added(name, lambda draft: _move(copy, draft.place / FILES), note)
 
-    def add_image(self, layout: Path, digest: str, note: str = "") -> OwnEnvironment:
-        """Add an environment from an image: an OCI layout or an Apptainer file; or refuse."""
-        name = f"{IMAGE}-{digest.removeprefix('sha256:')}"
+    def add_image(self, place: Path, digest: str, note: str = "") -> OwnEnvironment:
+        """Add an environment from an image: an OCI layout, an archive or a SIF file; or refuse."""
 
-        def made(draft: LockedFolder) -> ImageSettings:
-            if is_sif(layout):
-                draft.place.chmod(0o711)  # for the uid under which sqfs2tar runs
-                sif = read_sif(layout, digest, draft.place / FILES)
-                return ImageSettings(sif.entry, through=sif.through)
-            image = read_image(layout, digest, draft.place / FILES)
-            return ImageSettings(image.entry, image.settings, folder=image.folder)
+        def made(draft: LockedFolder) -> ImageFacts:
+            files = draft.place / FILES
+            if place.is_dir():
+                return _facts_of(read_image(place, digest, files))
+            if is_archive(place):
+                return _facts_of(read_archive(place, digest, files))
+            draft.place.chmod(0o711)  # for the uid under which sqfs2tar runs
+            sif = read_sif(place, digest, files)
+            return ImageFacts(sif.entry, through=sif.through, labels=sif.labels)
 
-        return self._added(name, made, note)
+        return self._added(_image_name(digest), made, note)
+
+    def pull_image(
+        self, reference: str, login: Path | None = None, note: str = ""
+    ) -> OwnEnvironment:
+        """Add an environment from an image at a registry that the operator allows; or refuse.
+
+        Args:
+            reference: The image's name and digest: `registry.example.org/team/tool@sha256:...`.
+            login: A file with USER:PASSWORD, or one that `docker login` has written.
+            note: A note for the list.
+        """
+        found = read_reference(reference)
+        check_allowed(found, self._registries)
+
+        def made(draft: LockedFolder) -> ImageFacts:
+            who = None if login is None else read_login(login, found.host)
+            with tempfile.TemporaryDirectory(dir=draft.place) as place:
+                layout = Path(place, "layout")
+                manifest = pull(found, who, layout)
+                facts = _facts_of(read_image(layout, manifest, draft.place / FILES))
+            return replace(facts, source=found.name)
+
+        return self._added(_image_name(found.digest), made, note)
 
     def all(self) -> tuple[OwnEnvironment, ...]:
         """Return all environments that were added on this machine, sorted by name."""
@@ -183,7 +203,8 @@ class Environments:
         except (OSError, ValueError):
             return None
         lists = {key: tuple(said.get(key, ())) for key in ("entry", "settings", "through")}
-        return OwnEnvironment(**{**said, **lists})
+        labels = tuple((str(key), str(one)) for key, one in said.get("labels", ()))
+        return OwnEnvironment(**{**said, **lists, "labels": labels})
 
     def files(self, name: str) -> Path:
         """Return the folder of an environment after verifying its content digest; or refuse."""
@@ -217,7 +238,7 @@ class Environments:
     def _added(
         self,
         name: str,
-        make: Callable[[LockedFolder], ImageSettings],
+        make: Callable[[LockedFolder], ImageFacts],
         note: str,
     ) -> OwnEnvironment:
         """Return the environment of that name; if it is missing, create it atomically by `make`."""
@@ -232,14 +253,26 @@ class Environments:
             let_nobody_change(files)
             megabytes = 1 + (size_of(files) >> 20)
             one = OwnEnvironment(
-                name, megabytes, contents_of(files), image.entry, image.settings, note,
-                image.through, image.folder,
+                name=name, megabytes=megabytes, contents=contents_of(files), said=note,
+                **{field.name: getattr(image, field.name) for field in fields(image)},
             )  # fmt: skip
             (draft.place / _ABOUT).write_text(json.dumps(asdict(one)), "ascii")
             draft.place.chmod(0o755)
             if _is_put(draft.place, self.root / name):
                 return one
             return self._put_by_another(name)
+
+
+def _image_name(digest: str) -> str:
+    return f"{IMAGE}-{digest.removeprefix('sha256:')}"
+
+
+def _facts_of(image: Image) -> ImageFacts:
+    """Return what is stored of a container image."""
+    return ImageFacts(
+        image.entry, image.settings, folder=image.folder, user=image.user, labels=image.labels,
+        manifest=image.digest, config=image.config,
+    )  # fmt: skip
 
 
 def _is_put(draft: Path, place: Path) -> bool:
@@ -254,7 +287,7 @@ def _is_put(draft: Path, place: Path) -> bool:
 # --- creating an environment ----------------------------------------------------------------------
 
 
-def _install(lines: tuple[str, ...], draft: LockedFolder) -> ImageSettings:
+def _install(lines: tuple[str, ...], draft: LockedFolder) -> ImageFacts:
     """Download and unpack the pinned wheels; pip checks each hash, and builds and runs nothing.
 
     The unpacked sizes are checked after the download, before the wheels are unpacked.
@@ -271,7 +304,7 @@ def _install(lines: tuple[str, ...], draft: LockedFolder) -> ImageSettings:
     shutil.rmtree(target / "bin", ignore_errors=True)
     _compile(target, draft)
     copy_runtime(files)
-    return ImageSettings()
+    return ImageFacts()
 
 
 def _told_pip(command: list[str], draft: LockedFolder) -> None:
@@ -406,10 +439,10 @@ class _Copy:
             )
 
 
-def _move(copy: Path, files: Path) -> ImageSettings:
+def _move(copy: Path, files: Path) -> ImageFacts:
     files.mkdir()
     copy.rename(files / PACKAGES)
-    return ImageSettings()
+    return ImageFacts()
 
 
 def _text_of(lock: Path) -> str:

@@ -4,22 +4,25 @@ The image's files are in the sandbox's memory, read-only. A block sees these fil
 that it may write to, and a few devices. It drops all privileges and executes the program, which may
 start others (process_tree.py). Another process reads the results (inside.py).
 
-A block has no /proc. Its file numbers, page flags and counters tell what earlier blocks did on this
-machine, even where /proc shows only the block's own processes.
+Only in a batch does a block have a /proc, of its own processes. Its file numbers, page flags and
+counters tell what other blocks did on this machine.
 """
 
 import ctypes
 import os
+import shutil
 import signal
+import stat
 from typing import Any, NoReturn
 
 Job = dict[str, Any]  # Any: JSON, as a researcher gave it
 ROOT, WORK, TEMPORARY = "/env/own", "/work", "/work/tmp"
+HOME = f"{WORK}/home"
 PROGRAM, SOURCE, TARGET = "/work/tmp/program.py", "/work/in", "/work/out"
 VOICE = 3
 _NEW_MOUNTS = 0x00020000
 _BIND, _BELOW_TOO, _REMOUNT, _READ_ONLY, _NOSUID_NODEV = 4096, 16384, 32, 1, 2 | 4
-_NOSUID = 2
+_NOSUID, _NOEXEC = 2, 8
 _DEVICES = (
     ("null", "/dev/null"), ("random", "/dev/urandom"), ("urandom", "/dev/urandom"),
 )  # fmt: skip
@@ -28,12 +31,13 @@ _WRITABLE = (
 )  # fmt: skip
 _LET_GO = 2  # MNT_DETACH
 _NOT_FOUND = 127  # a shell's exit status for a command that is not there
+_MOST_FILES, _MOST_BYTES = 200, 1 << 20  # of a home folder that a block gets as its own
 _PIVOT_ROOT = 155  # the system call's number, on x86-64
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def _enter(_job: Job, _text: bytes) -> None:
+def _enter(job: Job, _text: bytes) -> None:
     """Make the image, read-only, the root of this block."""
     _sure(LIBC.unshare(_NEW_MOUNTS))
     _bind(ROOT, ROOT)
@@ -46,10 +50,47 @@ def _enter(_job: Job, _text: bytes) -> None:
         if os.path.isdir(ROOT + shown) and not os.path.islink(ROOT + shown):
             _bind(place, ROOT + shown)
     _show_devices()
+    shown = f"{ROOT}/proc"
+    if job["batch"] and os.path.isdir(shown) and not os.path.islink(shown):
+        how = _NOSUID_NODEV | _NOEXEC
+        _sure(LIBC.mount(b"proc", shown.encode(), b"proc", how, b"subset=pid"))
     os.chdir(ROOT)
     _sure(LIBC.syscall(_PIVOT_ROOT, b".", b"."))
     _sure(LIBC.umount2(b".", _LET_GO))
     os.chdir(WORK)
+    home = _home(job)
+    if _is_small(home):
+        shutil.copytree(home, HOME, symlinks=True)
+        for folder, _, names in os.walk(HOME):
+            for place in (folder, *(f"{folder}/{name}" for name in names)):
+                if not os.path.islink(place):
+                    os.chmod(place, os.stat(place).st_mode | stat.S_IWUSR)
+        _bind(HOME, home)
+
+
+def _home(job: Job) -> str:
+    """Return the home folder that the image names, if it has it, or else the block's own folder."""
+    settings = dict(one.split("=", 1) for one in job["settings"])
+    named: str = settings.get("HOME", "")
+    return named if named.startswith("/") and os.path.isdir(named) else TEMPORARY
+
+
+def _is_small(home: str) -> bool:
+    """Return True if a folder of the image is small: then a block gets a copy, to write into.
+
+    The folders that a block may write to anyway, the root and folders of devices are not copied.
+    """
+    if os.access(home, os.W_OK) or os.path.realpath(home) == "/":
+        return False
+    files = size = 0
+    for folder, below, names in os.walk(home):
+        found = [os.lstat(f"{folder}/{name}") for name in names]
+        files += len(below) + len(names)
+        size += sum(one.st_size for one in found)
+        is_plain = all(stat.S_ISREG(one.st_mode) or stat.S_ISLNK(one.st_mode) for one in found)
+        if not is_plain or files > _MOST_FILES or size > _MOST_BYTES:
+            return False
+    return True
 
 
 def _show_devices() -> None:
@@ -94,7 +135,9 @@ def _become(job: Job, _text: bytes) -> NoReturn:
     if not os.access(found, os.X_OK):
         os.write(2, f"{command[0]}: not found\n".encode())  # as a shell says it; shown of trials
         os._exit(_NOT_FOUND)
-    os.execve(found, [found, *command[1:]], {**settings, **_OURS})  # noqa: S606  # the image's own
+    ours = {**_OURS, "HOME": _home(job)}
+    settings = {"XDG_CACHE_HOME": f"{TEMPORARY}/.cache", **settings, **ours}
+    os.execve(found, [found, *command[1:]], settings)  # noqa: S606  # the image's own
 
 
 def _program(job: Job) -> list[str]:
@@ -121,7 +164,7 @@ def _found(name: str, path: str) -> str:
 
 
 _OURS = {
-    "HOME": TEMPORARY, "TMPDIR": TEMPORARY, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
+    "TMPDIR": TEMPORARY, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
     "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
 }  # fmt: skip
 RUNS = {"enter": _enter, "become": _become}

@@ -10,6 +10,7 @@ and reads the results (process_tree.py, study.py).
 
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -30,6 +31,8 @@ Job = dict[str, Any]  # Any: JSON, as a researcher gave it
 Seen = tuple[int, int, int]  # exit status, most memory in bytes, most processes at once
 VOICE, INPUT = 3, 4  # the descriptors that a block keeps; the second till it is read
 _NEW_MOUNTS, _NEW_IPC, _NEW_UTS, _NEW_PIDS = 0x00020000, 0x08000000, 0x04000000, 0x20000000
+_NEW_NETWORK, _SET_FLAGS, _IS_UP = 0x40000000, 0x8914, 1
+_LOW_PRIORITY = 10  # of a block in a batch, below its keeper's
 _READ_ONLY, _REMOUNT, _NOSUID_NODEV, _NOSUID_NODEV_NOEXEC = 1, 32, 2 | 4, 2 | 4 | 8
 _BIND, _NOSUID = 4096, 2
 _DEATH_SIGNAL, _DUMPABLE, _NO_NEW_PRIVILEGES, _SECCOMP = 1, 4, 38, 22
@@ -46,6 +49,7 @@ READY = b"\x01"  # what a block says before the stranger's program has the word
 WHOLE = b"\x02"  # what a reader says last
 _PROGRAMS = ("<function>", "/work/tmp/program.py")  # a stranger's, in a traceback (function, study)
 _LOOK_S = 0.004
+_RESERVED = 16 << 30  # bytes of addresses that Java and others reserve and never use
 _MOST_THREADS = 32  # of a block that is one process: its keeper shares its processor
 _PAST = 250  # a descriptor above those that are open
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -155,8 +159,11 @@ def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> 
             _leave_the_processor()
         until = time.monotonic() + order["wall_s"]
         guard = _guard(until) if OWN["image"] else None
-        if LIBC.unshare(_NEW_PIDS | _NEW_MOUNTS | _NEW_IPC | _NEW_UTS) != 0:
+        network = _NEW_NETWORK if OWN["batch"] else 0
+        if LIBC.unshare(_NEW_PIDS | _NEW_MOUNTS | _NEW_IPC | _NEW_UTS | network) != 0:
             os._exit(1)
+        if OWN["batch"]:
+            _bring_up_loopback()
         gatherer = _gathering(order, program) if OWN["image"] else None
         printed = _printed_file(order) if order.get("printed") else None
         hear, say = os.pipe()
@@ -184,10 +191,18 @@ def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> 
 def _leave_the_processor() -> None:
     """Let the keeper run beside its block and not on the block's processor, if there are others.
 
-    A block of many processes could otherwise starve it.
+    A block of many processes could otherwise starve it. In a batch there are blocks on all
+    processors, so the keeper may run on any; its blocks have a lower priority.
     """
     with contextlib.suppress(OSError):  # a container may have one processor
-        os.sched_setaffinity(0, set(OWN["beside"]))
+        both = OWN["beside"] + (OWN["cpus"] if OWN["batch"] else [])
+        os.sched_setaffinity(0, set(both))
+
+
+def _bring_up_loopback() -> None:
+    """Let the processes of this block, and nobody else, reach each other by 127.0.0.1."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
+        fcntl.ioctl(link, _SET_FLAGS, struct.pack("16sh14x", b"lo", _IS_UP))
 
 
 def _guard(until: float) -> tuple[int, int]:
@@ -222,8 +237,9 @@ def _kept_tree(
     """
     (gatherer, guard), (hear, passed) = others, heard
     tree = TREE["tree"](
-        TREE["listener"](passed, until), {gatherer[0], guard[0]}, order["memory_mb"] << 20
-    )
+        TREE["listener"](passed, until), {gatherer[0], guard[0]}, order["memory_mb"] << 20,
+        has_sockets=OWN["batch"],
+    )  # fmt: skip
     passed.close()
     os.write(guard[1], _PROCESS.pack(gatherer[0]))
     ended = tree.watch(block, order, until)
@@ -448,12 +464,15 @@ def _as_block(
             os.setpgid(0, 0)  # else a signal to its process group would reach the keeper
             with open("/proc/self/oom_score_adj", "w") as line:
                 line.write("1000")  # if memory runs out, a block has to end and not its keeper
+            if OWN["batch"]:
+                os.nice(_LOW_PRIORITY)
             TREE["pass"](_filter("filter-requests"), keeper)
         say = _alone(say, rows, nowhere, nowhere if printed is None else printed)
         _draw_anew()
-        code = _filter("filter" if keeper is None else "filter-tree")
+        tree = "filter-batch" if OWN["batch"] else "filter-tree"
+        code = _filter("filter" if keeper is None else tree)
         if OWN["image"]:
-            RUNS["enter"](job, b"")
+            RUNS["enter"]({**job, "batch": OWN["batch"]}, b"")
         _give_up_rights(order, code)
         os.write(say, READY)  # from here on rows are read, and no room can be made any more
         sys.path[:0] = OWN["own"]
@@ -562,7 +581,8 @@ def _filter(name: str) -> bytes:
 
 def _give_up_rights(order: Order, code: bytes) -> None:
     limits = {
-        resource.RLIMIT_AS: order["memory_mb"] << 20,  # of each process; the keeper adds them up
+        # of each process; of a tree the keeper adds up what is used, and runtimes reserve far more
+        resource.RLIMIT_AS: (order["memory_mb"] << 20) + (_RESERVED if OWN["image"] else 0),
         resource.RLIMIT_CPU: int(order["cpu_s"]) + 2,
         resource.RLIMIT_FSIZE: order["disk_mb"] << 20,
         resource.RLIMIT_NOFILE: 256,

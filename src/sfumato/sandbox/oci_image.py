@@ -1,7 +1,8 @@
 """Read a container image from an OCI image layout on disk, and verify the digest of every blob.
 
 Nothing is downloaded, and nothing of the image is run. The format is the specification of the Open
-Container Initiative: image-layout.md and layer.md.
+Container Initiative: image-layout.md and layer.md. Archives are in image_archive.py, and registries
+in image_registry.py.
 """
 
 from __future__ import annotations
@@ -15,71 +16,149 @@ import re
 import stat
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.sandbox.oci_layers import MAX_BYTES, layers_of
+from sfumato.sandbox.image_user import own_uid_settings
+from sfumato.sandbox.oci_layers import MAX_BYTES, merged_layers
 from sfumato.sandbox.program_environment import bad_environment
 
-_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
-_MAX_TEXT: Final = 4 << 20  # most bytes of an index, a manifest or a configuration
-_MAX_LAYERS: Final = 128
+DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+MAX_TEXT: Final = 4 << 20  # most bytes of an index, a manifest or a configuration
+MAX_LAYERS: Final = 128
 _MAX_NESTED: Final = 3  # most levels of nested indexes
 # most bytes of the unpacked tars of all layers together, with padding
-_MAX_UNPACKED: Final = 2 * MAX_BYTES
-_INDEX: Final = "application/vnd.oci.image.index.v1+json"
-_MANIFESTS: Final = (
+MAX_UNPACKED: Final = 2 * MAX_BYTES
+INDEXES: Final = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
+MANIFESTS: Final = (
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
 )
-_PLAIN: Final = ("application/vnd.oci.image.layer.v1.tar",)
-_PACKED: Final = (
-    "application/vnd.oci.image.layer.v1.tar+gzip",
-    "application/vnd.docker.image.rootfs.diff.tar.gzip",
-)
-_AT_ONCE: Final = 1 << 20
+PLAIN, GZIP, ZSTD = "plain", "gzip", "zstd"
+_LAYERS: Final[Mapping[object, str]] = {
+    "application/vnd.oci.image.layer.v1.tar": PLAIN,
+    "application/vnd.oci.image.layer.v1.tar+gzip": GZIP,
+    "application/vnd.oci.image.layer.v1.tar+zstd": ZSTD,
+    "application/vnd.docker.image.rootfs.diff.tar": PLAIN,
+    "application/vnd.docker.image.rootfs.diff.tar.gzip": GZIP,
+    "application/vnd.docker.image.rootfs.diff.tar.zstd": ZSTD,
+}
+_MAX_LABELS, _MAX_LABEL = 100, 1000
+AT_ONCE: Final = 1 << 20
 Json = dict[str, Any]  # Any: untrusted JSON, validated piece by piece
 
 
 @dataclass(frozen=True)
 class Image:
-    """A container image's digest, start command, environment variables and working directory."""
+    """What a container image says about itself, and how its program starts.
+
+    `digest` is that of the manifest, "" if an archive has none; `config` that of the configuration.
+    `user` is the image's `User`; what of it is honoured is in `settings` (image_user.py).
+    """
 
     digest: str
+    config: str
     entry: tuple[str, ...]
     settings: tuple[str, ...]
     folder: str = ""
+    user: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A layer as it is stored: how to open it, how it is packed, and its digest if one is known."""
+
+    opened: Callable[[], AbstractContextManager[IO[bytes]]]
+    packing: str
+    digest: str | None
 
 
 def read_image(layout: Path, digest: str, target: Path) -> Image:
-    """Unpack the OCI image of that digest to the target and return its settings; or refuse."""
-    if _DIGEST.fullmatch(digest) is None:
+    """Unpack the OCI image of that digest to the target and return its settings; or refuse.
+
+    The digest names a manifest, or an index of manifests for several platforms.
+    """
+    if DIGEST.fullmatch(digest) is None:
         raise bad_environment("the name of an image must be sha256: and 64 hexadecimal digits")
-    index = _json_of(layout / "index.json")
-    if digest not in _manifests(layout, index):
-        raise bad_environment("the layout's index has no image for amd64 of that digest")
+    digest = _manifest_of(layout, digest)
     manifest = _json_at(layout, {"digest": digest})
-    config = _json_at(layout, manifest.get("config"))
-    if config.get("architecture") != "amd64" or config.get("os") != "linux":
-        raise bad_environment("the image is not for Linux on amd64")
-    layers, whole = manifest.get("layers"), _dict(config.get("rootfs")).get("diff_ids")
-    if not isinstance(layers, list) or not isinstance(whole, list) or len(layers) != len(whole):
+    said, layers = manifest.get("config"), manifest.get("layers")
+    if not isinstance(layers, list):
+        raise bad_environment("its manifest is malformed")
+    config = str(object_of(said).get("digest")), _json_at(layout, said)
+    return unpack_image(digest, config, [_packed(layout, one) for one in layers], target)
+
+
+def unpack_image(
+    digest: str, config: tuple[str, Json], layers: Sequence[Packed], target: Path
+) -> Image:
+    """Unpack an image's layers to the target, as its configuration lists them; or refuse."""
+    said = config[1]
+    if said.get("architecture") != "amd64" or said.get("os") != "linux":
+        raise bad_environment(
+            f"the image is for {_platform(said)}, and this machine runs images for linux/amd64"
+        )
+    whole = object_of(said.get("rootfs")).get("diff_ids")
+    if not isinstance(whole, list) or len(layers) != len(whole):
         raise bad_environment("the image does not list all its layers both packed and unpacked")
-    if not 1 <= len(layers) <= _MAX_LAYERS:
-        raise bad_environment(f"an image must have 1 to {_MAX_LAYERS} layers")
+    if not 1 <= len(layers) <= MAX_LAYERS:
+        raise bad_environment(f"an image must have 1 to {MAX_LAYERS} layers")
+    started = object_of(said.get("config"))
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         pairs, room = zip(layers, whole, strict=True), _Room()
-        layers_of((_layer(layout, one, tar, room) for one, tar in pairs), target, Path(folder))
-    return _said(digest, _dict(config.get("config")))
+        tree = merged_layers((_layer(one, tar, room) for one, tar in pairs), Path(folder))
+        user = _text(started.get("User"))
+        image = _image(digest, config[0], started, own_uid_settings(user, tree))
+        tree.write(target)
+    return image
 
 
-def _manifests(layout: Path, index: Json) -> Iterator[str]:
-    """Yield the digests of all image manifests in an OCI index and its nested indexes.
+def _manifest_of(layout: Path, digest: str) -> str:
+    """Return the digest of the manifest for Linux on amd64 to which a digest leads; or refuse."""
+    for found in _listed(layout, _json_of(layout / "index.json")):
+        if found.get("digest") != digest:
+            continue
+        if found.get("mediaType") in MANIFESTS:
+            return digest
+        below = _json_at(layout, found)
+        manifests = (one for one in _listed(layout, below) if one.get("mediaType") in MANIFESTS)
+        return str(chosen(manifests, below).get("digest"))
+    raise bad_environment("the layout's index has no image for Linux on amd64 of that digest")
+
+
+def chosen(manifests: Iterable[Json], index: Json) -> Json:
+    """Return the descriptor that fits Linux on amd64 best, as container tools choose; or refuse.
+
+    One that names this platform comes before one without a platform, the plain amd64 before its
+    variants, and the first before the others.
+    """
+
+    def order(one: Json) -> tuple[bool, bool]:
+        place = object_of(one.get("platform"))
+        return "architecture" not in place, bool(place.get("variant"))
+
+    found = min(manifests, key=order, default=None)
+    if found is None:
+        places = (object_of(object_of(one).get("platform")) for one in _entries(index))
+        named = sorted({_platform(place) for place in places if place})[:10]
+        raise bad_environment(
+            "its index lists no image for linux/amd64"
+            + (f", only for {', '.join(named)}" if named else "")
+        )
+    return found
+
+
+def _listed(layout: Path, index: Json) -> Iterator[Json]:
+    """Yield the descriptors of an OCI index and its nested indexes, of images that could fit.
 
     Each index is read once, even if it is listed several times.
     """
@@ -87,33 +166,57 @@ def _manifests(layout: Path, index: Json) -> Iterator[str]:
     level: Iterable[Json] = [index]
     for _ in range(_MAX_NESTED):
         below: list[Json] = []
-        for found in chain.from_iterable(map(_named, level)):
-            digest = str(found.get("digest"))
-            if found.get("mediaType") in _MANIFESTS:
-                yield digest
-            elif found.get("mediaType") == _INDEX and digest not in seen:
+        for found in chain.from_iterable(map(fitting, level)):
+            digest, kind = str(found.get("digest")), found.get("mediaType")
+            if kind in MANIFESTS or (kind in INDEXES and digest not in seen):
+                yield found
+            if kind in INDEXES and digest not in seen:
                 seen.add(digest)
                 below.append(found)
         level = (_json_at(layout, found) for found in below)
 
 
-def _named(index: Json) -> Iterator[Json]:
+def fitting(index: Json) -> Iterator[Json]:
     """Yield the entries of an OCI index for Linux on amd64, or without a platform."""
-    listed = index.get("manifests")
-    for one in listed if isinstance(listed, list) else ():
-        place = _dict(_dict(one).get("platform"))
+    for one in _entries(index):
+        place = object_of(object_of(one).get("platform"))
         if place.get("architecture", "amd64") == "amd64" and place.get("os", "linux") == "linux":
-            yield _dict(one)
+            yield object_of(one)
 
 
-def _said(digest: str, config: Json) -> Image:
+def _entries(index: Json) -> list[object]:
+    listed = index.get("manifests")
+    return listed if isinstance(listed, list) else []
+
+
+def _platform(said: Json) -> str:
+    named = f"{said.get('os')}/{said.get('architecture')}"
+    return named if re.fullmatch(r"[a-z0-9/]{1,40}", named) else "an unknown platform"
+
+
+def _image(digest: str, config: str, said: Json, of_user: Mapping[str, str]) -> Image:
     # our arguments replace Cmd after an Entrypoint; without one, Cmd is the command
-    entry = _texts(config.get("Entrypoint")) or _texts(config.get("Cmd"))
-    settings = [one for one in _texts(config.get("Env")) if "=" in one]
-    folder = config.get("WorkingDir") or ""
-    if not isinstance(folder, str) or any("\0" in text for text in (*entry, *settings, folder)):
+    entry = _texts(said.get("Entrypoint")) or _texts(said.get("Cmd"))
+    settings = [one for one in _texts(said.get("Env")) if "=" in one]
+    has = {one.partition("=")[0] for one in settings}
+    settings += [f"{name}={value}" for name, value in of_user.items() if name not in has]
+    folder, user = _text(said.get("WorkingDir")), _text(said.get("User"))
+    if any("\0" in text for text in (*entry, *settings, folder)):
         raise bad_environment("its configuration is malformed")
-    return Image(digest, tuple(entry), tuple(settings), folder)
+    labels = labels_of(said.get("Labels"))
+    return Image(digest, config, tuple(entry), tuple(settings), folder, user, labels)
+
+
+def labels_of(said: object) -> tuple[tuple[str, str], ...]:
+    """Return an image's labels, sorted; long ones are cut, and of very many the first are kept."""
+    found = sorted((key, one) for key, one in object_of(said).items() if isinstance(one, str))
+    return tuple((key[:_MAX_LABEL], one[:_MAX_LABEL]) for key, one in found[:_MAX_LABELS])
+
+
+def _text(value: object) -> str:
+    if not isinstance(value or "", str):
+        raise bad_environment("its configuration is malformed")
+    return str(value or "")
 
 
 def _texts(value: object) -> list[str]:
@@ -124,7 +227,8 @@ def _texts(value: object) -> list[str]:
     return value
 
 
-def _dict(value: object) -> Json:
+def object_of(value: object) -> Json:
+    """Return a value of untrusted JSON if it is an object, else an empty object."""
     return value if isinstance(value, dict) else {}
 
 
@@ -134,24 +238,25 @@ def _dict(value: object) -> Json:
 def _json_at(layout: Path, said: object) -> Json:
     """Read the JSON blob that a descriptor names, and verify its digest; or refuse."""
     with _blob(layout, said) as file:
-        text = file.read(_MAX_TEXT + 1)
-    if f"sha256:{hashlib.sha256(text).hexdigest()}" != _dict(said).get("digest"):
-        raise _not_its_digest()
-    return _read_json(text)
+        text = file.read(MAX_TEXT + 1)
+    if f"sha256:{hashlib.sha256(text).hexdigest()}" != object_of(said).get("digest"):
+        raise not_its_digest()
+    return read_json(text)
 
 
 def _json_of(path: Path) -> Json:
     try:
-        with _plain(path) as file:
-            text = file.read(_MAX_TEXT + 1)
+        with plain_file(path) as file:
+            text = file.read(MAX_TEXT + 1)
     except OSError:
         text = b""
-    return _read_json(text)
+    return read_json(text)
 
 
-def _read_json(text: bytes) -> Json:
+def read_json(text: bytes) -> Json:
+    """Parse a JSON object of an image; or refuse."""
     try:
-        found = json.loads(text) if len(text) <= _MAX_TEXT else None
+        found = json.loads(text) if len(text) <= MAX_TEXT else None
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
@@ -163,32 +268,42 @@ class _Room:
     """The budget of unpacked bytes of one image; a layer that is listed twice counts twice."""
 
     def __init__(self) -> None:
-        self._left = _MAX_UNPACKED
+        self._left = MAX_UNPACKED
 
     def take(self, size: int) -> None:
         """Subtract `size` bytes from the budget, or refuse if too few are left."""
         self._left -= size
         if self._left < 0:
-            raise bad_environment(f"its layers are more than {_MAX_UNPACKED >> 30} GB")
+            raise bad_environment(f"its layers are more than {MAX_UNPACKED >> 30} GB")
+
+
+def _packed(layout: Path, said: object) -> Packed:
+    """Return a layer of a layout by its descriptor; or refuse."""
+    packing = _LAYERS.get(str(object_of(said).get("mediaType")))
+    if packing is None:
+        raise bad_environment("a layer must be a tar file, plain, or packed by gzip or zstd")
+    return Packed(lambda: _blob(layout, said), packing, str(object_of(said).get("digest")))
+
+
+def is_layer(said: object) -> bool:
+    """Return True if a descriptor is of a layer that can be unpacked."""
+    return str(object_of(said).get("mediaType")) in _LAYERS
 
 
 @contextmanager
-def _layer(layout: Path, said: object, whole: object, room: _Room) -> Iterator[IO[bytes]]:
+def _layer(packed: Packed, whole: object, room: _Room) -> Iterator[IO[bytes]]:
     """Yield a layer's unpacked tar, after verifying its packed and unpacked digests; or refuse.
 
     The layer is unpacked to an anonymous temporary file, and verified before it is parsed.
     """
-    kind = _dict(said).get("mediaType")
-    if kind not in (*_PLAIN, *_PACKED):
-        raise bad_environment("a layer must be a tar file, plain or gzipped")
     with tempfile.TemporaryFile() as tar:
-        with _blob(layout, said) as file:
-            packed = _Counted(file)
-            read = _unpacked if kind in _PACKED else _copied
-            is_read = read(packed, tar, whole, room)
-            packed.drain()
-        if not is_read or f"sha256:{packed.hash.hexdigest()}" != _dict(said).get("digest"):
-            raise _not_its_digest()
+        with packed.opened() as file:
+            counted = _Counted(file)
+            is_read = _READERS[packed.packing](counted, tar, whole, room)
+            counted.drain()
+        is_same = packed.digest in (None, f"sha256:{counted.hash.hexdigest()}")
+        if not is_read or not is_same:
+            raise not_its_digest()
         tar.seek(0)
         yield tar
 
@@ -211,11 +326,11 @@ class _Counted(io.RawIOBase):
 
     def drain(self) -> None:
         """Read and hash the rest of the file, so that the hash covers all of it."""
-        while self.read(_AT_ONCE):
+        while self.read(AT_ONCE):
             pass
 
 
-def _unpacked(packed: _Counted, tar: IO[bytes], whole: object, room: _Room) -> bool:
+def _from_gzip(packed: _Counted, tar: IO[bytes], whole: object, room: _Room) -> bool:
     """Unpack a gzip blob into the file, within the budget of unpacked bytes.
 
     Return True if the unpacked bytes have the expected digest.
@@ -224,6 +339,25 @@ def _unpacked(packed: _Counted, tar: IO[bytes], whole: object, room: _Room) -> b
         with gzip.GzipFile(fileobj=packed, mode="rb") as file:
             return _copied(file, tar, whole, room)
     except (OSError, EOFError, zlib.error):
+        return False
+
+
+def _from_zstd(packed: _Counted, tar: IO[bytes], whole: object, room: _Room) -> bool:
+    """Unpack a zstd blob into the file, as `_from_gzip` does; without pyarrow, refuse.
+
+    A frame that needs more than 128 MB of memory to be unpacked is refused by the library.
+    """
+    try:
+        import pyarrow
+    except ImportError:
+        raise bad_environment(
+            "a layer is packed by zstd, which needs pyarrow: pip install 'sfumato[frames]', or "
+            "pack the image anew: skopeo copy --dest-compress-format gzip"
+        ) from None
+    try:
+        file = pyarrow.CompressedInputStream(pyarrow.PythonFile(packed, mode="r"), "zstd")
+        return _copied(file, tar, whole, room)
+    except OSError:
         return False
 
 
@@ -238,29 +372,32 @@ def _copied(
     Return True if the bytes have the expected digest.
     """
     plain = hashlib.sha256()
-    while piece := source.read(_AT_ONCE):
+    while piece := source.read(AT_ONCE):
         room.take(len(piece))
         plain.update(piece)
         tar.write(piece)
     return f"sha256:{plain.hexdigest()}" == whole
 
 
+_READERS: Final = {PLAIN: _copied, GZIP: _from_gzip, ZSTD: _from_zstd}
+
+
 @contextmanager
 def _blob(layout: Path, said: object) -> Iterator[IO[bytes]]:
     """Open the blob (content-addressed file) of a descriptor; the caller verifies its digest."""
-    digest = _dict(said).get("digest")
-    if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
+    digest = object_of(said).get("digest")
+    if not isinstance(digest, str) or DIGEST.fullmatch(digest) is None:
         raise bad_environment("the name of a blob is not a sha256 digest")
     path = layout / "blobs" / "sha256" / digest.removeprefix("sha256:")
     try:
-        file = _plain(path)
+        file = plain_file(path)
     except OSError:
         raise bad_environment("a blob is missing") from None
     with file:
         yield file
 
 
-def _plain(path: Path) -> IO[bytes]:
+def plain_file(path: Path) -> IO[bytes]:
     """Open a regular file; refuse a link, a device or a pipe."""
     opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(opened).st_mode):
@@ -269,5 +406,6 @@ def _plain(path: Path) -> IO[bytes]:
     return os.fdopen(opened, "rb")
 
 
-def _not_its_digest() -> Refused:
+def not_its_digest() -> Refused:
+    """Return the refusal of a blob whose bytes are not those that its digest names."""
     return bad_environment("a blob does not match its digest")

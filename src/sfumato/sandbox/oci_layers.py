@@ -127,6 +127,7 @@ def _padded(size: int) -> int:
 
 MAX_BYTES: Final = 4 << 30  # most bytes of all files of all layers together
 MAX_ENTRIES: Final = 500_000
+_NO_END: Final = 1 << 62
 _MAX_PATH, _MAX_DEPTH, _MAX_LINKS = 4096, 64, 40
 _MAX_STEPS: Final = 32_000_000  # most path components to resolve, over all members and links
 _OURS: Final = ("dev", "proc", "sys", "work", "tmp")  # the sandbox replaces these folders
@@ -167,13 +168,18 @@ class Layers:
         self._bytes_in, self._count, self._size, self._steps = bytes_in, 0, 0, 0
         self._names: dict[str, str] = {}  # interns path components to save memory
 
-    def add(self, layer: IO[bytes]) -> None:
-        """Merge a layer (an open tar file) on top of the image's tree; or refuse."""
+    def add(self, layer: IO[bytes], end: int = _NO_END) -> None:
+        """Merge a layer (an open tar file) on top of the image's tree; or refuse.
+
+        No member of it may reach beyond `end`.
+        """
         found: list[tuple[tuple[str, ...], Node | tuple[str, ...]]] = []
         try:
             with tarfile.open(fileobj=layer, mode="r|", tarinfo=Member) as tar:
                 for member in tar:
                     self._count += 1
+                    if member.isreg() and member.offset_data + member.size > end:
+                        raise ValueError
                     node = self._node(tar, member)
                     if node is not None:
                         parts = parts_of(member.name)
@@ -194,9 +200,33 @@ class Layers:
 
     def has(self, path: str) -> bool:
         """Return True if a path exists in the image; links are resolved inside the image."""
-        *above, name = parts_of(path.lstrip("/"))
+        *above, name = parts_of(path)
         folder = self._folder(tuple(above), make=False)
         return folder is not None and name in folder.inside
+
+    def read(self, path: str, most: int) -> bytes | None:
+        """Return the bytes of a file of the image if there are at most so many, else None."""
+        *above, name = parts_of(path)
+        folder = self._folder(tuple(above), make=False)
+        found = None if folder is None else folder.inside.get(name)
+        if not isinstance(found, StoredFile) or found.place.stat().st_size > most:
+            return None
+        return found.place.read_bytes()
+
+    def replace(self, path: str, text: bytes) -> None:
+        """Put other bytes into a file of the image; its other hard links keep theirs."""
+        *above, name = parts_of(path)
+        folder = self._folder(tuple(above), make=False)
+        found = None if folder is None else folder.inside.get(name)
+        if folder is None or not isinstance(found, StoredFile):
+            raise ValueError
+        place = self._bytes_in / f"own-{name}"
+        place.write_bytes(text)
+        folder.inside[name] = StoredFile(place, found.may_run)
+
+    def is_folder(self, path: str) -> bool:
+        """Return True if a path is a folder of the image; links are resolved inside the image."""
+        return self._folder(parts_of(path), make=False) is not None
 
     def write(self, target: Path) -> None:
         """Write the image's tree to disk, folders and files before links; or refuse."""
@@ -262,7 +292,7 @@ class Layers:
         if isinstance(node, tuple):
             above = self._folder(node[:-1], make=False)
             found = None if above is None or not node else above.inside.get(node[-1])
-            if not isinstance(found, StoredFile):
+            if not isinstance(found, StoredFile | Link):  # a link can have several names too
                 raise bad_environment(
                     "a layer has a hard link to something that is not a file of the image"
                 )
@@ -309,13 +339,11 @@ class Layers:
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """Split a tar member's path into names; refuse absolute paths and paths with `..`."""
+    """Split a tar member's path into names, below the image's root; refuse paths with `..`."""
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
     is_long = len(path) > _MAX_PATH or len(parts) > _MAX_DEPTH
-    if path.startswith("/") or ".." in parts or "\0" in path or is_long:
-        raise bad_environment(
-            "a layer has a path that is absolute, leaves its folder, or is too long"
-        )
+    if ".." in parts or "\0" in path or is_long:
+        raise bad_environment("a layer has a path that leaves its folder, or is too long")
     return parts
 
 
@@ -335,14 +363,16 @@ def _walked(folder: Folder, place: Path) -> Iterator[tuple[Path, Node]]:
                 left.append((above / name, node))
 
 
-def layers_of(
-    files: Iterable[AbstractContextManager[IO[bytes]]], target: Path, bytes_in: Path
-) -> None:
-    """Merge an image's layers, the lowest first, and write the files to the target; or refuse."""
+def merged_layers(files: Iterable[AbstractContextManager[IO[bytes]]], bytes_in: Path) -> Layers:
+    """Merge an image's layers, the lowest first, from files of our own; or refuse.
+
+    Some builders leave out the end marker, and what pads the last file to a whole block. We add it.
+    """
     merged = Layers(bytes_in)
     for one in files:
         with one as file:
-            merged.add(file)
-    merged.write(target)
-    for place in os.scandir(bytes_in):
-        os.unlink(place.path)
+            end = file.seek(0, os.SEEK_END)
+            file.write(bytes(-end % _BLOCK) if end else bytes(2 * _BLOCK))
+            file.seek(0)
+            merged.add(file, end)
+    return merged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -124,6 +125,11 @@ class Drafts(Protocol):
         ...
 
 
+# how the blocks of a job are timed (soundness rule 27)
+ISOLATED: Final = "isolated"  # on a fixed grid of start times: no block can move another
+BATCH: Final = "batch"  # side by side; for programs that an owner has reviewed
+
+
 @dataclass(frozen=True)
 class SandboxLimits:
     """The resource limits of a block (one run of a program), the same for all blocks of a job."""
@@ -136,10 +142,23 @@ class SandboxLimits:
     # is one process has at most 32 threads (inside.py)
     processes: int = 256
     most_bytes: int = 65_536  # most bytes of output
+    timing: str = ISOLATED  # ISOLATED or BATCH
+    job_s: float | None = None  # time of all blocks of a batch together; None: by their number
+    most_wall_s: float = math.inf  # what is left of the job's time, for a block of a batch
+
+    @property
+    def is_batch(self) -> bool:
+        """Return True if blocks run side by side, and only the job has a fixed duration."""
+        return self.timing == BATCH
 
     @property
     def wall_s(self) -> float:
-        """Return the wall-clock limit of a block in seconds; a block has a processor for itself."""
+        """Return the wall-clock limit of a block in seconds.
+
+        In isolated timing a block has a processor for itself. In a batch it may wait for others.
+        """
+        if self.is_batch:
+            return min(3 * self.cpu_s + 2, self.most_wall_s)
         return 1.5 * self.cpu_s + 0.05
 
 
@@ -225,7 +244,8 @@ class Sandbox(Protocol):
 
         A block with no output, too much output or an invalid one counts as the middle of each
         range. The duration depends only on the limits, whatever the programs do. The inputs are
-        deleted within that time. `SandboxStopped` means that no sandbox was available.
+        deleted within that time. In a batch, a block that did not run within the job's time counts
+        as the middle too. `SandboxStopped` means that no sandbox was available.
         """
         ...
 

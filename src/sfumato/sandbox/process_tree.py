@@ -36,6 +36,7 @@ _FAULT, _NO_MORE, _NOT_VALID = 14, 23, 22  # EFAULT, ENFILE, EINVAL
 _NOSUID_NODEV_NOEXEC = 2 | 4 | 8
 _MANY, _LOOK_S, _LOOK_AT_MANY_S = 8, 0.004, 0.02
 _MOST_SHARED = 4  # times the limit: the kernel takes long to free what many processes map
+_SOCKET = 512 << 10  # bytes that a socket may hold, which no process's memory shows
 _CPU_CLOCK = 2  # CPUCLOCK_SCHED of a whole process, as the kernel numbers clocks
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -83,8 +84,9 @@ def listener_from(block: socket.socket, until: float) -> int:
 class Tree:
     """The processes of one block: what they use, and what they ask of the keeper."""
 
-    def __init__(self, listener: int, ours: set[int], memory: int) -> None:
+    def __init__(self, listener: int, ours: set[int], memory: int, *, has_sockets: bool) -> None:
         """Watch all processes of this sandbox except `ours`; `memory` is the limit in bytes."""
+        self._has_sockets = has_sockets
         self._ours = {1, os.getppid(), os.getpid(), *ours}
         self._listener, self._memory = listener, memory
         self._used: dict[int, float] = {}  # seconds by process id, also of ended processes
@@ -138,11 +140,21 @@ class Tree:
                     self._ended_s += self._used[one]
                 self._used[one] = used
                 memory += _memory_with_shared(one)
+        memory += self._memory_of_sockets()
         if self._memory < memory <= _MOST_SHARED * self._memory:
             # pages that processes share were counted once for each
-            memory = sum(_share_of_memory(one) for one in own if time.monotonic() <= until)
+            shares = [_share_of_memory(one) for one in own if time.monotonic() <= until]
+            memory = sum(shares) + self._memory_of_sockets()
         self.peak, self.most = max(self.peak, memory), max(self.most, len(own))
         return len(own)
+
+    def _memory_of_sockets(self) -> int:
+        """Return the most memory that the sockets of a batch's block can hold."""
+        if not self._has_sockets:
+            return 0
+        with open("/proc/self/net/protocols", "rb") as lines:
+            next(lines)
+            return sum(int(line.split()[2]) for line in lines) * _SOCKET
 
     def _answer(self, order: dict[str, Any]) -> None:
         """Answer one system call of the block."""

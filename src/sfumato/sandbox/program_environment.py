@@ -24,17 +24,28 @@ _BESIDE: Final = "+"  # separates the base digest from the name of the own envir
 
 
 @dataclass(frozen=True)
-class OwnEnvironment:
+class ImageFacts:
+    """What an image says about itself; empty for a lock file or a folder of modules."""
+
+    entry: tuple[str, ...] = ()  # the entry point
+    settings: tuple[str, ...] = ()  # environment variables as NAME=VALUE
+    through: tuple[str, ...] = ()  # the wrapper command that starts programs
+    folder: str = ""  # the working directory
+    user: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    manifest: str = ""  # the digest of the manifest, and that of the configuration
+    config: str = ""
+    source: str = ""  # the name at the registry from which it was pulled
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnEnvironment(ImageFacts):
     """A program's own environment (packages or image) that the owner added on this machine."""
 
     name: str
     megabytes: int  # megabytes of memory for the copy in each sandbox
     contents: str  # digest of all its files at the time when it was added
-    entry: tuple[str, ...] = ()  # images only: the entry point
-    settings: tuple[str, ...] = ()  # images only: environment variables as NAME=VALUE
     said: str = ""  # a comment by the person who added it
-    through: tuple[str, ...] = ()  # images only: the wrapper command that starts programs
-    folder: str = ""  # images only: the working directory
 
     @property
     def kind(self) -> str:

@@ -7,45 +7,59 @@ to 28).
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final  # Any: untrusted JSON
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.file_formats.matlab import read_matlab
 from sfumato.sandbox.file_formats.nifti import read_nifti, read_packed_nifti
 from sfumato.sandbox.file_formats.numpy_array import NumpyFile, read_npy
+from sfumato.sandbox.file_formats.workbook import place_of, read_workbook
 
 MAX_OUTPUTS: Final = 64
 MAX_CELLS: Final = 4000  # most numbers of all arrays together; they fit in a block's output
+MAX_TABLES: Final = 8  # most tables of one file; it limits the time to read them
+MAX_RECORDS: Final = 1000  # most objects of a list that is a table, for the same reason
 MAX_STEPS: Final = 2**40  # most steps of a range; a sum over a thousand blocks cannot overflow
 ANSWER: Final = "answer.json"  # result file with the numbers that a function returns
 _MAX_DIGITS: Final = 40  # most characters of a number in a result; a longer one is invalid
 _FAILURES: Final = (
     ValueError, LookupError, RecursionError, ArithmeticError, TypeError, struct.error,
+    csv.Error,
 )  # fmt: skip
 _NUMBER: Final = re.compile(
     r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?"
 )
 _RATIO: Final = re.compile(r"-?[0-9]{1,40}/[1-9][0-9]{0,39}")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_CELL_NAME: Final = re.compile(r"[A-Z]{1,3}[1-9][0-9]{0,6}")
 _PATH: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*){0,7}")
-_SUFFIXES: Final = ("tsv", "csv", "txt", "json", "npy", "nii", "nii.gz", "mat")
+_SUFFIXES: Final = ("tsv", "csv", "txt", "json", "npy", "nii", "nii.gz", "mat", "xlsx")
 _ARRAYS: Final = ("npy", "nii", "nii.gz", "mat")
+_TABLES: Final = ("tsv", "csv", "xlsx")  # files with named rows and columns
+_PICTURES: Final = ("png", "svg", "jpg", "jpeg", "pdf")
 _MATLAB: Final = "mat"
+_JSON: Final = "json"
+_WORKBOOK: Final = "xlsx"
 
 
 @dataclass(frozen=True)
 class Output:
-    """A declared output of a program, a number or an array: name, range, step, place in a file."""
+    """A declared output of a program: a number, an array, or a table with named cells.
+
+    It has a name, a range, a step, and a place in a result file.
+    """
 
     name: str
     lower: Fraction
@@ -54,6 +68,10 @@ class Output:
     path: str = ANSWER
     at: tuple[str | int, ...] = ()  # place in the file: JSON keys, or row and column
     shape: tuple[int, ...] = ()  # shape of an array; all its numbers have the same range
+    # names of a table's rows and columns; they come from the declaration, never from the results
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    key: str = ""  # the column with the names of the rows; by default the first column
 
     @property
     def count(self) -> int:
@@ -85,7 +103,10 @@ class Output:
         """Convert all numbers of an array to steps of the range, like `snapped` but in floats."""
         if array.shape != self.shape:
             raise ValueError
-        values = array.numbers()
+        return self.snapped_floats(array.numbers())
+
+    def snapped_floats(self, values: NDArray[np.float64]) -> list[int]:
+        """Convert numbers to steps of the range; those that are not finite become the middle."""
         lower, upper, step = (float(one) for one in (self.lower, self.upper, self.step))
         places = np.floor((np.clip(values, lower, upper) - lower) / step + 0.5)
         steps = np.where(np.isfinite(values), np.clip(places, 0, self.steps), self.middle)
@@ -102,6 +123,8 @@ class Output:
             "step": str(self.step),
             "path": self.path,
             "at": list(self.at),
+            **({"rows": list(self.rows), "columns": list(self.columns)} if self.rows else {}),
+            **({"key": self.key} if self.key else {}),
         }
 
 
@@ -128,15 +151,26 @@ def read_outputs(shape: object) -> tuple[Output, ...]:
         raise bad_pipeline("two outputs have the same name")
     if sum(one.count for one in outputs if one.shape) > MAX_CELLS:
         raise bad_pipeline(f"all arrays together may have at most {MAX_CELLS:,} numbers")
+    for path in {one.path for one in outputs}:
+        _check_tables([one for one in outputs if one.path == path and one.rows])
     return outputs
+
+
+def _check_tables(tables: Sequence[Output]) -> None:
+    """Refuse tables on one file that would take long to read: too many, or with several keys."""
+    if len(tables) > MAX_TABLES or len({one.key for one in tables}) > 1:
+        raise bad_pipeline(
+            f"one file may have at most {MAX_TABLES} tables, and they must have the same key column"
+        )
 
 
 def _read_output(shape: object) -> Output:
     if not isinstance(shape, Mapping) or not set(shape) <= {
-        "name", "lower", "upper", "step", "path", "at", "shape"
+        "name", "lower", "upper", "step", "path", "at", "shape", "rows", "columns", "key"
     }:  # fmt: skip
         raise bad_pipeline(
-            "an output must have name, lower and upper; it may have step, path, at and shape"
+            "an output must have name, lower and upper; it may have step, path, at, shape, rows, "
+            "columns and key"
         )
     name = shape.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -147,20 +181,95 @@ def _read_output(shape: object) -> Output:
     if lower >= upper:
         raise bad_pipeline(f"lower of output {name!r} is not below its upper")
     step = _step(shape.get("step"), name, lower, upper)
-    dims = _read_dims(shape.get("shape", []), name)
+    named = _read_names(shape, name)
+    dims = _read_dims(shape.get("shape", []), name) or tuple(len(names) for names in named[:2])
     path = shape.get("path", f"{name}.npy" if dims else ANSWER)
     at = _read_at(shape.get("at", []), name)
     if not isinstance(path, str) or not is_result_path(path):
-        raise bad_pipeline(
-            f"output {name!r} must come from a file of the output folder: {_SUFFIXES}"
-        )
-    is_named = _suffix(path) == _MATLAB and len(at) == 1 and isinstance(at[0], str)
-    if dims and (_suffix(path) not in _ARRAYS or (at and not is_named)):
-        raise bad_pipeline(
-            f"the array {name!r} must be a whole .npy or .nii file, or be named in a .mat"
-        )
+        raise _bad_path(path, name)
+    _check_place(name, path, at, (dims, *named))
     at = at or ((name,) if path == ANSWER else ())
-    return Output(name, lower, upper, step, path, at, dims)
+    return Output(name, lower, upper, step, path, at, dims, *named)
+
+
+Names = tuple[str, ...]
+
+
+def _read_names(shape: Mapping[str, Any], name: str) -> tuple[Names, Names, str] | tuple[()]:
+    """Parse a table's row and column names and its key column; empty if it is no table."""
+    if not {"rows", "columns", "key"} & set(shape):
+        return ()
+    rows, columns = (_read_labels(shape.get(of), name, of) for of in ("rows", "columns"))
+    if len(rows) * len(columns) > MAX_CELLS:
+        raise bad_pipeline(f"all arrays together may have at most {MAX_CELLS:,} numbers")
+    key = shape.get("key", "")
+    if not _is_label(key) and key != "":
+        raise bad_pipeline(f"key of output {name!r} must be the name of a column")
+    return rows, columns, key
+
+
+def _read_labels(shape: object, name: str, of: str) -> Names:
+    if not isinstance(shape, list) or not shape or not all(map(_is_label, shape)):
+        raise bad_pipeline(
+            f"{of} of the table {name!r} must be a list of names, without spaces at their ends"
+        )
+    if len(set(shape)) < len(shape):
+        raise bad_pipeline(f"two {of} of the table {name!r} have the same name")
+    return tuple(shape)
+
+
+def _is_label(one: object) -> bool:
+    return (
+        isinstance(one, str) and 1 <= len(one) <= 200 and one.isprintable() and one == one.strip()
+    )
+
+
+def _check_place(
+    name: str, path: str, at: tuple[str | int, ...], declared: tuple[object, ...]
+) -> None:
+    """Refuse an array or a table that the format of its file can't have."""
+    dims, *named = declared
+    suffix = _suffix(path)
+    if named and dims != tuple(len(names) for names in named[:2]):  # type: ignore[arg-type]  # names
+        raise bad_pipeline(f"the shape of the table {name!r} must be its rows and columns")
+    if named and suffix in (*_TABLES, _JSON):
+        most = {_JSON: 8, _WORKBOOK: 1}.get(suffix, 0)
+        if len(at) > most:
+            raise bad_pipeline(
+                f"the table {name!r} needs no place in its file; in a workbook it may have a sheet"
+            )
+        return
+    is_named = suffix == _MATLAB and len(at) == 1 and isinstance(at[0], str)
+    if dims and (suffix not in _ARRAYS or (at and not is_named)):
+        raise bad_pipeline(
+            f"the array {name!r} must be a whole .npy or .nii file, or be named in a .mat; a table "
+            "with named rows and columns may also be in a .tsv, .csv, .json or .xlsx"
+        )
+    if suffix == _WORKBOOK and not _is_in_workbook(at):
+        raise bad_pipeline(
+            f"the place of output {name!r} must be a cell such as B3 or SHEET!B3, or "
+            "[SHEET,]ROW,COLUMN"
+        )
+
+
+def _is_in_workbook(at: tuple[str | int, ...]) -> bool:
+    if len(at) == 1 and isinstance(at[0], str):
+        return _CELL_NAME.fullmatch(at[0].rpartition("!")[2]) is not None
+    return 2 <= len(at) <= 3 and isinstance(at[-2], int)
+
+
+def _bad_path(path: object, name: str) -> Refused:
+    if isinstance(path, str) and _suffix(path) in _PICTURES:
+        return Refused(
+            "bad-pipeline",
+            f"The output {name!r} is a picture ({path}), and noise can't make a picture private.",
+            "Submit the program with `sfumato airlock submit`: pictures leave only through output "
+            "checking by a person (docs/how-to/airlock.md). Or declare the numbers in it.",
+        )
+    return bad_pipeline(
+        f"output {name!r} must come from a file of the output folder that ends in "
+        f"{', '.join('.' + one for one in _SUFFIXES)}"
+    )
 
 
 def _read_dims(shape: object, name: str) -> tuple[int, ...]:
@@ -294,6 +403,10 @@ def _number_reading(parsed: object, output: Output) -> Reading:
 
 def _array_reading(parsed: object, output: Output) -> Reading:
     array = _array(parsed, output)
+    if isinstance(array, np.ndarray):
+        finite = int(np.isfinite(array).sum())
+        says = f"a table, of which {finite} of {output.count} cells are numbers"
+        return Reading(output.name, finite > 0, says if finite else f"no number: {says}")
     if not isinstance(array, NumpyFile) or array.shape != output.shape:
         shape = ", ".join(map(str, output.shape))
         return Reading(output.name, False, f"no number: {output.path} is not an array of ({shape})")
@@ -326,6 +439,8 @@ def _steps(parsed: object, output: Output) -> list[int]:
         return [output.snapped(_value(parsed, output))]
     try:
         array = _array(parsed, output)
+        if isinstance(array, np.ndarray):
+            return output.snapped_floats(array)
         if isinstance(array, NumpyFile):
             return output.snapped_all(array)
     except _FAILURES:
@@ -334,6 +449,9 @@ def _steps(parsed: object, output: Output) -> list[int]:
 
 
 def _array(parsed: object, output: Output) -> object:
+    """Return the array of a file, or the numbers of a table's named cells; else anything."""
+    if output.rows and _suffix(output.path) in (*_TABLES, _JSON):
+        return _named_cells(parsed, output)
     return _in_matlab(parsed, output.at) if _suffix(output.path) == _MATLAB else parsed
 
 
@@ -404,20 +522,141 @@ def _parse_csv(found: bytes) -> object:
     return _lines(found, ",")
 
 
-def _lines(found: bytes, between: str) -> tuple[list[list[str]], dict[str, int]]:
-    """Split a text table into cells per line, and index the column names of its first line."""
-    lines = [line.split(between) for line in found.decode("utf-8").splitlines() if line.strip()]
-    heads = {head.strip(): place for place, head in reversed(list(enumerate(lines[0])))}
-    return lines, heads
+@dataclass(frozen=True)
+class _Table:
+    """A result table: its cells by line and column, and the columns by the first line's names."""
+
+    lines: Mapping[int, Mapping[int, str]] | Sequence[Sequence[str]]
+    heads: Mapping[str, int]
+
+    def by_name(self, key: str) -> Mapping[str, Any]:
+        """Index the lines after the first by their cell in the key column; the first of two counts.
+
+        Without a key, it is the first column. All tables of a file have the same key, so the index
+        is made once.
+        """
+        if key not in self._indexes:
+            column = self.heads[key] if key else 0
+            lines = self.lines
+            pairs = lines.items() if isinstance(lines, Mapping) else enumerate(lines)
+            found: dict[str, Any] = {}  # Any: a line of either kind
+            for place, line in pairs:
+                if place > 0:
+                    found.setdefault(_cell(line, column).strip(), line)
+            self._indexes[key] = found
+        return self._indexes[key]
+
+    _indexes: dict[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class _Book:
+    """The sheets of a workbook as tables, by their place and their name."""
+
+    names: tuple[str, ...]
+    tables: tuple[_Table, ...]
+
+    def table(self, which: str | int) -> _Table:
+        """Return a sheet by its name, or by its place from 0; raise LookupError or ValueError."""
+        return self.tables[self.names.index(which) if isinstance(which, str) else which]
+
+
+def _lines(found: bytes, between: str) -> _Table:
+    """Split a text table into cells per line; a cell may be in double quotes."""
+    texts = [line for line in found.decode("utf-8-sig").splitlines() if line.strip()]
+    lines = list(csv.reader(texts, delimiter=between))
+    return _Table(lines, _heads(list(enumerate(lines[0]))))
+
+
+def _parse_workbook(found: bytes) -> object:
+    read = read_workbook(found)
+    tables = (_Table(one, _heads(sorted(one.get(0, {}).items()))) for one in read.sheets)
+    return _Book(read.names, tuple(tables))
+
+
+def _heads(cells: Sequence[tuple[int, str]]) -> Mapping[str, int]:
+    """Index the columns of a table by the names in its first line; the first of two counts."""
+    return {head.strip(): place for place, head in reversed(cells)}
 
 
 def _find_cell(table: Any, at: tuple[str | int, ...]) -> object:
     """Return the number in a table's cell, found by row and column number or by their names."""
-    lines, heads = table
     column = at[1] if len(at) > 1 else 0
     if isinstance(column, str):
-        return _text_number(lines[1 + _place(at, 0)][heads[column]])
-    return _text_number(lines[_place(at, 0)][column])
+        return _text_number(table.lines[1 + _place(at, 0)][table.heads[column]])
+    return _text_number(table.lines[_place(at, 0)][column])
+
+
+def _find_in_workbook(found: Any, at: tuple[str | int, ...]) -> object:
+    """Return the number in a cell: "B3", "SHEET!B3", or sheet (by default the first), row, column.
+
+    The sheet is a name, or a place from 0.
+    """
+    if len(at) == 1:
+        sheet, mark, cell = str(at[0]).rpartition("!")
+        row, column = place_of(cell)
+        return _text_number(found.table(sheet if mark else 0).lines[row][column])
+    return _find_cell(found.table(at[0] if len(at) > 2 else 0), at[-2:])
+
+
+def _named_cells(parsed: object, output: Output) -> NDArray[np.float64]:
+    """Return the cells of a table by the declared names, in row-major order.
+
+    A cell that is missing or no number is NaN. So it becomes the middle of the range.
+    """
+    if parsed is None:
+        raise ValueError
+    find = _cells_of_json if _suffix(output.path) == _JSON else _cells_of_table
+    return np.array(find(parsed, output), dtype=np.float64)
+
+
+def _cells_of_table(parsed: Any, output: Output) -> list[float]:
+    table: _Table = parsed
+    if isinstance(parsed, _Book):
+        table = parsed.table(output.at[0] if output.at else 0)
+    found = table.by_name(output.key)
+    places = [table.heads.get(column, -1) for column in output.columns]
+    return [_float(_cell(found.get(row, ()), place)) for row in output.rows for place in places]
+
+
+def _cell(line: Any, place: int) -> str:  # Any: cells in a list, or by their place
+    """Return a cell of a line, or an empty text if the line has no such cell."""
+    if isinstance(line, Mapping):
+        return str(line.get(place, ""))
+    return str(line[place]) if 0 <= place < len(line) else ""
+
+
+def _cells_of_json(parsed: Any, output: Output) -> list[float]:
+    """Return the cells of `{row: {column: number}}`, or of a list of objects with a key column."""
+    found = _find_json(parsed, output.at)
+    if isinstance(found, list) and len(found) <= MAX_RECORDS:
+        found = {_key_of(one, output.key): one for one in reversed(found)}
+    if not isinstance(found, Mapping):
+        raise ValueError
+    cells = []
+    for row in output.rows:
+        line: Any = found.get(row)  # Any: untrusted JSON
+        is_line = isinstance(line, Mapping)
+        cells += [_plain(line.get(column)) if is_line else math.nan for column in output.columns]
+    return cells
+
+
+def _key_of(record: object, key: str) -> str:
+    """Return the name of a row that is an object: its key column, by default its first value."""
+    if not isinstance(record, Mapping) or not record:
+        raise ValueError
+    found = record[key] if key else next(iter(record.values()))
+    return str(found) if isinstance(found, str | int | Decimal) else ""
+
+
+def _plain(value: object) -> float:
+    """Return a number of a JSON file as a float; NaN if it is no number or too large."""
+    is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
+    return float(value) if is_number else math.nan  # type: ignore[arg-type]  # a number
+
+
+def _float(text: str) -> float:
+    return float(text) if _NUMBER.fullmatch(text.strip()) else math.nan
 
 
 def _place(at: tuple[str | int, ...], which: int) -> int:
@@ -434,6 +673,8 @@ def _find_npy(array: Any, at: tuple[str | int, ...]) -> object:
 
 def _in_matlab(arrays: Any, at: tuple[str | int, ...]) -> object:
     """Return a MATLAB file's array of the given name; without a name, its only array."""
+    if arrays is None:
+        raise ValueError
     found: Mapping[str, NumpyFile] = arrays
     if at and isinstance(at[0], str):
         return found[at[0]]
@@ -452,9 +693,9 @@ def _find_mat(arrays: Any, at: tuple[str | int, ...]) -> object:
 
 _PARSERS: Final[dict[str, Callable[[bytes], object]]] = {
     "tsv": _parse_tsv, "csv": _parse_csv, "txt": _parse_txt, "json": _parse_json, "npy": read_npy,
-    "nii": read_nifti, "nii.gz": read_packed_nifti, "mat": read_matlab,
+    "nii": read_nifti, "nii.gz": read_packed_nifti, "mat": read_matlab, "xlsx": _parse_workbook,
 }  # fmt: skip
 _FINDERS: Final[dict[str, Callable[[Any, tuple[str | int, ...]], object]]] = {
     "tsv": _find_cell, "csv": _find_cell, "txt": _find_txt, "json": _find_json, "npy": _find_npy,
-    "nii": _find_npy, "nii.gz": _find_npy, "mat": _find_mat,
+    "nii": _find_npy, "nii.gz": _find_npy, "mat": _find_mat, "xlsx": _find_in_workbook,
 }  # fmt: skip

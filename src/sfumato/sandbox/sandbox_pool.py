@@ -1,5 +1,6 @@
-"""Run untrusted programs in sandboxes on a fixed schedule: one sandbox and one block per processor.
+"""Run untrusted programs in sandboxes: one sandbox and one block per processor at a time.
 
+Blocks start on a fixed schedule, unless they are a batch (block_timing.py, block_batch.py).
 Bubblewrap or a container runtime starts the sandboxes (container_runtimes.py).
 """
 
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -20,14 +22,14 @@ import numpy as np
 from sfumato.dp.ports import IntegerArray, RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.base_environment import Environment, environment_digest, with_own
-from sfumato.sandbox.container_runtimes import APPTAINER, DOCKER, Runtime
+from sfumato.sandbox.block_batch import BlockBatch
+from sfumato.sandbox.block_timing import batch_s, drop_s, slot_s, turn_s, write_s
+from sfumato.sandbox.container_runtimes import APPTAINER, BUBBLEWRAP, DOCKER, Runtime
 from sfumato.sandbox.environment_store import Environments, missing_environment
 from sfumato.sandbox.machine_resources import FOR_BLOCKS, is_too_old, memory_mb, one_by_one
 from sfumato.sandbox.ports import (
     ENDS,
-    MAX_KEPT,
     BlockJob,
-    InputTiming,
     SandboxLimits,
     SandboxStopped,
     TrialJob,
@@ -45,55 +47,11 @@ _STALLED_RETRIES: Final = 10  # how often stalled trial blocks of one lane are r
 _BUBBLEWRAP: Final = Runtime()
 _ONE_PROCESSOR: Final = (DOCKER, APPTAINER)  # a container gets the time of one (their commands)
 _OWN_MB: Final = 256  # memory of a sandbox itself: the libraries and the zygote
-_REST_S: Final = 0.3  # pause between the deadline of a block and the start of the next
-_CLEAR_S: Final = 0.1  # more pause per gigabyte that the kernel has to free
-_READ_S: Final = 0.02  # longest time, in seconds, to parse one result file of a block
-_WRITE_S: Final = 2.0  # fixed time for the engine to write the inputs
-_KEPT_MB: Final = MAX_KEPT / (1 << 20)  # largest stored result of a turn
-_KEPT_S: Final = 0.02  # longest time for the engine to store the result of one turn
-# longest time per megabyte of people's files, which are read twice and written
-_COPY_S: Final = 0.02
-_DROP_S: Final = 0.005  # longest time to delete one megabyte of inputs
 
 
 def _is_tree(own: str) -> bool:
     """Return True if a program with this environment is a process tree: if it has an image."""
     return own.startswith(IMAGE)
-
-
-def turn_s(limits: SandboxLimits, *, is_tree: bool = False) -> float:
-    """Return the fixed time in seconds from one block's start to the next on one processor.
-
-    Programs can't change it, so the time reveals nothing about people's rows. To end a process tree
-    takes longer, because its processes may have spent all their time on making mappings.
-    """
-    gigabytes = (limits.memory_mb + limits.disk_mb) / 1024
-    rest = _REST_S + (limits.cpu_s if is_tree else 0.0)
-    return limits.wall_s + rest + _CLEAR_S * gigabytes
-
-
-def slot_s(
-    blocks: int, sandboxes: int, limits: SandboxLimits, files: int = 1, *, is_tree: bool = False
-) -> float:
-    """Return the fixed time slot of a job of blocks, in seconds, from public numbers only."""
-    turns = -(-blocks // sandboxes)
-    return turns * turn_s(limits, is_tree=is_tree) + blocks * files * _READ_S
-
-
-def write_s(laid: InputTiming) -> float:
-    """Return the fixed time, in seconds, in which the engine writes the programs' inputs.
-
-    It depends on public numbers only.
-    """
-    return _WRITE_S + laid.turns * _KEPT_S + laid.megabytes * _COPY_S
-
-
-def drop_s(laid: InputTiming | None) -> float:
-    """Return the fixed time, in seconds, in which the programs' inputs are deleted.
-
-    It depends on public numbers only.
-    """
-    return 0.0 if laid is None else _DROP_S * (laid.megabytes + laid.turns * _KEPT_MB)
 
 
 def _drop(job: BlockJob) -> None:
@@ -123,7 +81,8 @@ class SandboxPool:
     fixed before any block runs. So a program that reads its lane or the clock learns nothing about
     other blocks (soundness rule 27).
 
-    A single block is never retried. If the host fails one block, the whole job runs again.
+    A single block is never retried. If the host fails one block, the whole job runs again. In a
+    batch, none of this holds: each lane takes the next block as soon as it is free.
     """
 
     def __init__(
@@ -143,6 +102,8 @@ class SandboxPool:
         self._sandboxes: list[SandboxProcess] = []
         self._own = own or Environments()
         self._warm_with = ""  # name of the own environment that the running sandboxes have
+        self._is_for_batch = False  # True if they run an image's programs in batches
+        self._warm_environment: Environment | None = None
         self._own_environment: OwnEnvironment | None = (
             None  # the stored record of that environment, even if it was removed since
         )
@@ -152,11 +113,13 @@ class SandboxPool:
         """Return how many blocks can run in parallel, at most one on each processor.
 
         Their memory limits together fit the machine. Beside an image's program, which is a process
-        tree, runs no other block. Its keeper needs a processor of its own, so that a block of many
-        processes cannot starve it.
+        tree, runs no other block, except in a batch. Its keeper needs a processor of its own, so
+        that a block of many processes cannot starve it.
         """
         if not _is_tree(own):
             return self._room(limits, own)
+        if limits.is_batch:  # a container's /proc is not whole, so no block can have its own there
+            return self._room(limits, own) if self._runtime.name == BUBBLEWRAP else 0
         if len(os.sched_getaffinity(0)) < 2 or self._runtime.name in _ONE_PROCESSOR:
             return 0
         return min(1, self._room(limits, own))
@@ -186,7 +149,7 @@ class SandboxPool:
         """Raise `SandboxStopped` unless all sandboxes are ready and a block fits into memory."""
         with self._job:
             self._stop_outdated(own)
-            if self.lanes(limits, own) < 1 or not self._is_warm(own):
+            if self.lanes(limits, own) < 1 or not self._is_warm(limits, own):
                 raise SandboxStopped
 
     def run(self, job: BlockJob) -> Sealed[IntegerArray]:
@@ -197,15 +160,12 @@ class SandboxPool:
                 raise SandboxStopped
             began, said = ran
             steps = [
-                read_output(said[block].output, job.outputs) for block in range(len(job.inputs))
+                read_output(said[block].output if block in said else b"", job.outputs)
+                for block in range(len(job.inputs))
             ]
             files = len({output.path for output in job.outputs})
-            lanes = self.lanes(job.limits, job.own)
             _drop(job)
-            slot = slot_s(
-                len(job.inputs), lanes, job.limits, files, is_tree=_is_tree(job.own)
-            ) + drop_s(job.input_timing)
-            self._wait_out(began, slot)
+            self._wait_out(began, self._slot_s(job, files) + drop_s(job.input_timing))
             shape = len(job.inputs), sum(output.count for output in job.outputs)
             return Sealed(np.array(steps, dtype=np.int64).reshape(shape))
 
@@ -224,9 +184,7 @@ class SandboxPool:
                 if one.ended == DONE and os.path.getsize(job.inputs[turn]) > 0:
                     with open(output_path(job.inputs[turn]), "wb") as file:
                         file.write(one.output)
-            lanes = self.lanes(job.limits, job.own)
-            slot = slot_s(len(said), lanes, job.limits, is_tree=_is_tree(job.own))
-            self._wait_out(began, slot)
+            self._wait_out(began, self._slot_s(job, files=1))
 
     def try_out(self, job: TrialJob) -> tuple[TrialResult, ...]:
         """Run a program on synthetic rows, and return each block's full result.
@@ -236,7 +194,7 @@ class SandboxPool:
         with self._job:
             self._stop_outdated(job.own)
             lanes = self._room(job.limits, job.own)
-            if lanes < 1 or not self._is_warm(job.own):
+            if lanes < 1 or not self._is_warm(job.limits, job.own):
                 raise SandboxStopped
             with ThreadPoolExecutor(lanes) as threads:
                 begun = [threads.submit(self._run_trial, job, lane, lanes) for lane in range(lanes)]
@@ -290,7 +248,12 @@ class SandboxPool:
         """Return the process ids of the sandboxes' launchers."""
         return tuple(sandbox.pid for sandbox in self._sandboxes)
 
-    def _is_warm(self, own: str) -> bool:
+    def _slot_s(self, job: BlockJob, files: int) -> float:
+        """Return the fixed duration of a job, in seconds, from public numbers only."""
+        lanes = self.lanes(job.limits, job.own)
+        return slot_s(len(job.inputs), lanes, job.limits, files, is_tree=_is_tree(job.own))
+
+    def _is_warm(self, limits: SandboxLimits, own: str) -> bool:
         """Return True if all sandboxes have loaded this program environment.
 
         Restart them first if they run with another one, or if one has ended. Return False if the
@@ -298,15 +261,18 @@ class SandboxPool:
         """
         cpus = sorted(os.sched_getaffinity(0))
         is_there = len(self._sandboxes) == len(cpus) and all(b.is_alive() for b in self._sandboxes)
-        if is_there and self._warm_with == own:
+        is_batch = limits.is_batch and _is_tree(own)  # of other programs, both are the same
+        if is_there and (self._warm_with, self._is_for_batch) == (own, is_batch):
             return True
         self._end()
         made, found = self._made(), self._own.find(own)
         if own:
             if found is None or self._checked.get(own, found.contents) != found.contents:
                 return False
-            made = with_own(made, self._own.files(own), is_image=own.startswith(IMAGE))
-        self._warm_with, self._own_environment = own, found
+            made = with_own(made, self._own.files(own), is_image=_is_tree(own))
+            made = replace(made, is_batch=is_batch)
+        self._warm_with, self._is_for_batch, self._own_environment = own, is_batch, found
+        self._warm_environment = made
         try:
             for cpu in cpus:
                 self._sandboxes.append(SandboxProcess(made, cpu, self._dice, self._runtime))
@@ -315,14 +281,24 @@ class SandboxPool:
             return False
         return True
 
-    def _is_still_warm(self, own: str) -> bool:
+    def _restart(self, lane: int) -> SandboxProcess:
+        """Replace the sandbox of one lane, which has ended, with the same environment."""
+        self._sandboxes[lane].kill()
+        cpu = sorted(os.sched_getaffinity(0))[lane]
+        made = self._warm_environment
+        if made is None:
+            raise SandboxProcessEnded
+        self._sandboxes[lane] = SandboxProcess(made, cpu, self._dice, self._runtime)
+        return self._sandboxes[lane]
+
+    def _is_still_warm(self, limits: SandboxLimits, own: str) -> bool:
         """Check the sandboxes by `_is_warm`, for a job that is already paid.
 
         If the files of the program's environment have changed, `_is_warm` refuses. The refusal then
         counts as a failure of the host (False).
         """
         try:
-            return self._is_warm(own)
+            return self._is_warm(limits, own)
         except Refused:
             return False
 
@@ -372,7 +348,7 @@ class SandboxPool:
         with _in_memory(self._program_message(job)) as program:
             for _ in range(_RETRIES + 1):
                 lanes = self.lanes(job.limits, job.own)
-                if lanes < 1 or not self._is_still_warm(job.own):
+                if lanes < 1 or not self._is_still_warm(job.limits, job.own):
                     return None
                 began = time.monotonic()
                 said = self._run_once(job, program, lanes, began)
@@ -385,6 +361,9 @@ class SandboxPool:
         self, job: BlockJob, program: int, lanes: int, began: float
     ) -> dict[int, Ran] | None:
         """Run every block of a job once, in parallel lanes; return None if the host failed one."""
+        if job.limits.is_batch:
+            until = began + batch_s(len(job.inputs), lanes, job.limits)
+            return BlockBatch(job, program, until, self._restart).run(self._sandboxes[:lanes])
         with ThreadPoolExecutor(lanes) as threads:
             begun = [
                 threads.submit(

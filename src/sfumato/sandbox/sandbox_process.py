@@ -249,6 +249,7 @@ def _zygote(made: Environment, cpu: int, control: int, *, is_nested: bool = Fals
         "modules": list(made.modules),
         "own": [] if made.own is None or made.is_image else ["/env/own/packages"],
         "image": made.is_image,
+        "batch": made.is_batch,
         "cpus": [cpu],
         "beside": sorted(os.sched_getaffinity(0) - {cpu}),
         "nested": is_nested,
@@ -291,13 +292,15 @@ def arguments(made: Environment) -> list[str]:
     host's page cache as a covert channel.
 
     The zygote keeps one capability, over its own namespaces only, to create namespaces for each
-    block. Every block drops it. There is no /sys and no usable network. Only an image's sandbox has
+    block. Every block drops it. For a batch it keeps a second one, to bring up each block's own
+    network of one address. There is no /sys and no usable network. Only an image's sandbox has
     /proc: there the keeper measures a block's processes. No block sees it.
     """
     return [
         *("--unshare-all", "--unshare-user", "--as-pid-1", "--new-session"),
         *("--uid", "1000", "--gid", "1000", "--hostname", "bubble"),
         *("--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"),
+        *(("--cap-add", "CAP_NET_ADMIN") if made.is_batch else ()),
         "--clearenv",
         *("--setenv", "LD_LIBRARY_PATH", "/env/libs:/env/own/libs"),
         *("--setenv", "OPENBLAS_NUM_THREADS", "1", "--setenv", "OMP_NUM_THREADS", "1"),

@@ -103,6 +103,27 @@ _ENOTSUP = 95
 _MMAP, _HUGE = 9, 0x00040000  # MAP_HUGETLB
 _SHARED, _ANONYMOUS, _SETSID = 1, 0x20, 112
 _MADVISE, _ADVICE = 28, (4, 8, 14, 15)  # MADV_DONTNEED, _FREE, _HUGEPAGE, _NOHUGEPAGE: own pages
+BATCH: Final = {  # what a process tree may call in addition if its timing is a batch
+    "nanosleep": 35, "connect": 42, "accept": 43, "sendto": 44, "recvfrom": 45, "sendmsg": 46,
+    "recvmsg": 47, "shutdown": 48, "bind": 49, "listen": 50, "getsockname": 51, "getpeername": 52,
+    "getsockopt": 55, "flock": 73, "setsid": 112, "statfs": 137, "fstatfs": 138,
+    "sched_setparam": 142, "sched_setscheduler": 144, "epoll_create": 213, "clock_nanosleep": 230, "epoll_wait": 232, "epoll_ctl": 233,
+    "epoll_pwait": 281, "signalfd": 282, "accept4": 288, "signalfd4": 289, "epoll_create1": 291,
+    "recvmmsg": 299, "sendmmsg": 307, "epoll_pwait2": 441,
+}  # fmt: skip
+_SOCKET, _SOCKETPAIR, _SETSOCKOPT = 41, 53, 54
+_UNIX, _INTERNET = 1, (2, 10)  # address families; in a network that only the block has
+_PROTOCOLS: Final = (0, 6, 17)  # the default, TCP, UDP; any other could load a module of the kernel
+# SO_REUSEADDR, BROADCAST, SNDBUF, RCVBUF, KEEPALIVE, LINGER, REUSEPORT, PASSCRED, timeouts;
+# TCP_NODELAY, KEEPIDLE, KEEPINTVL, KEEPCNT, QUICKACK, USER_TIMEOUT; IPV6_V6ONLY
+_OPTIONS: Final = {
+    1: (2, 6, 7, 8, 9, 13, 15, 16, 20, 21, 66, 67),
+    6: (1, 4, 5, 6, 12, 18),
+    41: (26,),
+}
+_EAFNOSUPPORT, _ENOPROTOOPT = 97, 92
+_LOCKS: Final = (5, 6, 7, 36, 37, 38, 1032)  # fcntl's locks, and F_GETPIPE_SZ
+_INTERFACES: Final = (0x8912, 0x8913, 0x8915, 0x891B, 0x8927, 0x8933)  # SIOCGIFCONF, ...
 _STATX: Final = 332  # reveals the host-wide mount number; libraries fall back to older calls
 _TO_DISK: Final = (26, 74, 75)  # msync, fsync, fdatasync: there is no disk
 _CLONE, _CLONE3, _IOCTL, _PRLIMIT, _NANOSLEEP, _CLOCK_NANOSLEEP = 56, 435, 16, 302, 35, 230
@@ -134,20 +155,47 @@ def tree_filter_for(machine: str) -> bytes:
     program opens may get this number.
     """
     steps = [
-        *_answers((*_FALLBACKS, _CLONE3), _ERROR | _ENOSYS),
+        # the scheduler gives each session a share of its own
+        *_answers((_SETSID,), _ERROR | 0),
+        *_rules_of_a_tree(_FALLBACKS, _FOR_DESCRIPTORS, _DESCRIPTORS),
+    ]
+    return _filter(machine, {**ALLOWED, **TREE}.values(), steps)
+
+
+def batch_filter_for(machine: str) -> bytes:
+    """Return the seccomp filter of a process tree whose timing is a batch (rule 27).
+
+    It may also sleep, and use locks, sessions, epoll and sockets. Its sockets reach only itself,
+    because a block has a network of its own.
+    """
+    steps = [
+        *_sockets_of_its_own_network(),
+        *_rules_of_a_tree(
+            sorted(set(_FALLBACKS) - set(BATCH.values())),
+            (*_FOR_DESCRIPTORS, *_INTERFACES),
+            (*_DESCRIPTORS, *_LOCKS),
+        ),
+    ]
+    return _filter(machine, {**ALLOWED, **TREE, **BATCH}.values(), steps, sleeps=True)
+
+
+def _rules_of_a_tree(
+    missing: Sequence[int], ioctls: Sequence[int], fcntls: Sequence[int]
+) -> list[bytes]:
+    """Return the rules of a process tree, with its missing calls and its ioctl and fcntl lists."""
+    return [
+        *_answers((*missing, _CLONE3), _ERROR | _ENOSYS),
         *_answers(_ADVICE_ON_FILES, _ERROR | 0),
         *_answers(_XATTR, _ERROR | _ENOTSUP),
         # `requests_of_a_tree` passes these to the keeper
         *_answers((PIPE, PIPE2, SYSINFO), _ALLOW),
-        *_one_of(_IOCTL, _SECOND_AT, _FOR_DESCRIPTORS, _ERROR | _ENOTTY),
+        *_one_of(_IOCTL, _SECOND_AT, ioctls, _ERROR | _ENOTTY),
         *_one_of(_PRCTL, _FIRST_AT, _OWN_SETTINGS, _ERROR | _EPERM),
-        *_one_of(_FCNTL, _SECOND_AT, _DESCRIPTORS, _ERROR | _EPERM),
+        *_one_of(_FCNTL, _SECOND_AT, fcntls, _ERROR | _EPERM),
         *_answers((_FUTEX,), _ALLOW),
-        *_answers((_SETSID,), _ERROR | 0),  # the scheduler gives each session a share of its own
         *_no_shared_memory_without_a_file(),
         *_no_namespaces(),
     ]
-    return _filter(machine, {**ALLOWED, **TREE}.values(), steps)
 
 
 def requests_of_a_tree(machine: str) -> bytes:
@@ -177,9 +225,12 @@ def _one_process(voice: Sequence[bytes]) -> list[bytes]:
     ]
 
 
-def _filter(machine: str, allowed: Iterable[int], rules: Sequence[bytes]) -> bytes:
+def _filter(
+    machine: str, allowed: Iterable[int], rules: Sequence[bytes], *, sleeps: bool = False
+) -> bytes:
     if machine not in _ARCH:
         raise UnknownMachine(machine)
+    sleep = () if sleeps else (_NANOSLEEP, _CLOCK_NANOSLEEP)
     steps = [
         _op(_LOAD, _ARCH_AT),
         _op(_EQUAL, _ARCH[machine], 1, 0),
@@ -187,7 +238,7 @@ def _filter(machine: str, allowed: Iterable[int], rules: Sequence[bytes]) -> byt
         _op(_LOAD, _NUMBER_AT),
         *_answers((_STATX,), _ERROR | _ENOSYS),
         *_answers(_TO_DISK, _ERROR | 0),
-        *_answers((_NANOSLEEP, _CLOCK_NANOSLEEP), _ERROR | 0),  # success without sleeping
+        *_answers(sleep, _ERROR | 0),  # success without sleeping
         *rules,
         *_no_pages_of_the_pool(),
         *_advice_on_own_pages(),
@@ -232,6 +283,46 @@ def _no_shared_memory_without_a_file() -> list[bytes]:
         _op(_RETURN, _ALLOW),
         _op(_RETURN, _ERROR | _EPERM),
     ]
+
+
+def _sockets_of_its_own_network() -> list[bytes]:
+    """Allow sockets of Unix, TCP and UDP, with the options that libraries commonly set."""
+    internet = [
+        *_answers_if(_FIRST_AT, _INTERNET, _answers_if(_THIRD_AT, _PROTOCOLS, _allow())),
+        *_answers_if(_FIRST_AT, (_UNIX,), _allow()),
+        _op(_RETURN, _ERROR | _EAFNOSUPPORT),
+    ]
+    options = [
+        step
+        for level, names in _OPTIONS.items()
+        for step in _answers_if(_SECOND_AT, (level,), _answers_if(_THIRD_AT, names, _allow()))
+    ]
+    return [
+        *_if_call(_SOCKET, internet),
+        *_one_of(_SOCKETPAIR, _FIRST_AT, (_UNIX,), _ERROR | _EAFNOSUPPORT),
+        *_if_call(_SETSOCKOPT, [*options, _op(_RETURN, _ERROR | _ENOPROTOOPT)]),
+    ]
+
+
+def _allow() -> list[bytes]:
+    return [_op(_RETURN, _ALLOW)]
+
+
+def _if_call(call: int, then: Sequence[bytes]) -> list[bytes]:
+    """Go through `then`, which ends with an answer, if the call has this number."""
+    return [_op(_EQUAL, call, 0, len(then)), *then]
+
+
+def _answers_if(place: int, values: Sequence[int], then: Sequence[bytes]) -> list[bytes]:
+    """Go through `then` if the argument at `place` has one of these values, else go on behind it.
+
+    Afterwards another argument may be loaded.
+    """
+    tests = [
+        _op(_EQUAL, value, len(values) - 1 - index, 0 if index < len(values) - 1 else len(then))
+        for index, value in enumerate(values)
+    ]
+    return [_op(_LOAD, place), *tests, *then]
 
 
 def _advice_on_own_pages() -> list[bytes]:

@@ -18,7 +18,8 @@ from sfumato.wire.json_text import bad_request, json_text, read_json, read_reply
 from sfumato.wire.query_json import Json, refusal_shape
 from sfumato.wire.verb_table import BY_NAME
 
-JOBS: Final = ("begin", "add")  # verbs that start a job, which this process runs itself
+# verbs that start a job, which this process runs itself
+JOBS: Final = ("begin", "begin-pipeline-run", "add")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.features.jobs.service import ADD, ASK, Job
+from sfumato.features.jobs.service import ADD, ASK, RUN, Job
 from sfumato.server.dispatch import Dispatcher
 from sfumato.vault.users import Caller
 from sfumato.wire.json_text import read_json
@@ -54,8 +54,16 @@ def _ask(services: Dispatcher, caller: Caller, job: Job) -> None:
     services.done("ask", caller, {**read_json(job.body.encode()), "op": job.op})
 
 
+def _run(services: Dispatcher, caller: Caller, job: Job) -> None:
+    services.done("run-pipeline", caller, {**read_json(job.body.encode()), "op": job.op})
+
+
 def _add(services: Dispatcher, caller: Caller, job: Job) -> None:
     services.adding.run(caller, job)
 
 
-_WORK: Final[Mapping[str, Callable[[Dispatcher, Caller, Job], None]]] = {ASK: _ask, ADD: _add}
+_WORK: Final[Mapping[str, Callable[[Dispatcher, Caller, Job], None]]] = {
+    ASK: _ask,
+    ADD: _add,
+    RUN: _run,
+}

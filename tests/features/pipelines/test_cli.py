@@ -160,7 +160,7 @@ def test_the_list_shows_what_a_waiting_program_brings_along() -> None:
         "digest": "d", "state": "waiting", "by": "ria", "name": "group", "outputs": [],
         "source": "pass", "environment": f"{64 * 'b'}+{name}",
     }  # fmt: skip
-    image = OwnEnvironment(name, 1, "c", ("/run", "a\nb"), ("A=\x1b[0m",))
+    image = OwnEnvironment(("/run", "a\nb"), ("A=\x1b[0m",), name=name, megabytes=1, contents="c")
     said = pipelines_cli._line(waits, False, {name: image})
     assert said.splitlines()[1:] == [
         f'  with {name}, runs ["/run", "a\\nb"], settings ["A=\\u001b[0m"]'

@@ -14,7 +14,7 @@ from scipy.stats import binom
 
 from sfumato.dp.accounting.privacy_events import GaussianEvent, PrivacyCost, privacy_cost
 from sfumato.features.pipelines.program_plan import Program, Run
-from sfumato.release.guarantees.central_dp import noisy_sums_of_blocks
+from sfumato.release.guarantees.central_dp import medians_of_blocks, noisy_sums_of_blocks
 from sfumato.release.noise_pool import NoisePool
 from sfumato.sandbox.ports import SandboxLimits
 from sfumato.sandbox.program_outputs import read_outputs
@@ -100,3 +100,12 @@ def test_one_block_moves_a_sum_by_the_range_at_most(
         for one in (blocks, changed)
     ]
     assert abs(sums[0] - sums[1]) <= abs(other - blocks[place]) <= 1000
+
+
+def test_each_median_is_chosen_at_its_own_epsilon() -> None:
+    sealed = Sealed(np.tile(np.array([40, 41, 42, 43, 44]), (2, 1)).T.astype(np.int64))
+    epsilons = Fraction(900), Fraction(1, 10**6)
+    dice = SystemRandomSource()
+    found = [medians_of_blocks(sealed, [10**6] * 2, epsilons, dice) for _ in range(200)]
+    assert {first for first, _ in found} == {42}
+    assert sum(40 <= second <= 44 for _, second in found) < 20

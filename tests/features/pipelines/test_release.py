@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -468,3 +468,33 @@ def test_rows_of_nobody_have_no_blocks(tmp_path: Path) -> None:
         text = f'unit = "row"\nbudget = {{ epsilon = 1 }}\n{column}'
         vault.add("town", source, card(text))
         assert code_of(lambda: submitted(vault)) == "bad-pipeline"
+
+
+@needs_bubbles
+def test_a_run_costs_what_its_wanted_errors_cost(vault: OpenVault) -> None:
+    outputs = {"people": (0, 50, 1), "height": (0, 50_000, 0.5)}
+    terms: dict[str, Any] = {"outputs": outputs, "blocks": 4, "cpu_s": 3}
+    answer = vault["town"].run(heights, error={"people": 2, "height": 900}, **terms)
+    receipt: Any = answer.receipt
+    (people_low, people_high), (low, high) = (bar or (0, 0) for bar in answer.interval[0])
+    assert max(people_high - people_low, (high - low) / 450) <= 4
+    parts = receipt["split"]
+    assert [part["output"] for part in parts] == ["people", "height"]
+    assert sum(part["epsilon"] for part in parts) == pytest.approx(receipt["epsilon"])
+    assert spent(vault)["people:town"] == pytest.approx(receipt["epsilon"])
+    again = vault["town"].run(
+        heights, epsilon=receipt["epsilon"], error={"people": 2, "height": 900}, **terms
+    )
+    assert again.rows == answer.rows  # the same question: free
+    shared = vault["town"].run(heights, epsilon=90, split={"height": 8}, **terms)
+    assert [part["epsilon"] for part in cast("Any", shared.receipt)["split"]] == [10, 80]
+
+
+@needs_bubbles
+def test_medians_share_a_price_as_asked(vault: OpenVault) -> None:
+    outputs = {"people": (0, 50, 1), "height": (0, 50_000, 0.5)}
+    answer = vault["town"].run(
+        heights, outputs=outputs, blocks=4, take="median", split={"height": 2}, **QUICK
+    )
+    assert cast("Any", answer.receipt)["rank_error"] == {"people": 1, "height": 1}
+    assert [part["epsilon"] for part in cast("Any", answer.receipt)["split"]] == [300, 600]

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
 OVER: Final = (DONE, FAILED, CANCELLED)
-ASK, ADD = "ask", "add"
+ASK, ADD, RUN = "ask", "add", "run"
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from sfumato.features.jobs.model import (
     DONE,
     FAILED,
     OVER,
+    RUN,
     WAITING,
     Job,
     JobStore,
@@ -25,7 +26,7 @@ from sfumato.features.jobs.model import (
 from sfumato.vault.ports import Clock
 from sfumato.vault.users import Caller
 
-__all__ = ["ADD", "ASK", "CANCELLED", "FAILED", "WAITING", "Job", "Jobs"]
+__all__ = ["ADD", "ASK", "CANCELLED", "FAILED", "RUN", "WAITING", "Job", "Jobs"]
 
 OPEN: Final = 20  # the most unfinished jobs of one user
 # lease time; a runner that does not renew for longer counts as gone

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from sfumato.cli.researcher import answer_shape
-from sfumato.cli.shell import Shell, command, number, show_elapsed, text_of
+from sfumato.cli.shell import Shell, command, number, pairs_of, show_elapsed, text_of
 from sfumato.client.answer import Answer
 from sfumato.client.display import BlocksPlan, SubmittedProgram
 from sfumato.client.text_tables import warned
 from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.client import check_listed, listed_places, output_places
 from sfumato.features.pipelines.environment_cli import environment
+from sfumato.features.pipelines.review_cli import (
+    NOTHING_CHECKED,
+    confirmed,
+    review_lines,
+    state_lines,
+)
 from sfumato.wire.query_json import Json
+
+_TIMING = click.option(
+    "--timing",
+    type=click.Choice(["isolated", "batch"]),
+    help="How blocks are timed: isolated, or in a batch if operator and owner allow it.",
+)
 
 
 @click.group("pipeline")
@@ -37,7 +52,8 @@ def pipeline() -> None:
     required=True,
     multiple=True,
     metavar="NAME[ROWS,...]:LOW:HIGH[:STEP][@PATH[#PLACE,...]]",
-    help="An output: its name, its range (from knowledge), and its place in the results.",
+    help="An output: its name, its range (from knowledge), and its place in the results. For a "
+    "table with named cells, write `rows=A,B;columns=C,D` as its place.",
 )
 @click.option(
     "--whitelist",
@@ -77,7 +93,7 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
     """
     outputs = [_output(text) for text in given["outputs"]]
     if given["whitelist"] is not None:
-        _check_listed(outputs, text_of(given["whitelist"]))
+        check_listed(outputs, text_of(given["whitelist"]))
     kind = _kind(given["function"], given["participants"])
     body: Json = {
         "data_set": data_set,
@@ -118,7 +134,10 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
     "--image",
     nargs=2,
     metavar="PLACE DIGEST",
-    help="An OCI layout or a SIF file, and its sha256:...",
+    help="An OCI layout, an archive of an image or a SIF file, and its sha256:...",
+)
+@click.option(
+    "--environment", metavar="NAME", help="An environment that is on this machine already."
 )
 @click.option(
     "--lock", type=click.Path(exists=True, dir_okay=False), help="A lock file of Python wheels."
@@ -133,6 +152,7 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
 @click.option(
     "--disk", "disk_mb", type=int, default=64, metavar="MB", help="The disk space of a block."
 )
+@_TIMING
 @command
 def try_(shell: Shell, file: str | None, **given: Any) -> None:
     """Try a program on this machine, in a sandbox like that for real rows; no vault is needed.
@@ -141,13 +161,14 @@ def try_(shell: Shell, file: str | None, **given: Any) -> None:
     contains its own program, and needs no FILE. The trial shows what the program printed, used and
     returned, and the likely cause if it failed.
     """
-    brought = [kind for kind in ("image", "lock", "folder") if given[kind] is not None]
+    kinds = ("image", "lock", "folder", "environment")
+    brought = [kind for kind in kinds if given[kind] is not None]
     if len(brought) > 1:
-        raise click.UsageError("Give at most one of --image, --lock and --folder.")
+        raise click.UsageError("Give at most one of --image, --lock, --folder and --environment.")
     places = [given[kind] if kind == "image" else (given[kind],) for kind in brought]
     limits = {
         "cpu_s": number(given["cpu_s"], "cpu"), "memory_mb": given["memory_mb"],
-        "disk_mb": given["disk_mb"],
+        "disk_mb": given["disk_mb"], "timing": given["timing"] or "isolated",
     }  # fmt: skip
     with show_elapsed("Trying"):
         found = shell.app.try_program(
@@ -186,38 +207,95 @@ def list_(shell: Shell, data_set: str, source: bool) -> None:
     """List the programs submitted for a data set: all if you own it, else your own."""
     with shell.open() as vault:
         found = vault.call("pipelines", {"data_set": data_set})
-        brought = {} if shell.is_remote else {one.name: one for one in vault.environments.all()}
-    lines = [_line(one, source, brought) for one in found["pipelines"]]
+        brought = {} if shell.is_remote else _brought(vault)
+    lines = [
+        line
+        for one in found["pipelines"]
+        for line in (_line(one, source, brought), *state_lines(one))
+    ]
     there = [f"  {one['name']}" for one in found.get("environments", ())]
     told = ["Environments for --environment:", *there] if there else []
     shell.show(found, "\n".join([*(lines or ["None."]), *told]))
+
+
+@pipeline.command("show")
+@click.argument("data_set")
+@click.argument("digest")
+@command
+def show(shell: Shell, data_set: str, digest: str) -> None:
+    """Show a program as its owner reviews it: text, changes, trial, outputs, and a checklist."""
+    with shell.open() as vault:
+        found = vault.call("pipeline", {"data_set": data_set, "pipeline": digest})
+    shell.show(found, "\n".join(review_lines(found)))
 
 
 @pipeline.command("approve")
 @click.argument("data_set")
 @click.argument("digest")
 @click.option("--most-epsilon", required=True, metavar="E", help="The highest price of a run.")
+@click.option(
+    "--timing",
+    type=click.Choice(["isolated", "batch"]),
+    default="isolated",
+    help="`batch` also allows blocks side by side; only for a program that you have read.",
+)
+@click.option(
+    "--checked",
+    is_flag=True,
+    help="Confirm all questions of the checklist, which `show` prints.",
+)
+@click.option("--reason", metavar="TEXT", help="A remark for the author.")
 @command
-def approve(shell: Shell, data_set: str, digest: str, most_epsilon: str) -> None:
-    """Approve a submitted program and its output ranges, up to a price per run."""
+def approve(shell: Shell, data_set: str, digest: str, most_epsilon: str, **given: Any) -> None:
+    """Approve a submitted program and its output ranges, up to a price per run.
+
+    At a terminal, it first shows the program, and asks the questions of the checklist.
+    """
     most = number(most_epsilon, "epsilon")
+    asks = not given["checked"] and not shell.as_json and sys.stdin.isatty()
     with shell.open() as vault:
+        seen = vault.call("pipeline", {"data_set": data_set, "pipeline": digest})
+        if asks:
+            shell.show(seen, "\n".join(review_lines(seen)))
+        checked = confirmed(seen, are_all=given["checked"], may_ask=asks)
         made = vault.call("decide-pipeline", {
             "data_set": data_set, "pipeline": digest, "state": "approved", "most_epsilon": most,
+            "checked": checked, "timing": given["timing"], **_reason(given["reason"]),
         })  # fmt: skip
-    shell.show(made, f"Approved {digest[:12]} up to epsilon {made['most_epsilon']:g} a run.")
+    batches = ", in batches too" if made["timing"] == "batch" else ""
+    said = f"Approved {digest[:12]} up to epsilon {made['most_epsilon']:g} a run{batches}."
+    shell.show(made, said if checked else f"{said}\n{NOTHING_CHECKED}")
 
 
 @pipeline.command("decline")
 @click.argument("data_set")
 @click.argument("digest")
+@click.option("--reason", metavar="TEXT", help="The reason, which the author sees.")
 @command
-def decline(shell: Shell, data_set: str, digest: str) -> None:
+def decline(shell: Shell, data_set: str, digest: str, reason: str | None) -> None:
     """Decline a submitted program, or revoke its approval."""
-    body = {"data_set": data_set, "pipeline": digest, "state": "declined"}
+    body: Json = {"data_set": data_set, "pipeline": digest, "state": "declined", **_reason(reason)}
     with shell.open() as vault:
         made = vault.call("decide-pipeline", body)
     shell.show(made, f"Declined {digest[:12]}.")
+
+
+@pipeline.command("timing")
+@click.argument("timing", required=False, type=click.Choice(["isolated", "batch"]))
+@command
+def timing(shell: Shell, timing: str | None) -> None:
+    """Show or set how this vault times the blocks of programs.
+
+    isolated: blocks start at fixed times, and no block can affect another. batch: programs whose
+    owner approved them with --timing batch run faster, with blocks side by side; what one block can
+    tell another through the machine they share is outside the guarantee.
+    """
+    with shell.open_folder() as vault:
+        if timing is not None:
+            vault.allow_timing(timing)
+        found = timing or vault.timing
+    restart = "" if timing is None else " A vault that is served reads this when it restarts."
+    shell.show({"timing": found}, f"The timing of programs is {found}.{restart}")
 
 
 @pipeline.command("plan")
@@ -234,6 +312,7 @@ def decline(shell: Shell, data_set: str, digest: str) -> None:
 )
 @click.option("--cpu", "cpu_s", default="1", metavar="S", help="The processor seconds per block.")
 @click.option("--seed", metavar="TEXT", help="The seed of the synthetic people.")
+@_TIMING
 @command
 def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
     """Show noise and bias of a program for several numbers of blocks, on synthetic people; free."""
@@ -242,7 +321,7 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
         "pipeline": digest,
         "epsilon": number(given["epsilon"], "epsilon"),
         "cpu_s": number(given["cpu_s"], "cpu"),
-        **{key: given[key] for key in ("people", "seed") if given[key] is not None},
+        **{key: given[key] for key in ("people", "seed", "timing") if given[key] is not None},
     }
     with shell.open() as vault, show_elapsed("Trying"):
         found = vault.call("plan-pipeline", body)
@@ -253,19 +332,41 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
 @click.argument("data_set")
 @click.argument("digest")
 @click.option(
-    "--epsilon", required=True, metavar="E", help="The price of the whole run, in epsilon."
+    "--epsilon",
+    metavar="E",
+    help="The price of the whole run, in epsilon. With a wanted error for each output, the most "
+    "that the run may cost.",
 )
-@click.option("--blocks", type=int, default=50, show_default=True, help="The number of blocks.")
+@click.option(
+    "--error",
+    "error",
+    multiple=True,
+    metavar="OUTPUT=X",
+    help="The error that you want for an output: +-X at 95 %.",
+)
+@click.option(
+    "--split",
+    "--share",
+    "split",
+    multiple=True,
+    metavar="OUTPUT=X",
+    help="The share of the price for each number of an output, relative to the other outputs.",
+)
+@click.option(
+    "--blocks",
+    type=int,
+    help="The number of blocks; 50 by default, or with --take auto what the trial proposed.",
+)
 @click.option(
     "--trim",
     type=int,
-    default=0,
     help="The number of smallest and of largest block values to leave out.",
 )
 @click.option(
     "--take",
-    type=click.Choice(["mean", "median"]),
-    help="How the values of the blocks are combined; by default their mean.",
+    type=click.Choice(["mean", "median", "auto"]),
+    help="How the values of the blocks are combined; by default their mean. `auto` does what the "
+    "last `plan` of the program proposed.",
 )
 @click.option(
     "--delta", metavar="D", help="The delta that may be spent; by default that of the data card."
@@ -278,15 +379,19 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
 @click.option(
     "--op", metavar="ID", help="Your id for this run. A retry with the same id is charged once."
 )
+@_TIMING
+@click.option("--job", "job_s", metavar="S", help="The time of all blocks of a batch together.")
 @click.option("--dry-run", is_flag=True, help="Show the price and the error; nothing is spent.")
 @command
 def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -> None:
     """Run an approved program on blocks of people; the private answer costs epsilon."""
     named = {key: value for key, value in terms.items() if value is not None}
-    named["epsilon"] = number(terms["epsilon"], "epsilon")
+    named |= {name: pairs_of(terms[name], name) for name in ("error", "split")}
+    named = {key: value for key, value in named.items() if value is not None}
+    if terms["epsilon"] is not None:
+        named["epsilon"] = number(terms["epsilon"], "epsilon")
     named["cpu_s"] = number(terms["cpu_s"], "cpu")
-    if terms["delta"] is not None:
-        named["delta"] = number(terms["delta"], "delta")
+    named |= {key: number(terms[key], key) for key in ("delta", "job_s") if terms[key] is not None}
     body: Json = {"data_set": data_set, "pipeline": digest, **named}
     if dry_run:
         body.pop("op", None)
@@ -294,12 +399,20 @@ def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -
             priced = vault.call("price-pipeline", body)
         errors = ", ".join(f"{name} ± {error:g}" for name, error in priced["error"].items())
         unit = " ranks among the blocks" if priced["error_is"] == "ranks" else ""
-        says = f"{priced['says']}: noise at 95 % {errors}{unit}. Nothing is spent."
-        shell.show(priced, "\n".join([*warned(priced.get("warnings", ())), says]))
+        says = (
+            f"{priced['says']}: noise at 95 % {errors}{unit}. It costs epsilon "
+            f"{priced['epsilon']:g}. Nothing is spent. Timing {priced['timing']}."
+        )
+        chosen = [priced["chosen_by"]] if "chosen_by" in priced else []
+        shell.show(priced, "\n".join([*warned(priced.get("warnings", ())), says, *chosen]))
         return
     with shell.open() as vault, show_elapsed("Running"):
         answer = Answer.of(vault.call("run-pipeline", body))
     shell.show(answer_shape(answer), repr(answer))
+
+
+def _reason(text: str | None) -> Json:
+    return {"reason": text} if text else {}
 
 
 def _kind(function: str | None, participants: bool) -> str:
@@ -323,25 +436,10 @@ def _output(text: str) -> Json:
     made: Json = dict(zip(("name", "lower", "upper", "step"), (name, *bounds), strict=False))
     name, _, sizes = name.partition("[")
     if sizes:
-        numbers = sizes.rstrip("]").split(",")
-        made |= {"name": name, "shape": [int(one) if one.isdigit() else one for one in numbers]}
+        made |= {"name": name, "shape": listed_places(sizes.rstrip("]"))}
     if path:
-        at = [int(place) if place.isdigit() else place for place in places.split(",") if place]
-        made |= {"path": path, "at": at}
+        made |= {"path": path, **output_places(places)}
     return made
-
-
-def _check_listed(outputs: list[Json], whitelist: str) -> None:
-    """Refuse an output whose file is not listed in the whitelist, where `#` starts a comment."""
-    lines = {line.partition("#")[0].strip() for line in whitelist.splitlines()}
-    for output in outputs:
-        if output.get("path") not in lines:
-            raise Refused(
-                "bad-pipeline",
-                f"The file of the output {output['name']!r} is not listed in the --whitelist file.",
-                "Add the file to that list, or take the output from a listed file. Paths are "
-                "relative to the output folder.",
-            )
 
 
 def _line(one: Any, source: bool, brought: Mapping[str, Any]) -> str:  # Any: JSON of the service
@@ -351,6 +449,13 @@ def _line(one: Any, source: bool, brought: Mapping[str, Any]) -> str:  # Any: JS
     if own:
         line += f"\n  with {own}{_of_image(brought.get(own))}"
     return f"{line}\n{one['source']}" if source else line
+
+
+def _brought(vault: Any) -> Mapping[str, Any]:  # Any: the app's own vault
+    """Return the machine's environments by name; only the vault's owner may read them."""
+    with contextlib.suppress(Refused):
+        return {one.name: one for one in vault.environments.all()}
+    return {}
 
 
 def _of_image(found: Any) -> str:  # Any: an object of the sandbox, which no CLI module imports

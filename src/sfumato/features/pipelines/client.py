@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sfumato.client.ask_terms import Json, Number
 from sfumato.client.display import SubmittedProgram
 from sfumato.dp.refusal import Refused
 
-# output name -> (lower, upper) or (lower, upper, step); or a mapping with those, and `shape`
+_LISTS: Final = ("shape", "rows", "columns", "at")
+# output name -> (lower, upper) or (lower, upper, step); or a mapping with those, and `shape`, or
+# `rows` and `columns` for a table with named cells
 Ranges = Mapping[str, Sequence[Number] | Mapping[str, Any]]
 
 
@@ -30,10 +32,12 @@ def handed_in_body(
     return {"data_set": data_set, **program, **named, **brought}
 
 
-def run_body(data_set: str, handed_in: SubmittedProgram, epsilon: Number, terms: Json) -> Json:
+def run_body(
+    data_set: str, handed_in: SubmittedProgram, epsilon: Number | None, terms: Json
+) -> Json:
     """Return the request to run or plan a submitted program at that epsilon."""
-    pipeline = handed_in["digest"]
-    return {"data_set": data_set, "pipeline": pipeline, "epsilon": epsilon, **terms}
+    priced: Json = {} if epsilon is None else {"epsilon": epsilon}
+    return {"data_set": data_set, "pipeline": handed_in["digest"], **priced, **terms}
 
 
 def source_of(function: Callable[..., object]) -> tuple[str, str]:
@@ -58,8 +62,8 @@ def outputs_body(outputs: Ranges) -> list[Json]:
     made: list[Json] = []
     for name, bounds in outputs.items():
         if isinstance(bounds, Mapping):
-            shape = {"shape": list(bounds["shape"])} if "shape" in bounds else {}
-            made.append({"name": name, **bounds, **shape})
+            listed = {key: list(bounds[key]) for key in _LISTS if key in bounds}
+            made.append({"name": name, **bounds, **listed})
             continue
         if not 2 <= len(bounds) <= 3:
             raise Refused(
@@ -70,3 +74,31 @@ def outputs_body(outputs: Ranges) -> list[Json]:
         keys = ("name", "lower", "upper", "step")
         made.append(dict(zip(keys, (name, *bounds), strict=False)))
     return made
+
+
+def listed_places(text: str) -> list[int | str]:
+    """Return the parts of a text such as "0,height", with whole numbers as integers."""
+    return [int(one) if one.isdecimal() else one for one in text.split(",") if one]
+
+
+def output_places(text: str) -> Json:
+    """Parse where an output is in its file: a place, or a table's rows, columns, key and place."""
+    parts = dict(part.partition("=")[::2] for part in text.split(";"))
+    if not {"rows", "columns"} <= set(parts) <= {"rows", "columns", "key", "at"}:
+        return {"at": listed_places(text)}
+    key: Json = {"key": parts["key"]} if "key" in parts else {}
+    named: Json = {of: parts[of].split(",") for of in ("rows", "columns")}
+    return {**named, **key, "at": listed_places(parts.get("at", ""))}
+
+
+def check_listed(outputs: Sequence[Json], whitelist: str) -> None:
+    """Refuse an output whose file is not listed in the whitelist, where `#` starts a comment."""
+    lines = {line.partition("#")[0].strip() for line in whitelist.splitlines()}
+    for output in outputs:
+        if output.get("path") not in lines:
+            raise Refused(
+                "bad-pipeline",
+                f"The file of the output {output['name']!r} is not listed in the whitelist.",
+                "Add the file to that list, or take the output from a listed file. Paths are "
+                "relative to the output folder.",
+            )

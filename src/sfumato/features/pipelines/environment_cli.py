@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from sfumato.cli.shell import Shell, command
+from sfumato.cli.shell import Shell, command, show_elapsed
 
 
 @click.group("environment")
@@ -31,36 +33,53 @@ def environment() -> None:
     "--image",
     nargs=2,
     metavar="PLACE DIGEST",
-    help="An OCI layout or a SIF file; sha256:...",
+    help="An OCI layout, an archive of an image or a SIF file; sha256:...",
+)
+@click.option(
+    "--pull",
+    metavar="REGISTRY/NAME@sha256:...",
+    help="An image at a registry that the vault's settings allow.",
+)
+@click.option(
+    "--login",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A file with USER:PASSWORD for --pull, or the file that `docker login` writes.",
 )
 @click.option("--note", default="", metavar="TEXT", help="A note for the list.")
 @command
-def add(
-    shell: Shell, lock: str | None, folder: str | None, image: tuple[str, str] | None, note: str
-) -> None:
-    """Install a lock file, copy a folder or unpack an image; no code from it runs."""
-    if sum(one is not None for one in (lock, folder, image)) != 1:
-        raise click.UsageError("Give one of --lock, --folder and --image.")
+def add(shell: Shell, **given: Any) -> None:  # Any: the options of click
+    """Install a lock file, copy a folder, or unpack or pull an image; no code from it runs."""
+    kinds = [kind for kind in ("lock", "folder", "image", "pull") if given[kind] is not None]
+    if len(kinds) != 1:
+        raise click.UsageError("Give one of --lock, --folder, --image and --pull.")
+    if given["login"] is not None and kinds != ["pull"]:
+        raise click.UsageError("--login is for --pull.")
+    (kind,) = kinds
+    what, note = given[kind], given["note"]
     with shell.open_folder() as vault:
-        if lock is not None:
-            made = vault.environments.add_lock(Path(lock), note)
-        elif folder is not None:
-            made = vault.environments.add_folder(Path(folder), note)
+        kept = vault.environments
+        if kind == "lock":
+            made = kept.add_lock(Path(what), note)
+        elif kind == "folder":
+            made = kept.add_folder(Path(what), note)
+        elif kind == "image":
+            made = kept.add_image(Path(what[0]), what[1], note)
         else:
-            layout, digest = image or ("", "")
-            made = vault.environments.add_image(Path(layout), digest, note)
+            login = None if given["login"] is None else Path(given["login"])
+            with show_elapsed("Pulling"):
+                made = kept.pull_image(what, login, note)
     next_ = f"Next: sfumato pipeline submit DATA_SET FILE --environment {made.name}{shell.named}"
-    shell.show(asdict(made), f"Added {_line(made)}\n{next_}")
+    shell.show(_shape(made), "\n".join([f"Added {_line(made)}", *_about(made), next_]))
 
 
 @environment.command("list")
 @command
 def list_(shell: Shell) -> None:
-    """List the program environments (packages and images) on this machine."""
+    """List the program environments on this machine, and what images say about themselves."""
     with shell.open_folder() as vault:
         found = vault.environments.all()
-    lines = "\n".join(map(_line, found)) or "None."
-    shell.show({"environments": [asdict(one) for one in found]}, lines)
+    lines = [line for one in found for line in (_line(one), *_about(one))]
+    shell.show({"environments": [_shape(one) for one in found]}, "\n".join(lines or ["None."]))
 
 
 @environment.command("remove")
@@ -71,6 +90,27 @@ def remove(shell: Shell, name: str) -> None:
     with shell.open_folder() as vault:
         vault.environments.remove(name)
     shell.show({"removed": name}, f"Removed {name}.")
+
+
+def _shape(one: Any) -> dict[str, Any]:  # Any: an object of the sandbox, as below
+    return {**asdict(one), "labels": dict(one.labels)}
+
+
+def _about(one: Any) -> list[str]:
+    """Return lines with what an image says about itself, as JSON text, because it is untrusted."""
+    words = {
+        "pulled from": one.source, "manifest": one.manifest, "configuration": one.config,
+        "runs": one.entry, "in folder": one.folder, "as user": one.user, "settings": one.settings,
+    }  # fmt: skip
+    lines = [f"  {word}: {_text(said)}" for word, said in words.items() if said]
+    return [*lines, *(f"  label {_text(key)}: {_text(said)}" for key, said in one.labels)]
+
+
+def _text(said: Any) -> str:
+    return said if isinstance(said, str) and _PLAIN.fullmatch(said) else json.dumps(said)
+
+
+_PLAIN: Final = re.compile(r"[\w./:@+-]{1,200}")
 
 
 def _line(one: Any) -> str:  # Any: an object of the sandbox, which no CLI module imports

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
+from sfumato.sandbox.ports import BATCH, ISOLATED
+
 WAITING, APPROVED, DECLINED = "waiting", "approved", "declined"
 
 
@@ -14,7 +16,8 @@ WAITING, APPROVED, DECLINED = "waiting", "approved", "declined"
 class Submitted:
     """A program submitted for approval, with the data set owner's decision.
 
-    An approved program may spend up to `most_epsilon` per run.
+    An approved program may spend up to `most_epsilon` per run. It may run in batches only if the
+    owner has said so, because then its blocks are less isolated (soundness rule 27).
     """
 
     digest: str
@@ -26,6 +29,23 @@ class Submitted:
     most_epsilon: Fraction = Fraction(0)
     decided_by: str = ""
     decided_at: str = ""
+    timing: str = ISOLATED  # the timing that the owner allows: ISOLATED, or also BATCH
+
+    @property
+    def may_batch(self) -> bool:
+        """Return True if the owner has reviewed the program and lets it run in batches."""
+        return self.state == APPROVED and self.timing == BATCH
+
+
+@dataclass(frozen=True)
+class TrialChoice:
+    """How a trial on synthetic people proposed to combine this many blocks of a program."""
+
+    blocks: int
+    take: str
+    trim: int
+    rank: int  # 0 for the number of blocks with the least expected error
+    trial: str  # which trial it was, in words
 
 
 class PipelineStore(Protocol):
@@ -49,6 +69,14 @@ class PipelineStore(Protocol):
 
     def add_trial(self, data_set: str, digest: str, gave: Sequence[str]) -> None:
         """Record which outputs of a program gave a number in a trial on synthetic people."""
+        ...
+
+    def set_choices(self, data_set: str, digest: str, choices: Sequence[TrialChoice]) -> None:
+        """Record how the last trial of a program proposed to combine blocks."""
+        ...
+
+    def choices(self, data_set: str, digest: str) -> tuple[TrialChoice, ...]:
+        """Return what the last trial of a program proposed, the least expected error first."""
         ...
 
     def tried(self, data_set: str, digest: str) -> tuple[str, ...] | None:

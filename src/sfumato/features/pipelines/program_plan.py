@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
@@ -23,23 +23,38 @@ from sfumato.dp.accounting.privacy_events import (
     PureEvent,
 )
 from sfumato.dp.accounting.zcdp_conversion import rho_within
-from sfumato.dp.budget import read_delta, read_epsilon
+from sfumato.dp.budget import read_delta
 from sfumato.dp.json_values import Json
-from sfumato.dp.mechanisms import gaussian, laplace
 from sfumato.dp.mechanisms.median_of_blocks import MAX_STEPS, ranks_off
 from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
 from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.price_split_plan import (
+    PriceSplit,
+    SplitTerms,
+    margin_of,
+    noise_of,
+    read_errors,
+    read_shares,
+    split_price,
+)
 from sfumato.query.expression import canonical_json
 from sfumato.sandbox.block_columns import block_columns, folder_columns, folder_tables
-from sfumato.sandbox.ports import SandboxLimits
+from sfumato.sandbox.ports import BATCH, ISOLATED, SandboxLimits
 from sfumato.sandbox.program_environment import is_image, own_of
 from sfumato.sandbox.program_outputs import ANSWER, Output, bad_pipeline, read_outputs
 from sfumato.vault.card.bids_files import data_set_files
 from sfumato.vault.card.data_card import ROW, Card
 
 KINDS: Final = ("function", "program", "bids")
+_ISOLATED_SAYS: Final = "isolated: blocks start at fixed times, and no block can affect another"
+_BATCH_SAYS: Final = (
+    "batch: blocks run side by side, because the owner has reviewed the program; what one block "
+    "can tell another through the machine they share (its load, its memory, its counters) is "
+    "outside the guarantee"
+)
 GROUP, PARTICIPANT = "group", "participant"  # the two analysis levels of BIDS apps
 MEAN, MEDIAN = "mean", "median"  # how the results of blocks are combined
+AUTO: Final = "auto"  # as the program's last trial proposed; a run itself has one of the others
 MAX_BLOCKS: Final = 1000
 # processor time of all blocks, in seconds: run one by one, they still end before a job's time limit
 MAX_CPU_S: Final = 7200
@@ -51,6 +66,7 @@ _LIMITS: Final = {
     "cpu_s": (Fraction(1, 20), Fraction(600)),
     "memory_mb": (Fraction(256), Fraction(16_384)),
     "disk_mb": (Fraction(16), Fraction(4_096)),
+    "job_s": (Fraction(1), Fraction(MAX_CPU_S)),
 }
 DISK_MB: Final = SandboxLimits.disk_mb  # the default disk space of a block, in megabytes
 
@@ -125,6 +141,7 @@ class Run:
     limits: SandboxLimits
     take: str = MEAN
     delta: Fraction = Fraction(0)  # the most delta that the run may spend
+    split: PriceSplit | None = None  # how outputs share the price; None: all numbers equally
 
     @property
     def numbers(self) -> int:
@@ -146,13 +163,20 @@ class Run:
     def person_run_key(self) -> str:
         """Return the key of stored per-person results: a hash of the program and its limits."""
         limits = self.limits.cpu_s, self.limits.memory_mb, self.limits.disk_mb
-        said = f"{self.program.digest} {limits!r}"
+        said = f"{self.program.digest} {limits!r}{' batch' if self.limits.is_batch else ''}"
         return hashlib.sha256(said.encode()).hexdigest()[:32]
 
+    def loss(self, output: Output) -> Fraction:
+        """Return the privacy loss of one number of an output, in epsilon; in rho if Gaussian."""
+        if self.split is None:
+            return (self.rho or self.epsilon) / self.numbers
+        return self.split.losses[self.program.outputs.index(output)]
+
     @property
-    def share(self) -> Fraction:
-        """Return the epsilon of each released number: an equal share of the run's epsilon."""
-        return self.epsilon / self.numbers
+    def losses(self) -> tuple[Fraction, ...]:
+        """Return the privacy loss of every released number; their sum is the price."""
+        every = ([self.loss(o)] * o.count for o in self.program.outputs)
+        return tuple(loss for of_output in every for loss in of_output)
 
     @property
     def rho(self) -> Fraction:
@@ -162,6 +186,8 @@ class Run:
         numbers by sqrt(n) in the L2 norm. So Gaussian noise is smaller than Laplace noise if there
         are many numbers.
         """
+        if self.split is not None:
+            return self.split.rho
         if self.take == MEDIAN or self.delta == 0:
             return Fraction(0)
         rho = rho_within(self.epsilon, self.delta)
@@ -177,8 +203,8 @@ class Run:
     def event(self) -> Event:
         """Return the privacy event (mechanism and its parameters) that the ledger charges."""
         if self.take == MEDIAN:
-            one = ExponentialEvent(self.share)
-            return one if self.numbers == 1 else JointEvent((one,) * self.numbers)
+            every = tuple(map(ExponentialEvent, self.losses))
+            return every[0] if self.numbers == 1 else JointEvent(every)
         if self.rho:
             return GaussianEvent(self.rho, self.epsilon, self.delta)
         return PureEvent(self.epsilon)
@@ -207,19 +233,16 @@ class Run:
     def noise_json(self) -> list[Json]:
         """Return the mechanism and noise of each output for the ledger, with exact numbers."""
         if self.take == MEDIAN:
-            epsilon = str(self.share)
-            return [{"kind": "exponential mechanism", "epsilon_a_number": epsilon}]
+            shown = self.program.outputs[: 1 if self.split is None else None]
+            each = (str(self.loss(output)) for output in shown)
+            return [{"kind": "exponential mechanism", "epsilon_a_number": one} for one in each]
         return [noise.as_json() for noise in self.noises]
 
     def noise(self, output: Output) -> Noise | None:
         """Return the Laplace or Gaussian noise of each number of an output; None for a median."""
         if self.take == MEDIAN:
             return None
-        if self.rho:
-            return Noise(
-                "gaussian", gaussian.variance_for(output.steps**2, self.rho / self.numbers)
-            )
-        return Noise("laplace", laplace.scale_for(output.steps, self.share))
+        return noise_of(output, self.loss(output), self.mechanism)
 
     @property
     def counted(self) -> int:
@@ -237,14 +260,23 @@ class Run:
         """
         if self.take == MEDIAN:
             return {
-                o.name: float(ranks_off(self.share, o.steps, CONFIDENCE))
+                o.name: float(ranks_off(self.loss(o), o.steps, CONFIDENCE))
                 for o in self.program.outputs
             }
         pairs = zip(self.program.outputs, self.noises, strict=True)
-        return {o.name: float(o.step) * noise.margin() / self.counted for o, noise in pairs}
+        return {o.name: float(margin_of(o, noise, self.counted)) for o, noise in pairs}
+
+    def split_json(self) -> list[Json]:
+        """Return how the outputs share the price: the loss of each output, with all its numbers."""
+        unit = "rho" if self.rho else "epsilon"
+        return [
+            {"output": o.name, "numbers": o.count, unit: float(o.count * self.loss(o))}
+            for o in self.program.outputs
+        ]
 
     def as_json(self) -> Json:
         """Return the run's terms as JSON for the ledger; the source is replaced by its digest."""
+        job_s = self.limits.job_s
         return {
             "digest": self.program.digest,
             "data_set": self.program.data_set,
@@ -256,10 +288,23 @@ class Run:
             **({} if self.take == MEAN else {"take": self.take}),
             "epsilon": str(self.epsilon),
             **({"delta": str(self.delta)} if self.rho else {}),
+            **self._split_in_ledger(),
             "cpu_s": str(Fraction(repr(self.limits.cpu_s))),
             "memory_mb": self.limits.memory_mb,
             **({} if self.limits.disk_mb == DISK_MB else {"disk_mb": self.limits.disk_mb}),
+            **({"timing": BATCH} if self.limits.is_batch else {}),
+            **({} if job_s is None else {"job_s": str(Fraction(repr(job_s)))}),
         }
+
+    @property
+    def timing_says(self) -> str:
+        """Return a text on how blocks are timed, and what the guarantee leaves out."""
+        return _BATCH_SAYS if self.limits.is_batch else _ISOLATED_SAYS
+
+    def _split_in_ledger(self) -> Json:
+        if self.split is None:
+            return {}
+        return {"split": {o.name: str(self.loss(o)) for o in self.program.outputs}}
 
     def in_words(self) -> str:
         """Return a text that describes the run: the aggregate, the blocks and the program."""
@@ -352,15 +397,24 @@ def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> 
         cpu_s=float(_within(shape.get("cpu_s", 1), "cpu_s")),
         memory_mb=int(_within(shape.get("memory_mb", 2048), "memory_mb")),
         disk_mb=int(_within(shape.get("disk_mb", DISK_MB), "disk_mb")),
+        timing=_timing(shape.get("timing", ISOLATED)),
+        job_s=None if shape.get("job_s") is None else float(_within(shape["job_s"], "job_s")),
     )
+    if limits.job_s is not None and not limits.is_batch:
+        raise bad_pipeline("job_s is the time of a batch, and the timing is isolated")
     take = shape.get("take", MEAN)
     if take not in (MEAN, MEDIAN) or not isinstance(take, str):
-        raise bad_pipeline(f"take must be {MEAN} or {MEDIAN}")
+        raise bad_pipeline(f"take must be {MEAN}, {MEDIAN} or {AUTO}")
     _check_median(program, take, trim)
     asked = delta if shape.get("delta") is None else read_delta(shape["delta"])
-    epsilon = read_epsilon(shape.get("epsilon"))
-    run = Run(program, blocks, trim, epsilon, limits, take, asked)
-    if (blocks + run.person_runs) * limits.cpu_s > MAX_CPU_S:
+    shares = read_shares(program.outputs, shape.get("split"))
+    errors = read_errors(program.outputs, shape.get("error"), shares)
+    counted, most = blocks - 2 * trim, Fraction(0) if take == MEDIAN else asked
+    terms = SplitTerms(program.outputs, shares, errors, counted, most, take == MEDIAN)
+    split = split_price(terms, shape.get("epsilon"))
+    run = _split_run(Run(program, blocks, trim, split.epsilon, limits, take, asked), split)
+    timed = blocks if limits.job_s is None else 0  # the declared time of a batch has its own limit
+    if (timed + run.person_runs) * limits.cpu_s > MAX_CPU_S:
         of = "blocks and people's turns" if run.person_runs else "blocks"
         raise bad_pipeline(f"{of}, times cpu_s, are more than {MAX_CPU_S} seconds")
     if not all(noise.is_drawable() for noise in run.noises):
@@ -370,6 +424,22 @@ def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> 
             "Choose a larger epsilon, or declare a coarser step.",
         )
     return run
+
+
+def _timing(value: object) -> str:
+    if value not in (ISOLATED, BATCH) or not isinstance(value, str):
+        raise bad_pipeline(f"timing must be {ISOLATED} or {BATCH}")
+    return value
+
+
+def _split_run(run: Run, split: PriceSplit) -> Run:
+    """Return a run with this split of its price; without one, if the numbers share it equally.
+
+    So a run that asks for equal shares is the same question as one that asks for none.
+    """
+    made = replace(run, split=split)
+    is_equal = (made.rho, made.losses) == (run.rho, run.losses)
+    return run if is_equal else made
 
 
 def _check_median(program: Program, take: str, trim: int) -> None:

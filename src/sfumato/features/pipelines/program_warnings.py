@@ -7,7 +7,7 @@ noise, and on released values. This module reads no row and no block's result.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.program_plan import MEDIAN, Run
@@ -47,6 +47,18 @@ def price_warnings(run: Run, gave: Sequence[str] | None) -> list[str]:
     """
     untried = [_UNTRIED] if gave is None else []
     return [*_never(run, gave), *_wide(run), *untried]
+
+
+def review_warnings(
+    program: Mapping[str, Any],  # Any: JSON of our own store
+    gave: Sequence[str] | None,
+) -> list[str]:
+    """Return the warnings for the owner who reviews a program: what its trials showed."""
+    if gave is None:
+        return [_UNTRIED]
+    never = [str(one["name"]) for one in program["outputs"] if one["name"] not in gave]
+    named = ", ".join(never)
+    return [f"On synthetic people, the program never gave a number for {named}."] if never else []
 
 
 def answer_warnings(run: Run, gave: Sequence[str] | None, values: Mapping[str, float]) -> list[str]:

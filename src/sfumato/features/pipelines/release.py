@@ -74,6 +74,11 @@ def answer_of(run: Run, stored: Sequence[int]) -> Json:
                 "values": nested(values, output.shape),
                 "std": _std(run, output),
                 "margin": _margin(run, output),
+                **(
+                    {"rows": list(output.rows), "columns": list(output.columns)}
+                    if output.rows
+                    else {}
+                ),
             }
             for output, values in parts
             if output.shape
@@ -168,6 +173,8 @@ class RunOrder:
     run: Run
     asker: Asker
     op: str
+    # which trial on synthetic people chose how blocks are combined; empty if the asker did
+    chosen_by: str = ""
     rule: str = ""  # the id of the rule that approved the program; empty if the owner approved it
     # refuses if the asker may no longer run the program
     may_still: Callable[[], None] = lambda: None
@@ -202,6 +209,17 @@ def run_pipeline(door: PipelinePorts, order: RunOrder) -> Release:
                 settled.head, outcome.seq, settled.answer, outcome.accounts, paid_now
             )
             return _released(door.ledger, order, charge, standing)
+
+
+def stored_answer(ledger: Ledger, order: RunOrder) -> Release:
+    """Return the stored answer of a run that its asker has paid; nothing is charged."""
+    if ledger.answer_of(order.asker.user, order.op) is None:
+        raise Bug("a run without an answer is shown")
+    charge = _charge(order)
+    outcome = ledger.charge(charge)
+    if not isinstance(outcome, OperationState):
+        raise Bug("a run with an answer is charged")
+    return _released(ledger, order, charge, outcome)
 
 
 def check_sandbox(sandbox: Sandbox, limits: SandboxLimits, own: str = "") -> None:
@@ -273,7 +291,7 @@ def _sums(door: PipelinePorts, order: RunOrder, drawn: list[NDArray[np.int64]]) 
         said = door.sandbox.run(job)
         if run.take == MEDIAN:
             steps = [o.steps for o in run.program.outputs for _ in range(o.count)]
-            return medians_of_blocks(said, steps, run.share, door.pool.dice)
+            return medians_of_blocks(said, steps, run.losses, door.pool.dice)
         return noisy_sums_of_blocks(said, run.trim, drawn)
 
 
@@ -335,6 +353,7 @@ def _charge(order: RunOrder) -> Charge:
             "pipeline": terms,
             "says": run.in_words(),
             "bounding": bounding(run),
+            "timing": run.timing_says,
             "mechanism": run.mechanism,
             "shape": digest({"pipeline": run.program.digest}),
             **on_card(card),
@@ -344,6 +363,7 @@ def _charge(order: RunOrder) -> Charge:
             "delta": str(run.spent_delta),
             "noise": run.noise_json(),
             "selection": None,
+            **({"chosen_by": order.chosen_by} if order.chosen_by else {}),
             **({"rule": order.rule} if order.rule else {}),
         },
         check_access=order.may_still,
@@ -376,6 +396,7 @@ def _receipt(
     return {
         **payment_json(paid, standing.seq, card.name, accounts),
         "pipeline": run.as_json(),
+        **({"chosen_by": order.chosen_by} if order.chosen_by else {}),
         **({"rule": order.rule} if order.rule else {}),
         "says": run.in_words(),
         "data_set": card.name,
@@ -385,8 +406,9 @@ def _receipt(
         "unit": unit_of(card),
         "relation": relation(card),
         "bounding": bounding(run),
+        "timing": run.timing_says,
         "mechanism": run.mechanism,
-        "split": [],
+        "split": run.split_json(),
         "odds": odds_of(accounts[names[0]], "person"),
         "interval": OF_RANKS if run.take == MEDIAN else INTERVAL,
         **({"rank_error": run.margins()} if run.take == MEDIAN else {}),

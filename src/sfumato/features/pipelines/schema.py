@@ -15,6 +15,7 @@ from sfumato.wire.schema import (
     Name,
     NeededNumber,
     Number,
+    Numbers,
     OfDataSet,
     Reply,
     items,
@@ -25,6 +26,7 @@ from sfumato.wire.schema import (
 
 Names = Annotated[list[Label], items(200)]
 Short = Annotated[str, letters(10)]
+Timing = Literal["isolated", "batch"]
 
 
 class ProgramOutput(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -37,6 +39,9 @@ class ProgramOutput(Struct, kw_only=True, forbid_unknown_fields=True):
     path: Name | None = None
     at: Annotated[list[Any], items(8)] | None = None
     shape: Annotated[list[Count], items(4)] | None = None
+    rows: Annotated[list[Name], items(4000)] | None = None
+    columns: Annotated[list[Name], items(4000)] | None = None
+    key: Name | None = None
 
 
 class OutputRange(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -70,19 +75,43 @@ class DecidePipeline(OnePipeline, frozen=True, kw_only=True):
 
     state: Literal["approved", "declined"]
     most_epsilon: Annotated[Number, Meta(description="The largest epsilon of one run.")] = None
+    timing: Annotated[
+        Timing, Meta(description="`batch` also allows runs in which blocks are less isolated.")
+    ] = "isolated"
+    checked: Annotated[
+        Any, shaped(Names | None, "The ids of the checklist's questions that you confirm.")
+    ] = None
+    reason: Annotated[Any, shaped(Annotated[str, letters(1000)] | None)] = None
+
+
+class OnePipelineRun(OfDataSet, frozen=True, kw_only=True):
+    """A request about one of your own runs, by its operation id."""
+
+    op: Name
 
 
 class PipelineTerms(OnePipeline, frozen=True, kw_only=True):
     """The terms of a run: its price, and how the people are split into blocks."""
 
-    epsilon: NeededNumber = UNSET
+    epsilon: Annotated[
+        Number, Meta(description="The price; without it, every output needs an error.")
+    ] = UNSET
+    split: Annotated[
+        Numbers, Meta(description="Output -> the share of each of its numbers; 1 by default.")
+    ] = None
+    error: Annotated[Numbers, Meta(description="Output -> wanted half-width at 95 %.")] = None
     blocks: Annotated[Any, shaped(Count | None)] = UNSET
     trim: Annotated[Any, shaped(Annotated[int, Meta(ge=0)] | None)] = UNSET
     cpu_s: Number = UNSET
     memory_mb: Annotated[Any, shaped(Count | None)] = UNSET
     disk_mb: Annotated[Any, shaped(Count | None)] = UNSET
     delta: Number = UNSET
-    take: Annotated[Any, shaped(Short | None, "`mean` or `median`.")] = UNSET
+    take: Annotated[
+        Any,
+        shaped(Short | None, "`mean`, `median`, or `auto`: as the last trial of it proposed."),
+    ] = UNSET
+    timing: Annotated[Any, shaped(Short | None, "`isolated` or `batch`.")] = UNSET
+    job_s: Number = UNSET
 
 
 class PlanPipeline(PipelineTerms, frozen=True, kw_only=True):
@@ -132,6 +161,32 @@ class Pipeline(Reply):
     state: Name
 
 
+class PipelineReview(Pipeline):
+    """A program with what its review needs: warnings, changes, the last trial, a checklist."""
+
+    may_decide: bool
+    warnings: list[str]
+    changes: Annotated[
+        Any, Meta(description="The changes since the author's last approved program, or null.")
+    ]
+    trial: Annotated[Any, Meta(description="The last trial on synthetic people, or null.")]
+    checklist: list[Any]
+
+
+class PipelineRun(Reply):
+    """One of your runs of a program, as the ledger has it."""
+
+    op: Name
+    state: Name
+    pipeline: Name
+
+
+class PipelineRuns(Reply):
+    """Your own runs of programs on a data set, newest first."""
+
+    runs: list[PipelineRun]
+
+
 class ProgramEnvironment(Reply):
     """An environment in which programs of this data set may run."""
 
@@ -145,6 +200,7 @@ class Pipelines(Reply):
 
     pipelines: list[Pipeline]
     environments: list[ProgramEnvironment]
+    may_decide: bool
 
 
 class PipelinePrice(Reply):

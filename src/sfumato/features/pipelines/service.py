@@ -17,8 +17,17 @@ from sfumato.dp.budget import read_epsilon
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.model import APPROVED, WAITING, PipelineStore, Submitted
+from sfumato.features.pipelines.estimator_comparison import name_of
+from sfumato.features.pipelines.means_of_columns import sql_offers
+from sfumato.features.pipelines.model import (
+    APPROVED,
+    WAITING,
+    PipelineStore,
+    Submitted,
+    TrialChoice,
+)
 from sfumato.features.pipelines.program_plan import (
+    AUTO,
     BLOCKS,
     MEAN,
     MEDIAN,
@@ -27,8 +36,10 @@ from sfumato.features.pipelines.program_plan import (
     read_program,
     read_run,
 )
+from sfumato.features.pipelines.program_review import read_checked
 from sfumato.features.pipelines.program_trial import (
     MAX_PEOPLE,
+    Table,
     blocks_to_try,
     check_trial,
     run_trial,
@@ -37,12 +48,23 @@ from sfumato.features.pipelines.program_warnings import (
     answer_warnings,
     most_people,
     price_warnings,
+    review_warnings,
     too_many_blocks,
 )
-from sfumato.features.pipelines.release import PipelinePorts, RunOrder, no_sandbox, run_pipeline
+from sfumato.features.pipelines.release import (
+    PipelinePorts,
+    RunOrder,
+    no_sandbox,
+    run_pipeline,
+    stored_answer,
+)
+from sfumato.features.pipelines.review_service import ProgramReviews, submitted_json
 from sfumato.features.pipelines.rule_service import PipelineRules, by_rule
+from sfumato.features.pipelines.run_history_service import run_terms, runs_json, stored_run
 from sfumato.features.pipelines.schema import (
     DecidePipeline,
+    OnePipeline,
+    OnePipelineRun,
     PipelineTerms,
     PlanPipeline,
     RunPipeline,
@@ -50,7 +72,7 @@ from sfumato.features.pipelines.schema import (
 from sfumato.query.expression import canonical_json
 from sfumato.release.permissions import check_not_frozen, listing_to_query
 from sfumato.release.release_order import Asker, Release
-from sfumato.sandbox.ports import SandboxStopped, SplitOrder
+from sfumato.sandbox.ports import BATCH, ISOLATED, SandboxLimits, SandboxStopped, SplitOrder
 from sfumato.sandbox.program_environment import kind_and_digest, read_own
 from sfumato.sandbox.program_outputs import bad_pipeline
 from sfumato.vault.card.data_card import Card
@@ -91,6 +113,8 @@ class Pipelines:
     dice: RandomSource
     rules: PipelineRules
     brought: Callable[[], Sequence[str]]  # returns the names of this machine's program environments
+    reviews: ProgramReviews
+    timing: str = ISOLATED  # BATCH if the operator lets reviewed programs run in batches
     # Only one plan at a time holds its synthetic people in memory.
     planning: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
@@ -103,7 +127,7 @@ class Pipelines:
         found = self.store.find(listing.card.name, program.digest)
         if found is None:
             found = self._taken_in(listing, program, asker)
-        return {**_shown(found), "errors": errors}
+        return {**submitted_json(found), "errors": errors}
 
     def decide(self, caller: Caller, asked: DecidePipeline) -> Json:
         """Approve a program up to an epsilon per run, or decline it; the ledger notes it."""
@@ -111,7 +135,54 @@ class Pipelines:
         self._check_owner(caller, listing)
         found = self._found(listing, asked.pipeline)
         most = read_epsilon(asked.most_epsilon) if asked.state == APPROVED else Fraction(0)
-        return _shown(self._decided(caller.user, found, asked.state, most))
+        review = read_checked(asked.checked, asked.reason)
+        now = replace(found, state=asked.state, most_epsilon=most, timing=asked.timing)
+        made = self._decided(caller.user, found, now, review)
+        return self.reviews.shown(listing.card, self.door.sandbox, [made])[0]
+
+    def one(self, caller: Caller, asked: OnePipeline) -> Json:
+        """Return one program with everything that its review needs, to its author and the owner."""
+        listing, _ = self._listing(caller, asked.data_set)
+        found = self._found(listing, asked.pipeline)
+        if caller.user not in (listing.owner, found.by):
+            raise _unknown()
+        shown = self.reviews.shown(listing.card, self.door.sandbox, [found])[0]
+        program = _program_of(found, listing) if shown["is_current"] else None
+        return {
+            **shown,
+            "may_decide": caller.user == listing.owner,
+            "timings": [ISOLATED, BATCH] if self.timing == BATCH else [ISOLATED],
+            "errors": None if program is None else _errors(program, 1, listing.card),
+            "warnings": review_warnings(json.loads(found.program), self._tried(found)),
+            **self.reviews.detail(found, self.store.of(listing.card.name)),
+        }
+
+    def check_run(self, caller: Caller, asked: RunPipeline) -> None:
+        """Refuse a run that could not begin now: unapproved, changed, or with unusable terms."""
+        listing, _ = self._thawed(caller, asked.data_set)
+        found = self._found(listing, asked.pipeline)
+        self._check_seen(caller, listing, found)
+        terms, _ = self._chosen(found, asked)
+        run = read_run(_program_of(found, listing), terms, listing.card.delta_per_request)
+        _check_approved(found, run)
+        self._check_same(found, run)
+        _check_blocks(listing.card, run)
+
+    def runs(self, caller: Caller, data_set: str) -> Json:
+        """Return the caller's own runs of programs on a data set, newest first."""
+        listing, _ = self._listing(caller, data_set)
+        return {"runs": runs_json(self.door.ledger, caller.user, listing.card.name)}
+
+    def answer(self, caller: Caller, asked: OnePipelineRun) -> Release:
+        """Return the stored answer of one of the caller's runs again; nothing is charged."""
+        listing, asker = self._listing(caller, asked.data_set)
+        terms = run_terms(self.door.ledger, caller.user, listing.card.name, asked.op)
+        found = self._found(listing, terms["digest"])
+        run = stored_run(found, terms)
+        order = RunOrder(listing.card, listing.table, run, asker, asked.op, terms["rule"])
+        release = stored_answer(self.door.ledger, order)
+        warnings = answer_warnings(run, self._tried(found), _values(release.answer))
+        return replace(release, answer={**release.answer, "warnings": warnings})
 
     def set_rule(self, caller: Caller, data_set: str, shape: object) -> Json:
         """Create a rule that approves matching programs from now on; only the owner may do so."""
@@ -139,23 +210,29 @@ class Pipelines:
         found = self.store.of(listing.card.name)
         mine = [one for one in found if caller.user in (listing.owner, one.by)]
         environments = [_environment(name) for name in self.brought()]
-        return {"pipelines": [_shown(one) for one in mine], "environments": environments}
+        shown = self.reviews.shown(listing.card, self.door.sandbox, mine)
+        may_decide = caller.user == listing.owner
+        return {"pipelines": shown, "environments": environments, "may_decide": may_decide}
 
     def price(self, caller: Caller, asked: PipelineTerms) -> Json:
         """Return a run's price and the error of its noise; nothing is spent."""
         listing, _ = self._listing(caller, asked.data_set)
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        run = read_run(_program_of(found, listing), _terms(asked), listing.card.delta_per_request)
+        terms, chosen = self._chosen(found, asked)
+        run = read_run(_program_of(found, listing), terms, listing.card.delta_per_request)
         _check_blocks(listing.card, run)
         return {
+            **chosen,
             "warnings": price_warnings(run, self._tried(found)),
             "epsilon": float(run.epsilon),
             "delta": float(run.spent_delta),
             "mechanism": run.mechanism,
             "error": run.margins(),
+            "split": run.split_json(),
             "error_is": "ranks" if run.take == MEDIAN else "values",
             "says": run.in_words(),
+            "timing": run.timing_says,
             "blocks": run.blocks,
             "state": found.state,
             "spent": False,
@@ -167,6 +244,8 @@ class Pipelines:
         card, found = listing.card, self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
         program = _program_of(found, listing)
+        if asked.timing == BATCH != self.timing:
+            raise _no_batch(self.timing)
         count = _people(card.size if asked.people is None else asked.people)
         runs = [
             _planned(program, asked, blocks, card.delta_per_request)
@@ -185,7 +264,10 @@ class Pipelines:
             raise no_sandbox()
         gave = [one.name for one in program.outputs if one.name not in table.never]
         self.store.add_trial(found.data_set, found.digest, gave)
-        return {
+        trial = f"{count:,} synthetic people, epsilon {float(runs[0].epsilon):g}, seed {said}"
+        choices = _choices(table, trial)
+        self.store.set_choices(found.data_set, found.digest, choices)
+        plan: Json = {
             "warnings": table.warnings(),
             "epsilon": float(runs[0].epsilon),
             "people": count,
@@ -193,11 +275,16 @@ class Pipelines:
             "at": [line.as_json() for line in table.lines],
             "trials": [one.as_json() for one in table.trials],
             "proposed": table.proposed,
+            "choice": _choice_json(choices),
+            "in_sql": sql_offers(card, table.likely, table.means),
             "silent": list(table.silent),
             "never": list(table.never),
             "says": table.says(),
             "spent": False,
         }
+        if caller.user in (listing.owner, found.by):
+            self.reviews.keep_trial(found, caller.user, plan)
+        return plan
 
     def run(self, caller: Caller, asked: RunPipeline) -> Release:
         """Run an approved program and release its private averages or medians."""
@@ -206,20 +293,22 @@ class Pipelines:
         listing, asker = self._thawed(caller, asked.data_set)
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        run = read_run(_program_of(found, listing), _terms(asked), listing.card.delta_per_request)
+        terms, chosen = self._chosen(found, asked)
+        run = read_run(_program_of(found, listing), terms, listing.card.delta_per_request)
         _check_approved(found, run)
 
         def may_still() -> None:  # checked again, as the run may wait for a sandbox before it pays
             self._thawed(caller, asked.data_set)
             now = self._found(listing, asked.pipeline)
             _check_approved(now, run)
+            self._check_timing(now, run.limits)
             self.rules.check(now, run, asker)
 
         self._check_same(found, run)
         op = self.dice.draw(16).hex() if asked.op is None else asked.op
         order = RunOrder(
             listing.card, listing.table, run, asker, op, may_still=may_still,
-            may_pay=partial(_check_blocks, listing.card, run),
+            may_pay=partial(_check_blocks, listing.card, run), **chosen,
         )  # fmt: skip
         with self.rules.taken(found, order) as held:
             release = run_pipeline(self.door, held)
@@ -227,6 +316,45 @@ class Pipelines:
         return replace(release, answer={**release.answer, "warnings": warnings})
 
     # --- helpers ------------------------------------------------------------------------------
+
+    def _timed(self, found: Submitted, asked: PipelineTerms) -> dict[str, object]:
+        """Return the terms of a run with its timing: a batch if operator and owner allow it."""
+        terms = _terms(asked)
+        may_batch = self.timing == BATCH and found.may_batch
+        if terms.get("timing") is None:
+            terms["timing"] = BATCH if may_batch else ISOLATED
+        if terms["timing"] == BATCH and not may_batch:
+            raise _no_batch(self.timing)
+        return terms
+
+    def _check_timing(self, found: Submitted, limits: SandboxLimits) -> None:
+        """Refuse a batch that the operator does not allow, or the owner not any more."""
+        if limits.is_batch and not (self.timing == BATCH and found.may_batch):
+            raise _no_batch(self.timing)
+
+    def _chosen(
+        self, found: Submitted, asked: PipelineTerms
+    ) -> tuple[dict[str, object], dict[str, str]]:
+        """Return a run's terms; with `take` auto, those that the last trial proposed.
+
+        The trial was on synthetic people, and is over before the run. So no row decides them. Also
+        return which trial it was, for the price and the receipt.
+        """
+        terms = self._timed(found, asked)
+        if terms.get("take") != AUTO:
+            return terms, {}
+        if terms.get("trim"):
+            raise bad_pipeline("take auto chooses the trim itself; leave out trim")
+        choices = self.store.choices(found.data_set, found.digest)
+        blocks = terms.get("blocks")
+        fitting = [one for one in choices if blocks is None or one.blocks == blocks]
+        if not fitting:
+            raise _no_choice(choices)
+        one = fitting[0]
+        named = f"{name_of(one.take, one.trim)} of {one.blocks} blocks"
+        said = f"Chosen by the program's last trial: {named} ({one.trial})."
+        terms = {**terms, "take": one.take, "trim": one.trim, "blocks": one.blocks}
+        return terms, {"chosen_by": said}
 
     def _tried(self, found: Submitted) -> tuple[str, ...] | None:
         return self.store.tried(found.data_set, found.digest)
@@ -257,33 +385,38 @@ class Pipelines:
             return self._found(listing, program.digest)
         if asker.user == listing.owner:
             most = listing.card.budget.epsilon
-            return self._decided(asker.user, made, APPROVED, most)
+            own = replace(made, state=APPROVED, most_epsilon=most)
+            return self._decided(asker.user, made, own)
         if rule is not None:
-            return self._decided(by_rule(rule), made, APPROVED, rule.most_epsilon)
+            ruled = replace(made, state=APPROVED, most_epsilon=rule.most_epsilon)
+            return self._decided(by_rule(rule), made, ruled)
         return made
 
-    def _decided(self, by: str, found: Submitted, state: str, most: Fraction) -> Submitted:
-        made = replace(
-            found,
-            state=state,
-            most_epsilon=most,
-            decided_by=by,
-            decided_at=self.clock.now(),
-        )
-        program = json.loads(found.program)
+    def _decided(
+        self,
+        by: str,
+        found: Submitted,
+        now: Submitted,
+        review: tuple[tuple[str, ...], str] = ((), ""),
+    ) -> Submitted:
+        made = replace(now, decided_by=by, decided_at=self.clock.now())
+        program, (checked, reason) = json.loads(found.program), review
         if _allows_less(found, made):  # stored first, so that no run is charged after the reply
             self.store.decide(made)
         self.door.ledger.note(
-            f"pipeline-{state}",
+            f"pipeline-{made.state}",
             {
                 "data_set": found.data_set,
                 "digest": found.digest,
                 "by": by,
-                "most_epsilon": str(most),
+                "most_epsilon": str(made.most_epsilon),
                 "columns": program["columns"],
                 "outputs": program["outputs"],
+                **({"timing": made.timing} if made.may_batch else {}),
+                **({"checked": list(checked)} if checked else {}),
             },
         )
+        self.reviews.record(made, checked, reason)
         self.store.decide(made)
         return made
 
@@ -337,7 +470,8 @@ class Pipelines:
 
 def _allows_less(before: Submitted, now: Submitted) -> bool:
     return now.state != APPROVED or (
-        before.state == APPROVED and now.most_epsilon < before.most_epsilon
+        before.state == APPROVED
+        and (now.most_epsilon < before.most_epsilon or now.may_batch < before.may_batch)
     )
 
 
@@ -347,7 +481,36 @@ def _terms(asked: PipelineTerms) -> dict[str, object]:
 
 
 def _planned(program: Program, asked: PipelineTerms, blocks: int, delta: Fraction) -> Run:
-    return read_run(program, {**_terms(asked), "blocks": blocks, "trim": 0, "take": MEAN}, delta)
+    terms = {**_terms(asked), "blocks": blocks, "trim": 0, "take": MEAN, "error": None}
+    return read_run(program, terms, delta)
+
+
+def _choices(table: Table, trial: str) -> list[TrialChoice]:
+    """Return how a trial proposes to combine blocks, the least expected error first."""
+    return [
+        TrialChoice(line.run.blocks, line.best.take, line.best.trim, rank, trial)
+        for rank, line in enumerate(table.choices)
+    ]
+
+
+def _choice_json(choices: Sequence[TrialChoice]) -> Json | None:
+    if not choices:
+        return None
+    best = choices[0]
+    named = name_of(best.take, best.trim)
+    return {"blocks": best.blocks, "take": best.take, "trim": best.trim, "says": named}
+
+
+def _no_choice(choices: Sequence[TrialChoice]) -> Refused:
+    tried = ", ".join(str(one) for one in sorted(one.blocks for one in choices))
+    return Refused(
+        "bad-pipeline",
+        f"The program's last trial proposed something for {tried} blocks only."
+        if choices
+        else "No trial of this program has proposed how to combine its blocks.",
+        "Run `sfumato pipeline plan`, which tries the program on synthetic people for free, or "
+        "choose --blocks, --trim and --take yourself.",
+    )
 
 
 def _values(answer: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON of our own release
@@ -391,20 +554,6 @@ def _environment(name: str) -> Json:
     return {"name": name, "kind": kind, "digest": digest}
 
 
-def _shown(one: Submitted) -> Json:
-    return {
-        "digest": one.digest,
-        "data_set": one.data_set,
-        "by": one.by,
-        "at": one.at,
-        "state": one.state,
-        "most_epsilon": float(one.most_epsilon),
-        "decided_by": one.decided_by,
-        "decided_at": one.decided_at,
-        **json.loads(one.program),
-    }
-
-
 def _errors(program: Program, epsilon: object, card: Card) -> Json:
     """Return the margins of a program's noise at this epsilon, for several numbers of blocks.
 
@@ -416,6 +565,21 @@ def _errors(program: Program, epsilon: object, card: Card) -> Json:
         run = read_run(program, {"blocks": blocks, "epsilon": epsilon}, card.delta_per_request)
         rows.append({"blocks": blocks, "noise": run.margins()})
     return {"epsilon": float(read_epsilon(epsilon)), "at": rows}
+
+
+def _no_batch(timing: str) -> Refused:
+    if timing != BATCH:
+        return Refused(
+            "pipeline-waits",
+            "The operator of this vault lets no program run in batches.",
+            "Leave the timing out, or ask the operator, who can allow it with `sfumato pipeline "
+            "timing batch`.",
+        )
+    return Refused(
+        "pipeline-waits",
+        "The owner has not allowed this program to run in batches.",
+        "Leave the timing out, or ask the owner to approve it with --timing batch.",
+    )
 
 
 def _unknown() -> Refused:

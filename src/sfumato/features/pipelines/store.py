@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.features.pipelines.model import Submitted
+from sfumato.features.pipelines.model import Submitted, TrialChoice
+from sfumato.sandbox.ports import BATCH, ISOLATED
 from sfumato.storage.records_database import Records
 
 _TABLES: Final = (
@@ -20,10 +21,23 @@ _TABLES: Final = (
         data_set TEXT NOT NULL, digest TEXT NOT NULL, output TEXT NOT NULL,
         PRIMARY KEY (data_set, digest, output)
     ){table_end}""",
+    # the programs that their owner lets run in batches
+    """CREATE TABLE IF NOT EXISTS pipeline_batches (
+        data_set TEXT NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (data_set, digest)
+    ){table_end}""",
+    """CREATE TABLE IF NOT EXISTS pipeline_choices (
+        data_set TEXT NOT NULL, digest TEXT NOT NULL, blocks {integer} NOT NULL,
+        take TEXT NOT NULL, trim_blocks {integer} NOT NULL, place {integer} NOT NULL,
+        trial TEXT NOT NULL, PRIMARY KEY (data_set, digest, blocks)
+    ){table_end}""",
 )
 _KEPT: Final = (
     "digest, data_set, program, handed_in_by, handed_in_at, state, most_epsilon, decided_by,"
     " decided_at"
+)
+_MAY_BATCH: Final = (
+    "(SELECT COUNT(*) FROM pipeline_batches WHERE pipeline_batches.data_set = pipelines.data_set"
+    " AND pipeline_batches.digest = pipelines.digest)"
 )
 
 
@@ -47,13 +61,16 @@ class SqlPipelines:
 
     def find(self, data_set: str, digest: str) -> Submitted | None:
         """Return the data set's submitted program of this digest, or None."""
-        sql = f"SELECT {_KEPT} FROM pipelines WHERE data_set = ? AND digest = ?"
+        sql = f"SELECT {_KEPT}, {_MAY_BATCH} FROM pipelines WHERE data_set = ? AND digest = ?"
         rows = self._records.rows(sql, (data_set, digest))
         return _submitted(rows[0]) if rows else None
 
     def of(self, data_set: str) -> tuple[Submitted, ...]:
         """Return all programs submitted for a data set, the newest first."""
-        sql = f"SELECT {_KEPT} FROM pipelines WHERE data_set = ? ORDER BY handed_in_at DESC, digest"
+        sql = (
+            f"SELECT {_KEPT}, {_MAY_BATCH} FROM pipelines WHERE data_set = ?"
+            " ORDER BY handed_in_at DESC, digest"
+        )
         return tuple(map(_submitted, self._records.rows(sql, (data_set,))))
 
     def decide(self, one: Submitted) -> None:
@@ -65,6 +82,10 @@ class SqlPipelines:
         said = one.state, str(one.most_epsilon), one.decided_by, one.decided_at
         with self._records.change() as link:
             link.change(sql, (*said, one.data_set, one.digest))
+            key = one.data_set, one.digest
+            link.change("DELETE FROM pipeline_batches WHERE data_set = ? AND digest = ?", key)
+            if one.may_batch:
+                link.change("INSERT INTO pipeline_batches (data_set, digest) VALUES (?, ?)", key)
 
     def add_trial(self, data_set: str, digest: str, gave: Sequence[str]) -> None:
         """Record which outputs of a program gave a number in a trial on synthetic people.
@@ -79,6 +100,26 @@ class SqlPipelines:
             for output in ("", *gave):
                 link.change(sql, (data_set, digest, output))
 
+    def set_choices(self, data_set: str, digest: str, choices: Sequence[TrialChoice]) -> None:
+        """Record how the last trial of a program proposed to combine blocks."""
+        insert = (
+            "INSERT INTO pipeline_choices (data_set, digest, blocks, take, trim_blocks, place,"
+            " trial) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        )
+        with self._records.change() as link:
+            whose = data_set, digest
+            link.change("DELETE FROM pipeline_choices WHERE data_set = ? AND digest = ?", whose)
+            for one in choices:
+                link.change(insert, (*whose, one.blocks, one.take, one.trim, one.rank, one.trial))
+
+    def choices(self, data_set: str, digest: str) -> tuple[TrialChoice, ...]:
+        """Return what the last trial of a program proposed, the least expected error first."""
+        sql = (
+            "SELECT blocks, take, trim_blocks, place, trial FROM pipeline_choices"
+            " WHERE data_set = ? AND digest = ? ORDER BY place"
+        )
+        return tuple(TrialChoice(*row) for row in self._records.rows(sql, (data_set, digest)))
+
     def tried(self, data_set: str, digest: str) -> tuple[str, ...] | None:
         """Return the outputs that gave a number in any trial of a program; None without a trial."""
         sql = "SELECT output FROM pipeline_trials WHERE data_set = ? AND digest = ?"
@@ -88,7 +129,8 @@ class SqlPipelines:
 
 # Any: the column types depend on the table
 def _submitted(row: tuple[Any, ...]) -> Submitted:
-    digest, data_set, program, by, at, state, most, decided_by, decided_at = row
+    digest, data_set, program, by, at, state, most, decided_by, decided_at, batches = row
+    timing = BATCH if batches else ISOLATED
     return Submitted(
-        digest, data_set, program, by, at, state, Fraction(most), decided_by, decided_at
+        digest, data_set, program, by, at, state, Fraction(most), decided_by, decided_at, timing
     )

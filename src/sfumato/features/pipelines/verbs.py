@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from sfumato.features.jobs.service import RUN
 from sfumato.features.pipelines.schema import (
     DecidePipeline,
+    OnePipeline,
     OnePipelineRule,
+    OnePipelineRun,
     Pipeline,
     PipelinePlan,
     PipelinePrice,
+    PipelineReview,
     PipelineRule,
     PipelineRules,
+    PipelineRuns,
     Pipelines,
     PipelineTerms,
     PlanPipeline,
@@ -19,17 +25,20 @@ from sfumato.features.pipelines.schema import (
     SetPipelineRule,
     SubmitPipeline,
 )
+from sfumato.wire.json_text import json_text
 from sfumato.wire.query_json import Json
-from sfumato.wire.schema import Answer, OfDataSet
-from sfumato.wire.verb import Verbs
+from sfumato.wire.schema import Answer, Job, OfDataSet
+from sfumato.wire.verb import Verbs, stored_body
 
 if TYPE_CHECKING:
+    from sfumato.features.jobs.service import Jobs
     from sfumato.features.pipelines import service
     from sfumato.vault.users import Caller
 
 PIPELINE_VERBS: Final = Verbs()
 _PIPELINES: Final = "/v1/data-sets/{data_set}/pipelines"
 _RULES: Final = "/v1/data-sets/{data_set}/pipeline-rules"
+_RUNS: Final = "/v1/data-sets/{data_set}/pipeline-runs"
 _REFUSALS: Final = (
     "anchor-missing", "bad-budget", "bad-environment", "bad-pipeline", "ledger-frozen",
     "noise-out-of-range", "pipeline-unknown", "unknown-column", "unknown-data-set",
@@ -38,6 +47,11 @@ _REFUSALS: Final = (
 
 class Services(Protocol):
     """The interface of the services that the pipeline verbs use."""
+
+    @property
+    def jobs(self) -> Jobs:
+        """Return the job service of the vault."""
+        ...
 
     @property
     def pipelines(self) -> service.Pipelines:
@@ -51,6 +65,15 @@ class Services(Protocol):
 def pipelines(services: Services, caller: Caller, asked: OfDataSet) -> Json:
     """List a data set's submitted programs, all to its owner, your own to you; and environments."""
     return services.pipelines.all(caller, asked.data_set)
+
+
+@PIPELINE_VERBS.verb(
+    "pipeline", "GET", f"{_PIPELINES}/{{pipeline}}", "read", OnePipeline, PipelineReview,
+    refusals=("pipeline-unknown", "unknown-data-set"),
+)  # fmt: skip
+def pipeline(services: Services, caller: Caller, asked: OnePipeline) -> Json:
+    """Return one program with what its review needs, to its author and to the data's owner."""
+    return services.pipelines.one(caller, asked)
 
 
 @PIPELINE_VERBS.verb(
@@ -105,6 +128,41 @@ def plan_pipeline(services: Services, caller: Caller, asked: PlanPipeline) -> Js
 def run_pipeline(services: Services, caller: Caller, asked: RunPipeline) -> Json:
     """Run an approved program on blocks of people, and return its private averages or medians."""
     return services.pipelines.run(caller, asked).as_json()
+
+
+@PIPELINE_VERBS.verb(
+    "begin-pipeline-run", "POST", f"{_PIPELINES}/{{pipeline}}/jobs", "ask", RunPipeline, Job,
+    refusals=(*_REFUSALS, "data-set-frozen", "op-reused", "pipeline-waits"),
+)  # fmt: skip
+def begin_pipeline_run(services: Services, caller: Caller, asked: RunPipeline) -> Json:
+    """Queue a run of an approved program as a job: it needs no waiting client, and pays once."""
+    services.pipelines.check_run(caller, asked)
+    job = services.jobs.begin(
+        caller,
+        RUN,
+        asked.data_set,
+        json_text(asked.as_body()),
+        asked.op,
+        as_stored=partial(stored_body, RunPipeline),
+    )
+    return services.jobs.shown(job)
+
+
+@PIPELINE_VERBS.verb(
+    "pipeline-runs", "GET", _RUNS, "read", OfDataSet, PipelineRuns, refusals=("unknown-data-set",)
+)
+def pipeline_runs(services: Services, caller: Caller, asked: OfDataSet) -> Json:
+    """List your own last runs of programs on a data set, with their prices."""
+    return services.pipelines.runs(caller, asked.data_set)
+
+
+@PIPELINE_VERBS.verb(
+    "pipeline-answer", "GET", f"{_RUNS}/{{op}}", "read", OnePipelineRun, Answer,
+    refusals=("answer-unknown", "unknown-data-set"),
+)  # fmt: skip
+def pipeline_answer(services: Services, caller: Caller, asked: OnePipelineRun) -> Json:
+    """Return the stored answer of one of your runs again; nothing is charged."""
+    return services.pipelines.answer(caller, asked).as_json()
 
 
 @PIPELINE_VERBS.verb(

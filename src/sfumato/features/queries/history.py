@@ -54,5 +54,6 @@ def question_json(past: PastOperation) -> Json:
         "code": ended.get("code"),
         "charged": sorted(said["debits"]),
         "free": not said["debits"],
+        "pipeline": body.get("pipeline", {}).get("digest"),  # of a run of a program
         **{key: body.get(key) for key in ("data_set", "version", "says", "epsilon", "delta")},
     }

@@ -246,15 +246,18 @@ def noisy_sums_of_blocks(
 
 
 def medians_of_blocks(
-    sealed: Sealed[IntegerArray], steps: Sequence[int], epsilon: Fraction, dice: RandomSource
+    sealed: Sealed[IntegerArray],
+    steps: Sequence[int],
+    epsilons: Sequence[Fraction],
+    dice: RandomSource,
 ) -> tuple[int, ...]:
-    """Choose a private median of each output of a program, over its results for all blocks.
+    """Choose a private median of each number of a program, over its results for all blocks.
 
-    Each output costs `epsilon`. The proof is dp/mechanisms/median_of_blocks.proof.md.
+    Each number costs its own epsilon. The proof is dp/mechanisms/median_of_blocks.proof.md.
     """
     said = unseal(sealed)
-    pairs = zip(said.T, steps, strict=True)
-    return tuple(choose_median(values, top, epsilon, dice) for values, top in pairs)
+    numbers = zip(said.T, steps, epsilons, strict=True)
+    return tuple(choose_median(values, top, epsilon, dice) for values, top, epsilon in numbers)
 
 
 def _at(part: IntegerArray, places: Sequence[int | None]) -> IntegerArray:

@@ -19,6 +19,8 @@ from sfumato.features.data_sets import amend_pages, upload_pages
 from sfumato.features.data_sets import pages as data_sets_pages
 from sfumato.features.federated import pages as federated_pages
 from sfumato.features.jobs import pages as jobs_pages
+from sfumato.features.pipelines import pages as pipelines_pages
+from sfumato.features.pipelines import review_pages, run_pages
 from sfumato.features.policy import pages as policy_pages
 from sfumato.features.queries import answer_pages
 from sfumato.features.queries import pages as queries_pages
@@ -43,6 +45,9 @@ PAGES: Final[tuple[Page, ...]] = (
     *data_sets_pages.PAGES,
     *synthetic_pages.PAGES,
     *airlock_pages.PAGES,
+    *pipelines_pages.PAGES,
+    *run_pages.PAGES,
+    *review_pages.PAGES,
     *federated_pages.PAGES,
     *queries_pages.PAGES,
     *answer_pages.PAGES,

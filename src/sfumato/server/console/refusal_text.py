@@ -46,6 +46,17 @@ INSTEAD: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
          "Whoever keeps the vault invites them there"),
         (r": sfumato invite [^ ]* --role [a-z]* --vault DIR", "."),
         (r"with `sfumato (?:site|federate join|stream open)`", "on its own machine"),
+        (r"`sfumato pipeline plan` does that", "A trial does that"),
+        (r"approve it with --timing batch", "allow batches on the page of its review"),
+        (r"Run `sfumato add NAME FOLDER` without --card: it shows which, and drafts",
+         "A draft of the card, made without a card of your own, shows which. It has"),
+        (r"Run `sfumato doctor` on the vault's machine: it says what is missing",
+         "Whoever runs the vault can see there what is missing"),
+        (r"on DuckDB, which `sfumato init` makes by default, or", "on DuckDB or"),
+        (r", who sees it in `sfumato pipeline list`", ", who sees it under Programs"),
+        (r"find its digest with `sfumato pipeline list`", "find it under Programs"),
+        (r"Decline the program with `sfumato pipeline decline`, and give a --reason",
+         "Decline the program, and give a reason"),
         (r"`sfumato (?:pipeline|stream|federate|anonymity|site)[^`]*`", "the command line"),
     )
 )  # fmt: skip

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from sfumato.dp.refusal import Refused
-from sfumato.features.jobs.service import ADD, ASK
+from sfumato.features.jobs.service import ADD, ASK, RUN
 from sfumato.features.surveys.schema import Submission
 from sfumato.release.release_order import PaidOrder
 from sfumato.server.dispatch import Dispatcher
@@ -183,7 +183,7 @@ FILE: Final = "upload"  # the verb of an upload
 TOGETHER: Final = 8  # the most questions in one batch, because all of them end together
 QUICK: Final = 8  # number of threads for verbs that read no rows
 # verbs that reveal whether a question has ended; their replies wait for the quantum
-TELLING: Final = frozenset({"answer", "history"})
+TELLING: Final = frozenset({"answer", "history", "pipeline-answer", "pipeline-runs"})
 REPORT: Final = "survey-report"  # many reports arrive at once, so they are counted as one batch
 SHEET: Final = "survey-sheet"  # many sheets arrive at once, and they wait for one commit
 # verbs that read no rows, but may be slow
@@ -191,7 +191,9 @@ TENSORS: Final = frozenset({"tensor-call", "tensor-table"})
 SHORT: Final = 4096  # the most bytes of a question that is batched
 THOUGHT_S: Final = 0.2  # after so many seconds, the next batch starts in parallel
 # verbs that read no rows, but are slow
-HEAVY: Final = frozenset({"price", "begin", "amend", "verify-ledger"})
+HEAVY: Final = frozenset(
+    {"price", "begin", "amend", "verify-ledger", "pipeline", "begin-pipeline-run"}
+)
 
 
 @dataclass(frozen=True)
@@ -267,6 +269,7 @@ class DoorEnd:
         self._files = Receiver(desk)
         rooms = {
             ASK: Room(self._turns, self._long),
+            RUN: Room(self._turns, self._long),
             ADD: Room(self._adds, Threads(1, "adds")),
         }
         self._runner = Runner(desk, rooms, self._wait_for_the_beat)

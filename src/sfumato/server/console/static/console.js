@@ -3,6 +3,7 @@ import { completing } from "./complete.js";
 import { exhibiting } from "./exhibit.js";
 import { following } from "./job.js";
 import { pricing } from "./price.js";
+import { busy, checklist, reading } from "./program.js";
 import { uploading } from "./upload.js";
 
 for (const element of document.querySelectorAll(".scripted")) element.hidden = false;
@@ -32,3 +33,7 @@ if (upload) uploading(upload);
 
 const line = document.querySelector("[data-events]");
 if (line) following(line);
+
+for (const input of document.querySelectorAll("[data-into]")) reading(input);
+for (const one of document.querySelectorAll("form[data-busy]")) busy(one);
+for (const one of document.querySelectorAll("form[data-checklist]")) checklist(one);

@@ -1,0 +1,183 @@
+"""The owner's review of a program: a checklist, the changes since an approval, and its records."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.model import APPROVED, Submitted
+
+# The ids are in the ledger: a question with another meaning gets another id.
+CHECKLIST: Final[Mapping[str, str]] = {
+    "text": "Have you read the whole program, or do you know who made the image and what it does?",
+    "columns": "Does the program read only the columns that it needs?",
+    "ranges": "Were the ranges of the outputs chosen without looking at the rows?",
+    "outputs": "Does every output say something about many people, and nothing about one person?",
+    "libraries": "Do you know the libraries or the image, and where they come from?",
+    "trial": "Did the trial on synthetic people give the numbers that you expect?",
+    "price": "Is the largest epsilon of a run worth what its result tells?",
+}
+MAX_REASON: Final = 1000  # the most letters of the reason for a decision
+# the most lines of a text that are compared; comparing takes up to the square of this
+MAX_COMPARED: Final = 1500
+
+
+@dataclass(frozen=True)
+class Review:
+    """What an owner confirmed and wrote when deciding on a program."""
+
+    data_set: str
+    digest: str
+    at: str  # the time of the decision, which the submitted program has too
+    checked: tuple[str, ...] = ()  # ids of the checklist's questions that the owner confirmed
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class KeptTrial:
+    """The last trial of a program on synthetic people, as its author or the owner ran it."""
+
+    data_set: str
+    digest: str
+    by: str
+    at: str
+    plan: str  # JSON
+
+
+class ReviewStore(Protocol):
+    """A store of reviews and trials; a change is durable when its call returns."""
+
+    def add(self, one: Review) -> None:
+        """Store what an owner confirmed and wrote with a decision."""
+        ...
+
+    def of(self, data_set: str) -> Mapping[tuple[str, str], Review]:
+        """Return the reviews of a data set's programs, by digest and time of the decision."""
+        ...
+
+    def keep_trial(self, one: KeptTrial, author: str) -> None:
+        """Store the last trial of a program; old trials of the same author are deleted."""
+        ...
+
+    def trial(self, data_set: str, digest: str) -> KeptTrial | None:
+        """Return the last trial of a program, or None."""
+        ...
+
+
+def read_checked(checked: object, reason: object) -> tuple[tuple[str, ...], str]:
+    """Read what an owner confirmed and wrote; refuse unknown questions and unreadable texts."""
+    names = [] if checked is None else checked
+    if not isinstance(names, list) or any(
+        not isinstance(name, str) or name not in CHECKLIST for name in names
+    ):
+        raise _bad_review(f"the checklist has only {', '.join(CHECKLIST)}")
+    text = "" if reason is None else reason
+    if not isinstance(text, str) or len(text) > MAX_REASON:
+        raise _bad_review(f"a reason has at most {MAX_REASON:,} letters")
+    if any(not letter.isprintable() and letter != "\n" for letter in text):
+        raise _bad_review("a reason may have line ends, but no other control letters")
+    return tuple(name for name in CHECKLIST if name in names), text.strip()
+
+
+def approved_before(now: Submitted, known: Sequence[Submitted]) -> Submitted | None:
+    """Return the author's last approved program of the same kind and name, or None."""
+    mine = _named(now)
+    others = [
+        one
+        for one in known
+        if one.digest != now.digest
+        and one.by == now.by
+        and one.state == APPROVED
+        and _named(one) == mine
+    ]
+    return max(others, key=lambda one: one.decided_at, default=None)
+
+
+def changes_json(before: Submitted, now: Submitted) -> Json:
+    """Return a unified diff of two programs: of their declarations, and of their texts."""
+    old, new = json.loads(before.program), json.loads(now.program)
+    return {
+        "digest": before.digest,
+        "decided_at": before.decided_at,
+        "terms": _diff(terms_of(old), terms_of(new)),
+        "text": _diff(_lines(old["source"]), _lines(new["source"])),
+    }
+
+
+def terms_of(program: Mapping[str, Any]) -> list[str]:  # Any: JSON of our own store
+    """Return what an owner approves of a program besides its text, as lines that compare well."""
+    libraries, _, own = str(program["environment"]).partition("+")
+    return [
+        f"kind: {program['kind']}",
+        f"name: {program['name']}",
+        f"libraries: {libraries}",
+        f"environment: {own or 'none'}",
+        *(f"column: {name}" for name in program["columns"]),
+        *(f"file: {name}" for name in program.get("files", ())),
+        *map(output_line, program["outputs"]),
+    ]
+
+
+def output_line(output: Mapping[str, Any]) -> str:
+    """Return an output's declaration as one line: name, shape, range, step and place."""
+    sizes = ",".join(map(str, output.get("shape", ())))
+    shape = f"[{sizes}]" if sizes else ""
+    places = ",".join(map(str, output["at"]))
+    place = f" at {places}" if places else ""
+    return (
+        f"output: {output['name']}{shape} from {output['lower']} to {output['upper']} in steps of "
+        f"{output['step']}, in {output['path']}{place}{table_words(output)}"
+    )
+
+
+def table_words(output: Mapping[str, Any]) -> str:
+    """Return the rows, columns and key of a table's declaration; "" for any other output."""
+    if not output.get("rows"):
+        return ""
+    key = f", rows named by {output['key']}" if output.get("key") else ""
+    return f", rows {', '.join(output['rows'])}, columns {', '.join(output['columns'])}{key}"
+
+
+def _named(one: Submitted) -> tuple[str, str]:
+    program = json.loads(one.program)
+    return program["kind"], program["name"]
+
+
+def _lines(source: str) -> list[str]:
+    return source.replace("\r\n", "\n").split("\n")
+
+
+def _diff(old: list[str], new: list[str]) -> list[str] | None:
+    """Return a unified diff without file names; None if the differing parts are too long."""
+    same = 0
+    while same < min(len(old), len(new)) and old[same] == new[same]:
+        same += 1
+    if max(len(old), len(new)) - same > MAX_COMPARED:
+        return None
+    shown = max(0, same - 3)
+    lines = [*difflib.unified_diff(old[shown:], new[shown:], lineterm="")][2:]
+    return [_moved(line, shown) if line.startswith("@@") else line for line in lines]
+
+
+def _moved(head: str, by: int) -> str:
+    """Return the head of a hunk with its line numbers counted from the start of the text."""
+    _, old, new, _ = head.split(" ")
+    return f"@@ {_from(old, by)} {_from(new, by)} @@"
+
+
+def _from(part: str, by: int) -> str:
+    start, comma, count = part[1:].partition(",")
+    return f"{part[0]}{int(start) + by}{comma}{count}"
+
+
+def _bad_review(cause: str) -> Refused:
+    return Refused(
+        "bad-pipeline",
+        f"The decision cannot be read: {cause}.",
+        "Correct the decision, and send it again.",
+    )

@@ -1,0 +1,133 @@
+"""Add `show` to the pipeline commands: a program as its owner reviews it, with a checklist."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from sfumato.client.display import BlocksPlan
+from sfumato.client.text_tables import warned
+from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.program_review import table_words
+
+NOTHING_CHECKED: Final = (
+    "You confirmed no question of the checklist. `sfumato pipeline show` shows the program and "
+    "the questions, and --checked confirms all of them."
+)
+Review = Mapping[str, Any]  # Any: JSON of the service
+
+
+def review_lines(one: Review) -> list[str]:
+    """Return the lines to print for a program under review: state, trial, changes and text."""
+    own = one["environment"].partition("+")[2]
+    return [
+        f"{one['digest']} by {one['by']}, submitted {one['at']}",
+        *state_lines(one),
+        f"  columns: {', '.join(one['columns'])}",
+        *(f"  files of people: {name}" for name in one.get("files", ())),
+        *(f"  {_output_line(output)}" for output in one["outputs"]),
+        f"  environment: {own or 'the libraries of this machine'}",
+        *_environment_lines(one.get("environment_facts")),
+        "",
+        *warned(one["warnings"]),
+        *_trial_lines(one["trial"]),
+        *_change_lines(one["changes"]),
+        "",
+        *_numbered(one["source"]),
+        "",
+        "Questions to answer before you approve:",
+        *(f"  {question['asks']}" for question in one["checklist"]),
+    ]
+
+
+def state_lines(one: Review) -> list[str]:
+    """Return the lines of a program's state: waiting, approved to a price, or declined and why."""
+    by = f"by {one.get('decided_by')}, {one.get('decided_at')}"
+    state = {
+        "waiting": f"  waits for the owner since {one.get('at')}",
+        "approved": f"  approved up to epsilon {one.get('most_epsilon', 0):g} a run {by}",
+        "declined": f"  declined {by}",
+    }[one["state"]]
+    changed = (
+        "  cannot run: the libraries or the data card have changed since it was submitted. Submit "
+        "it again; it then needs a new approval."
+    )
+    reason, checked = one.get("reason", ""), one.get("checked", ())
+    return [
+        state,
+        *(f"  reason: {line}" for line in reason.splitlines()),
+        *([f"  confirmed: {', '.join(checked)}"] if checked else []),
+        *([] if one.get("is_current", True) else [changed]),
+    ]
+
+
+def confirmed(one: Review, *, are_all: bool, may_ask: bool) -> list[str]:
+    """Return the questions of the checklist that the owner confirms.
+
+    At a terminal, show the program and ask each question; a question that is not confirmed refuses
+    the approval.
+    """
+    names = [str(question["id"]) for question in one["checklist"]]
+    if are_all:
+        return names
+    if not may_ask or not sys.stdin.isatty():
+        return []
+    for question in one["checklist"]:
+        if not click.confirm(str(question["asks"]), default=False, err=True):
+            raise Refused(
+                "bad-pipeline",
+                f"You did not confirm: {question['asks']} Nothing was approved.",
+                "Decline the program with `sfumato pipeline decline`, and give a --reason, or "
+                "approve it once you can confirm every question.",
+            )
+    return names
+
+
+def _environment_lines(known: Review | None) -> list[str]:
+    if known is None:
+        return []
+    note = f", note: {known['note']}" if known["note"] else ""
+    runs = json.dumps(known["entry"]), json.dumps(known["settings"])  # untrusted text
+    image = f", runs {runs[0]}, settings {runs[1]}" if known["entry"] or known["settings"] else ""
+    return [f"    {known['megabytes']} MB{note}{image}"]
+
+
+def _output_line(output: Review) -> str:
+    sizes = ",".join(map(str, output.get("shape", ())))
+    place = "".join(f", {part}" for part in output["at"])
+    return (
+        f"output {output['name']}{f'[{sizes}]' if sizes else ''} from {output['lower']} to "
+        f"{output['upper']} in steps of {output['step']} ({output['path']}{place}"
+        f"{table_words(output)})"
+    )
+
+
+def _trial_lines(trial: Review | None) -> list[str]:
+    if trial is None:
+        return ["No trial on synthetic people is stored: `sfumato pipeline plan` makes one."]
+    head = f"The last trial, by {trial['by']}, {trial['at']}:"
+    return [head, *(f"  {line}" for line in BlocksPlan(trial["plan"]).lines())]
+
+
+def _change_lines(changes: Review | None) -> list[str]:
+    if changes is None:
+        return ["The author has no approved program of this name to compare with."]
+    head = f"Changes since {changes['digest'][:12]}, approved {changes['decided_at']}:"
+    return [head, *_part("declaration", changes["terms"]), *_part("text", changes["text"])]
+
+
+def _part(name: str, lines: Sequence[str] | None) -> list[str]:
+    if lines is None:
+        return [f"  The {name} differs in too many lines to compare."]
+    return [f"  {line}" for line in lines] or [f"  The {name} is the same."]
+
+
+def _numbered(source: str) -> list[str]:
+    if not source:
+        return ["The program is the image's own; there is no text."]
+    lines = source.split("\n")
+    return [f"{number:>5}  {line}" for number, line in enumerate(lines, 1)]

@@ -1,0 +1,116 @@
+"""The review service: what an owner and an author see of a program, and what a decision records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.model import Submitted
+from sfumato.features.pipelines.program_plan import read_program
+from sfumato.features.pipelines.program_review import (
+    CHECKLIST,
+    KeptTrial,
+    Review,
+    ReviewStore,
+    approved_before,
+    changes_json,
+)
+from sfumato.sandbox.ports import BATCH, ISOLATED, Sandbox
+from sfumato.sandbox.program_environment import OwnEnvironment, own_of
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.ports import Clock
+
+
+@dataclass(frozen=True)
+class ProgramReviews:
+    """The service of one vault that records reviews and trials, and shows them."""
+
+    store: ReviewStore
+    clock: Clock
+    environment: Callable[[str], OwnEnvironment | None]  # a program environment of this machine
+
+    def record(self, made: Submitted, checked: tuple[str, ...], reason: str) -> None:
+        """Store what the owner confirmed and wrote with a decision."""
+        if checked or reason:
+            self.store.add(Review(made.data_set, made.digest, made.decided_at, checked, reason))
+
+    def keep_trial(self, found: Submitted, by: str, plan: Json) -> None:
+        """Store a trial by the program's author or by the owner, for both of them to see."""
+        now = self.clock.now()
+        kept = KeptTrial(found.data_set, found.digest, by, now, json.dumps(plan))
+        self.store.keep_trial(kept, found.by)
+
+    def shown(self, card: Card, sandbox: Sandbox, found: Sequence[Submitted]) -> list[Json]:
+        """Return programs of a data set as JSON, with their reviews and whether they can run."""
+        known = self.store.of(card.name)
+        return [
+            {
+                **_shown(one, known.get((one.digest, one.decided_at))),
+                "is_current": _is_current(card, sandbox, one),
+            }
+            for one in found
+        ]
+
+    def detail(self, found: Submitted, known: Sequence[Submitted]) -> Json:
+        """Return what a review of the program needs: changes, last trial, checklist."""
+        before = approved_before(found, known)
+        kept = self.store.trial(found.data_set, found.digest)
+        return {
+            "changes": None if before is None else changes_json(before, found),
+            "trial": None
+            if kept is None
+            else {"by": kept.by, "at": kept.at, "plan": json.loads(kept.plan)},
+            "environment_facts": self._facts(found),
+            "checklist": [{"id": name, "asks": asks} for name, asks in CHECKLIST.items()],
+        }
+
+    def _facts(self, found: Submitted) -> Json | None:
+        """Return what this machine knows of the environment that a program brings, or None."""
+        own = own_of(json.loads(found.program)["environment"])
+        known = self.environment(own) if own else None
+        if known is None:
+            return None
+        return {
+            "megabytes": known.megabytes,
+            "note": known.said,
+            "entry": list(known.entry),
+            "settings": list(known.settings),
+            "folder": known.folder,
+        }
+
+
+def submitted_json(one: Submitted) -> Json:
+    """Return a submitted program as JSON, with its state."""
+    program: dict[str, Any] = json.loads(one.program)  # Any: JSON of our own store
+    return {
+        "digest": one.digest,
+        "data_set": one.data_set,
+        "by": one.by,
+        "at": one.at,
+        "state": one.state,
+        "most_epsilon": float(one.most_epsilon),
+        "decided_by": one.decided_by,
+        "decided_at": one.decided_at,
+        "timing": BATCH if one.may_batch else ISOLATED,
+        **program,
+    }
+
+
+def _shown(one: Submitted, review: Review | None) -> Json:
+    checked = [] if review is None else list(review.checked)
+    reason = "" if review is None else review.reason
+    return {**submitted_json(one), "checked": checked, "reason": reason}
+
+
+def _is_current(card: Card, sandbox: Sandbox, one: Submitted) -> bool:
+    """Return True if the program, with today's libraries and card, is the one submitted."""
+    said = json.loads(one.program)
+    try:
+        here = sandbox.environment(own_of(said["environment"]))
+        return read_program(card, said, here).digest == one.digest
+    except Refused:
+        return False

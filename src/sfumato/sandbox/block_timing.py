@@ -1,0 +1,70 @@
+"""How long blocks and jobs take: times that only public numbers decide (soundness rule 27).
+
+*Isolated*: each block starts at a fixed time, with a rest before the next one. *Batch*: blocks run
+side by side without rests, and only the job has a fixed duration.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sfumato.sandbox.ports import MAX_KEPT, InputTiming, SandboxLimits
+
+_REST_S: Final = 0.3  # pause between the deadline of a block and the start of the next
+_CLEAR_S: Final = 0.1  # more pause per gigabyte that the kernel has to free
+_READ_S: Final = 0.02  # longest time, in seconds, to parse one result file of a block
+_WRITE_S: Final = 2.0  # fixed time for the engine to write the inputs
+_KEPT_MB: Final = MAX_KEPT / (1 << 20)  # largest stored result of a turn
+_KEPT_S: Final = 0.02  # longest time for the engine to store the result of one turn
+# longest time per megabyte of people's files, which are read twice and written
+_COPY_S: Final = 0.02
+_DROP_S: Final = 0.005  # longest time to delete one megabyte of inputs
+_END_S: Final = 1.0  # longest time to stop the blocks that run when a batch is over
+_START_S: Final = 0.05  # more time for each block of a batch, to start and to end it
+
+
+def turn_s(limits: SandboxLimits, *, is_tree: bool = False) -> float:
+    """Return the fixed time in seconds from one block's start to the next on one processor.
+
+    Programs can't change it, so the time reveals nothing about people's rows. To end a process tree
+    takes longer, because its processes may have spent all their time on making mappings.
+    """
+    gigabytes = (limits.memory_mb + limits.disk_mb) / 1024
+    rest = _REST_S + (limits.cpu_s if is_tree else 0.0)
+    return limits.wall_s + rest + _CLEAR_S * gigabytes
+
+
+def batch_s(blocks: int, sandboxes: int, limits: SandboxLimits) -> float:
+    """Return the fixed time in seconds in which the blocks of a batch run.
+
+    It is the declared time, or else the time in which each block can use up its processor time.
+    """
+    if limits.job_s is not None:
+        return limits.job_s
+    return -(-blocks // sandboxes) * (limits.cpu_s + _START_S)
+
+
+def slot_s(
+    blocks: int, sandboxes: int, limits: SandboxLimits, files: int = 1, *, is_tree: bool = False
+) -> float:
+    """Return the fixed time slot of a job of blocks, in seconds, from public numbers only."""
+    read = blocks * files * _READ_S
+    if limits.is_batch:
+        return batch_s(blocks, sandboxes, limits) + _END_S + read
+    return -(-blocks // sandboxes) * turn_s(limits, is_tree=is_tree) + read
+
+
+def write_s(laid: InputTiming) -> float:
+    """Return the fixed time, in seconds, in which the engine writes the programs' inputs.
+
+    It depends on public numbers only.
+    """
+    return _WRITE_S + laid.turns * _KEPT_S + laid.megabytes * _COPY_S
+
+
+def drop_s(laid: InputTiming | None) -> float:
+    """Return the fixed time, in seconds, in which the programs' inputs are deleted.
+
+    It depends on public numbers only.
+    """
+    return 0.0 if laid is None else _DROP_S * (laid.megabytes + laid.turns * _KEPT_MB)

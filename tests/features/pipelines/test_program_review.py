@@ -1,0 +1,316 @@
+"""What owners see of a program before they approve it, what they confirm, and what authors see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sfumato
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.model import APPROVED, Submitted
+from sfumato.features.pipelines.program_review import (
+    CHECKLIST,
+    MAX_COMPARED,
+    approved_before,
+    changes_json,
+    read_checked,
+)
+from sfumato.features.pipelines.review_store import MAX_TRIALS
+from support.sandbox_blocks import hurry, needs_bubbles
+from support.small_vaults import card, make_vault, run, write_csv
+
+CARD = """
+unit = "who"
+people = "town"
+budget = { epsilon = 1000, delta = 1e-4 }
+size = 40
+[ask]
+who = ["researchers"]
+[columns.height]
+type = "number"
+lower = 100
+upper = 220
+step = 0.5
+"""
+SOURCE = "def mean(rows):\n    print('seen')\n    return rows['height'].mean()\n"
+OUTPUTS = [{"name": "mean", "lower": 100, "upper": 220, "step": 1}]
+TERMS: dict[str, Any] = {"epsilon": 900, "blocks": 4, "cpu_s": 2}
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[OpenVault]:
+    rows = [(f"n{place}", 150 + place / 2) for place in range(40)]
+    source = write_csv(tmp_path / "t.csv", ("who", "height"), rows)
+    with sfumato.open(make_vault(tmp_path)) as made:
+        made.add("town", source, card(CARD))
+        others = write_csv(tmp_path / "o.csv", ("who", "height"), [("a", 150), ("b", 160)])
+        made.add("other", others, card(CARD.replace('"town"', '"elsewhere"')))
+        for name in ("ria", "eve"):
+            made.enrol(name, "researchers")
+        hurry(made)
+        yield made
+
+
+def as_user(vault: OpenVault, name: str) -> Any:
+    return OpenVault(vault.house, name)
+
+
+def submitted(vault: Any, source: str = SOURCE, **more: object) -> str:
+    body = {"data_set": "town", "source": source, "name": "mean", "outputs": OUTPUTS, **more}
+    return str(vault.call("submit-pipeline", body)["digest"])
+
+
+def seen(vault: Any, digest: str, data_set: str = "town") -> Any:
+    return vault.call("pipeline", {"data_set": data_set, "pipeline": digest})
+
+
+def decided(vault: Any, digest: str, state: str = "approved", **more: object) -> Any:
+    most = {"most_epsilon": 900} if state == "approved" else {}
+    body = {"data_set": "town", "pipeline": digest, "state": state, **most, **more}
+    return vault.call("decide-pipeline", body)
+
+
+def code_of(act: Any) -> str:
+    with pytest.raises(Refused) as refused:
+        act()
+    return refused.value.code
+
+
+def test_the_author_and_the_owner_see_a_program_and_nobody_else(vault: OpenVault) -> None:
+    ria, eve = as_user(vault, "ria"), as_user(vault, "eve")
+    digest = submitted(ria)
+    assert seen(ria, digest)["may_decide"] is False
+    assert seen(vault, digest)["may_decide"] is True
+    decided(vault, digest)
+    # Eve may run what is approved, but its text and its review are not hers
+    assert code_of(lambda: seen(eve, digest)) == "pipeline-unknown"
+    assert code_of(lambda: seen(vault, digest, "other")) == "pipeline-unknown"
+    assert eve.call("pipelines", {"data_set": "town"})["pipelines"] == []
+
+
+def test_what_the_owner_confirms_is_stored_and_in_the_ledger(vault: OpenVault) -> None:
+    ria = as_user(vault, "ria")
+    digest = submitted(ria)
+    decided(vault, digest, checked=["ranges", "text"], reason="for one year")
+    found = seen(ria, digest)
+    assert (found["checked"], found["reason"]) == (["text", "ranges"], "for one year")
+    (noted,) = vault.house.ledger.store.notes("pipeline-approved")
+    assert json.loads(noted.body)["checked"] == ["text", "ranges"]
+
+
+def test_an_approval_without_a_checklist_is_noted_as_before(vault: OpenVault) -> None:
+    decided(vault, submitted(as_user(vault, "ria")))
+    (noted,) = vault.house.ledger.store.notes("pipeline-approved")
+    assert set(json.loads(noted.body)) == {
+        "data_set", "digest", "by", "most_epsilon", "columns", "outputs",
+    }  # fmt: skip
+
+
+def test_a_reason_belongs_to_its_decision(vault: OpenVault) -> None:
+    ria = as_user(vault, "ria")
+    digest = submitted(ria)
+    decided(vault, digest, "declined", reason="the range is too narrow")
+    (listed,) = ria.call("pipelines", {"data_set": "town"})["pipelines"]
+    assert (listed["state"], listed["reason"]) == ("declined", "the range is too narrow")
+    decided(vault, digest)
+    assert seen(ria, digest)["reason"] == ""
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"checked": ["nonsense"]}, {"checked": [1]}, {"reason": "x" * 1001}, {"reason": "\x1b[0m"}],
+)
+def test_an_unreadable_review_decides_nothing(vault: OpenVault, more: dict[str, Any]) -> None:
+    digest = submitted(as_user(vault, "ria"))
+    assert code_of(lambda: decided(vault, digest, **more)) == "bad-pipeline"
+    assert seen(vault, digest)["state"] == "waiting"
+    assert vault.house.ledger.store.notes("pipeline-approved") == ()
+
+
+def test_an_approved_program_whose_libraries_have_changed_says_so(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ria, sandbox = as_user(vault, "ria"), vault.house.desk.pipelines.door.sandbox
+    digest = submitted(ria)
+    decided(vault, digest)
+    assert seen(ria, digest)["is_current"] is True
+    monkeypatch.setattr(sandbox, "environment", lambda own="": "newer")
+    found = seen(ria, digest)
+    assert (found["is_current"], found["errors"]) == (False, None)
+
+
+@needs_bubbles
+def test_the_last_trial_of_author_or_owner_is_shown_and_anybody_elses_is_not(
+    vault: OpenVault,
+) -> None:
+    ria, eve = as_user(vault, "ria"), as_user(vault, "eve")
+    digest = submitted(ria)
+    assert "not tried" in seen(vault, digest)["warnings"][0]
+    terms = {"data_set": "town", "pipeline": digest, "epsilon": 1, "people": 20}
+    ria.call("plan-pipeline", terms)
+    found = seen(vault, digest)
+    assert (found["trial"]["by"], found["warnings"]) == ("ria", [])
+    assert found["trial"]["plan"]["trials"][0]["printed"] == "seen\n"
+    decided(vault, digest)
+    eve.call("plan-pipeline", terms)
+    assert seen(vault, digest)["trial"]["by"] == "ria"
+
+
+def test_only_the_last_trials_of_an_author_are_kept(vault: OpenVault) -> None:
+    reviews = vault.house.desk.pipelines.reviews
+    made = [Submitted(f"d{place}", "town", "{}", "ria", "") for place in range(MAX_TRIALS + 2)]
+    for one in made:
+        reviews.keep_trial(one, "ria", {})
+    kept = [one for one in made if reviews.store.trial("town", one.digest) is not None]
+    assert len(kept) == MAX_TRIALS
+    assert kept[-1] == made[-1]
+
+
+@needs_bubbles
+def test_a_run_is_listed_and_its_answer_shown_again_after_the_program_was_declined(
+    vault: OpenVault,
+) -> None:
+    ria, eve = as_user(vault, "ria"), as_user(vault, "eve")
+    digest = submitted(ria)
+    decided(vault, digest)
+    body = {"data_set": "town", "pipeline": digest, "op": "first", **TERMS}
+    answer = ria.call("run-pipeline", body)
+    decided(vault, digest, "declined")
+    (one,) = ria.call("pipeline-runs", {"data_set": "town"})["runs"]
+    assert (one["op"], one["state"], one["pipeline"]) == ("first", "answered", digest)
+    at: dict[str, object] = {"data_set": "town", "op": "first"}
+    again = ria.call("pipeline-answer", at)
+    assert again["rows"] == answer["rows"]
+    assert again["receipt"]["seq"] == one["entry"]
+    assert len(vault.house.ledger.store.charges(2**40, 10)) == 1  # nothing was charged again
+    assert eve.call("pipeline-runs", {"data_set": "town"})["runs"] == []
+    elsewhere = {**at, "data_set": "other"}
+    assert code_of(lambda: eve.call("pipeline-answer", at)) == "answer-unknown"
+    assert code_of(lambda: vault.call("pipeline-answer", at)) == "answer-unknown"
+    assert code_of(lambda: ria.call("pipeline-answer", elsewhere)) == "answer-unknown"
+
+
+SPREAD = """
+def spread(rows):
+    import numpy
+
+    return {"mean": rows["height"].mean(), "share": numpy.array([0.25, 0.75])}
+"""
+TERMS_OF_RUNS: tuple[dict[str, Any], ...] = (
+    {"split": {"mean": 3}},
+    {"error": {"mean": 30}},
+    {"error": {"mean": 30, "share": 0.5}, "delta": 1e-6},
+    {"delta": 1e-6, "split": {"share": 7}},
+    {"take": "median"},
+    {"trim": 1, "cpu_s": 0.7, "disk_mb": 32},
+)
+
+
+@needs_bubbles
+def test_an_answer_is_shown_again_whatever_the_terms_of_its_run_were(vault: OpenVault) -> None:
+    """The run is rebuilt from the ledger's exact numbers, so the same request is found."""
+    share = {"name": "share", "lower": 0, "upper": 1, "step": 0.01, "shape": [2]}
+    outputs: list[object] = [*OUTPUTS, share]
+    digest = submitted(vault, SPREAD, name="spread", outputs=outputs)
+    for place, more in enumerate(TERMS_OF_RUNS):
+        terms = {"epsilon": 60, "blocks": 4, "cpu_s": 2, "op": f"run {place}", **more}
+        named = {"data_set": "town", "pipeline": digest}
+        first: Any = vault.call("run-pipeline", {**named, **terms})
+        again: Any = vault.call("pipeline-answer", {"data_set": "town", "op": f"run {place}"})
+        for field in ("rows", "arrays", "std", "interval"):
+            assert again[field] == first[field], more
+        assert again["receipt"]["pipeline"] == first["receipt"]["pipeline"]
+
+
+@needs_bubbles
+def test_a_run_that_is_begun_as_a_job_is_paid_once(vault: OpenVault) -> None:
+    ria = as_user(vault, "ria")
+    digest = submitted(ria)
+    body = {"data_set": "town", "pipeline": digest, "op": "first", **TERMS}
+    assert code_of(lambda: ria.call("begin-pipeline-run", body)) == "pipeline-waits"
+    assert ria.call("jobs", {})["jobs"] == []
+    decided(vault, digest)
+    job = ria.call("begin-pipeline-run", body)
+    assert (job["kind"], job["state"]) == ("run", "done")
+    assert ria.call("begin-pipeline-run", body)["job"] == job["job"]
+    assert len(ria.call("pipeline-runs", {"data_set": "town"})["runs"]) == 1
+
+
+# --- what has changed ------------------------------------------------------------------------
+
+
+def program(source: str, by: str = "ria", **more: Any) -> Submitted:
+    said = {
+        "kind": "function", "name": "mean", "source": source, "columns": ["height"],
+        "environment": "house",
+        "outputs": [{"name": "m", "lower": "0", "upper": "9", "step": "1", "path": "a", "at": []}],
+        **more,
+    }  # fmt: skip
+    digest = f"{by} {json.dumps(said)}"
+    return Submitted(digest, "town", json.dumps(said), by, "now", APPROVED, decided_at="1")
+
+
+def test_changes_show_the_lines_of_text_and_the_declaration() -> None:
+    lines = [f"line {place}" for place in range(30)]
+    old = program("\n".join(lines))
+    new = program("\n".join([*lines[:20], "another", *lines[21:]]), columns=["height", "age"])
+    found: Any = changes_json(old, new)
+    assert [line for line in found["text"] if line[:1] in "+-"] == ["-line 20", "+another"]
+    assert found["text"][0] == "@@ -18,7 +18,7 @@"
+    assert [line for line in found["terms"] if line[:1] in "+-"] == ["+column: age"]
+
+
+def test_the_same_text_has_no_changes_and_a_very_long_one_is_not_compared() -> None:
+    found: Any = changes_json(program("a\nb"), program("a\nb"))
+    assert (found["text"], found["terms"]) == ([], [])
+    long = "\n".join(str(place) for place in range(MAX_COMPARED + 5))
+    found = changes_json(program("a\nb"), program(long))
+    assert found["text"] is None
+
+
+def test_a_program_is_compared_with_the_same_authors_approved_one_of_its_name() -> None:
+    now = program("now")
+    others = [program("x", by="eve"), program("x", name="other"), now]
+    assert approved_before(now, others) is None
+    older = program("older")
+    assert approved_before(now, [*others, older]) == older
+
+
+def test_the_checklist_is_read_in_its_own_order() -> None:
+    names = list(CHECKLIST)
+    assert read_checked(names[::-1], None) == (tuple(names), "")
+
+
+# --- the commands ----------------------------------------------------------------------------
+
+
+def test_the_commands_show_the_review_and_the_author_reads_the_reason(tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "t.csv", ("who", "height"), [("n1", 150), ("n2", 160)])
+    folder = make_vault(tmp_path)
+    with sfumato.open(folder) as made:
+        made.add("town", source, card(CARD))
+        made.enrol("ria", "researchers")
+    (tmp_path / "mean.py").write_text(SOURCE)
+    (tmp_path / "next.py").write_text(SOURCE.replace("'seen'", "'looked'"))
+    digests = []
+    for name in ("mean.py", "next.py"):
+        given = (str(tmp_path / name), "--function", "mean", "--output", "mean:100:220:1")
+        sent = run(folder, "pipeline", "submit", "town", *given, "--user", "ria", "--json")
+        digests.append(json.loads(sent.stdout)["digest"])
+    approve = ("pipeline", "approve", "town", digests[0], "--most-epsilon", "1")
+    assert "You confirmed no question" in run(folder, *approve).stdout
+    approved = run(folder, *approve, "--checked")
+    assert approved.stdout == f"Approved {digests[0][:12]} up to epsilon 1 a run.\n"
+    shown = run(folder, "pipeline", "show", "town", digests[1]).stdout
+    assert "  +    print('looked')" in shown
+    assert "    2      print('looked')" in shown
+    assert all(question in shown for question in CHECKLIST.values())
+    run(folder, "pipeline", "decline", "town", digests[1], "--reason", "look at nothing")
+    listed = run(folder, "pipeline", "list", "town", "--user", "ria").stdout
+    assert "  reason: look at nothing\n" in listed
+    assert f"  confirmed: {', '.join(CHECKLIST)}" in listed

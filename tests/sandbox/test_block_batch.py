@@ -1,0 +1,350 @@
+"""Blocks of a batch: side by side, in a fixed time, with sockets that reach only themselves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sfumato.dp.ports import IntegerArray
+from sfumato.release.unseal import unseal
+from sfumato.sandbox.base_environment import environment
+from sfumato.sandbox.block_batch import BlockBatch
+from sfumato.sandbox.block_timing import batch_s, slot_s, turn_s
+from sfumato.sandbox.ports import BATCH, BlockJob, SandboxLimits
+from sfumato.sandbox.program_outputs import read_outputs
+from sfumato.sandbox.sandbox_pool import SandboxPool
+from sfumato.sandbox.sandbox_process import SandboxProcess, SandboxProcessEnded
+from sfumato.system.randomness import SystemRandomSource
+from support.process_tree import children
+from support.sandbox_blocks import needs_bubbles
+from support.tree_images import ENOUGH, RESULT, Image, answer, bash
+
+pytestmark = needs_bubbles
+IN_BATCH = replace(ENOUGH, timing=BATCH)
+OUTPUTS = read_outputs([{"name": "m", "lower": 0, "upper": 100, "step": 1}])
+MIDDLE = OUTPUTS[0].middle
+MEAN = "def f(rows):\n return rows['height'].mean()\n"
+
+
+def function(source: str, inputs: tuple[str, ...], limits: SandboxLimits) -> BlockJob:
+    told: dict[str, object] = {
+        "kind": "function", "source": source, "name": "f", "outputs": ["m"],
+    }  # fmt: skip
+    return BlockJob(told, inputs, OUTPUTS, limits)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[SandboxPool]:
+    made = SandboxPool(environment, SystemRandomSource(), sleep=lambda _: None)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> tuple[str, ...]:
+    paths = []
+    for block in range(12):
+        (tmp_path / f"{block}").write_text(f"height\n{block}\n")
+        paths.append(str(tmp_path / f"{block}"))
+    return tuple(paths)
+
+
+def ran(pool: SandboxPool, job: BlockJob) -> IntegerArray:
+    return np.asarray(unseal(pool.run(job)))[:, 0]
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+def test_every_block_of_a_batch_gives_its_own_number(
+    pool: SandboxPool, inputs: tuple[str, ...]
+) -> None:
+    limits = SandboxLimits(cpu_s=4, timing=BATCH)
+    assert ran(pool, function(MEAN, inputs, limits)).tolist() == list(range(12))
+
+
+def test_the_time_of_a_batch_is_known_before_it_runs() -> None:
+    limits = SandboxLimits(cpu_s=0.08, timing=BATCH)
+    isolated = SandboxLimits(cpu_s=0.08)
+    assert slot_s(200, 2, limits) + 2 <= 20.5  # two seconds are for the engine
+    assert slot_s(200, 2, isolated) >= 200 / 2 * turn_s(isolated)
+    declared = replace(limits, job_s=7.5)
+    assert batch_s(200, 2, declared) == 7.5
+    assert slot_s(200, 2, declared) == slot_s(400, 2, declared) - 200 * 0.02
+
+
+def test_a_job_waits_until_its_time_is_over(inputs: tuple[str, ...]) -> None:
+    waited: list[float] = []
+    pool = SandboxPool(environment, SystemRandomSource(), sleep=waited.append)
+    limits = SandboxLimits(cpu_s=4, timing=BATCH, job_s=100)
+    began = time.monotonic()
+    pool.run(function(MEAN, inputs, limits))
+    taken = time.monotonic() - began
+    pool.close()
+    assert taken < 100
+    slot = slot_s(12, pool.lanes(limits), limits)
+    assert slot - taken <= waited[-1] <= slot
+
+
+BURNS = """
+def f(rows):
+    while rows['height'].mean() < 99: pass
+"""
+
+
+def test_blocks_that_have_not_ended_with_the_job_are_the_middle(
+    pool: SandboxPool, inputs: tuple[str, ...]
+) -> None:
+    limits = SandboxLimits(cpu_s=5, timing=BATCH, job_s=2)
+    began = time.monotonic()
+    assert set(ran(pool, function(BURNS, inputs, limits)).tolist()) == {MIDDLE}
+    assert time.monotonic() - began < 12 * 5 / 2  # else all blocks have burnt their time
+
+
+def test_no_program_without_an_image_has_more_calls_in_a_batch(pool: SandboxPool) -> None:
+    pool.check(SandboxLimits(timing=BATCH))
+    kept = pool.pids()
+    pool.check(SandboxLimits())
+    assert pool.pids() == kept  # the same sandboxes serve both
+
+
+# --- failures of the host -------------------------------------------------------------------------
+
+
+class Dying(SandboxProcess):
+    """A sandbox of which the host ends the first blocks."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(environment(), min(os.sched_getaffinity(0)), SystemRandomSource())
+        self.times = times
+
+    def run(self, program: int, rows: int, limits: SandboxLimits):  # type: ignore[no-untyped-def]  # as its parent
+        self.times -= 1
+        if self.times >= 0:
+            for zygote in children(self.pid):
+                os.kill(zygote, signal.SIGKILL)
+            assert self._control.recv(1) == b""  # until the zygote has ended too
+        return super().run(program, rows, limits)
+
+
+@pytest.mark.parametrize(("times", "succeeds"), [(1, True), (3, True), (4, False)])
+def test_a_block_that_the_host_has_ended_runs_again(
+    inputs: tuple[str, ...], pool: SandboxPool, times: int, succeeds: bool
+) -> None:
+    job = function(MEAN, inputs, SandboxLimits(cpu_s=4, timing=BATCH))
+    made = [Dying(times)]
+
+    def restart(_lane: int) -> SandboxProcess:
+        made.append(Dying(made[-1].times))
+        return made[-1]
+
+    with memory_file(pool._program_message(job)) as program:
+        said = BlockBatch(job, program, time.monotonic() + 60, restart).run(made[:1])
+    for one in made:
+        one.kill()
+    assert (said is not None and sorted(said) == list(range(12))) == succeeds
+
+
+def test_a_job_fails_if_no_sandbox_starts_again(inputs: tuple[str, ...], pool: SandboxPool) -> None:
+    job = function(MEAN, inputs, SandboxLimits(cpu_s=4, timing=BATCH))
+
+    def restart(_lane: int) -> SandboxProcess:
+        raise SandboxProcessEnded
+
+    dying = Dying(1)
+    with memory_file(pool._program_message(job)) as program:
+        assert BlockBatch(job, program, time.monotonic() + 60, restart).run([dying]) is None
+    dying.kill()
+
+
+class memory_file:  # noqa: N801  # used like a function
+    """An anonymous file in memory with this content."""
+
+    def __init__(self, text: bytes) -> None:
+        self.descriptor = os.memfd_create("text")
+        os.write(self.descriptor, text)
+
+    def __enter__(self) -> int:
+        return self.descriptor
+
+    def __exit__(self, *_exc: object) -> None:
+        os.close(self.descriptor)
+
+
+# --- what an image's program may do ---------------------------------------------------------------
+
+LOOPBACK = """
+import asyncio, fcntl, os, select, signal, socket, sys, time
+os.makedirs(sys.argv[2], exist_ok=True)
+async def echoes():
+    async def answers(reader, writer):
+        writer.write(await reader.read(5))
+        await writer.drain()
+        writer.close()
+    server = await asyncio.start_server(answers, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    writer.write(b"hello")
+    return await reader.read(9)
+found = {"echo": asyncio.run(echoes()) == b"hello", "epoll": hasattr(select, "epoll")}
+began = time.monotonic()
+time.sleep(0.2)
+found["sleeps"] = time.monotonic() - began > 0.19
+with open("/tmp/lock", "w") as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    fcntl.lockf(file, fcntl.LOCK_EX)
+found["processes"] = sorted(int(one) for one in os.listdir("/proc") if one.isdigit()) == [1, 2]
+found["own"] = os.readlink("/proc/self") == str(os.getpid())
+found["free"] = os.statvfs("/tmp").f_bfree > 0
+child = os.fork()
+if child == 0:
+    os.setsid()
+    os._exit(os.getsid(0) != os.getpid())
+found["session"] = os.waitpid(child, 0)[1] == 0
+with open(sys.argv[2] + "/answer.txt", "w") as file:
+    file.write(" ".join(sorted(name for name, is_so in found.items() if not is_so)))
+"""
+
+
+def test_a_program_has_sockets_locks_sessions_and_proc_in_a_batch_only(image: Image) -> None:
+    tried = image.tried(LOOPBACK, IN_BATCH)
+    assert (tried.ending, tried.output) == ("exit status 0", answer(""))
+    assert image.tried(LOOPBACK).ending != "exit status 0"
+
+
+OUTSIDE = """
+import os, socket, sys
+os.makedirs(sys.argv[2], exist_ok=True)
+found = {}
+def reaches(name, family, address, kind=socket.SOCK_STREAM, protocol=0):
+    try:
+        with socket.socket(family, kind, protocol) as one:
+            one.settimeout(1)
+            one.connect(address)
+            one.send(b"rows")
+        found[name] = 1
+    except OSError:
+        pass
+port, name = PORT, NAME
+for host in ("127.0.0.1", "10.0.0.1", "8.8.8.8"):
+    reaches(host, socket.AF_INET, (host, port))
+    reaches(host + " raw", socket.AF_INET, (host, 0), socket.SOCK_RAW, 1)
+reaches("datagram out", socket.AF_INET, ("8.8.8.8", 53), socket.SOCK_DGRAM)
+reaches("ipv6", socket.AF_INET6, ("2001:db8::1", port))
+reaches("abstract", socket.AF_UNIX, name)
+for family in (3, 4, 16, 17, 29, 31, 38, 40, 44):  # netlink, packets, Bluetooth, VSOCK, XDP, ...
+    for kind in (1, 2, 3, 5):
+        try:
+            socket.socket(family, kind).close()
+            found[f"family {family} {kind}"] = 1
+        except OSError:
+            pass
+for protocol in (33, 132, 136, 262):
+    try:
+        socket.socket(socket.AF_INET, 1, protocol).close()
+        found[f"protocol {protocol}"] = 1
+    except OSError:
+        pass
+with socket.socket() as one:
+    for level, option in ((1, 26), (1, 50), (1, 36), (0, 64), (6, 31), (6, 13), (6, 19), (255, 1)):
+        try:
+            one.setsockopt(level, option, b"\\0" * 16)
+            found[f"option {level} {option}"] = 1
+        except OSError:
+            pass
+for place in ("/proc/kmsg", "/proc/meminfo", "/proc/stat", "/proc/sys/kernel/hostname",
+              "/proc/net/tcp", "/proc/1/environ", "/proc/1/mem", "/proc/1/fd/0", "/sys/kernel"):
+    try:
+        if os.path.realpath(place).startswith(f"/proc/{os.getpid()}"):
+            continue  # the block's own network
+        open(place, "rb").read(1)
+        found[place] = 1
+    except OSError:
+        pass
+with open(sys.argv[2] + "/answer.txt", "w") as file:
+    file.write(" ".join(sorted(found)))
+"""
+
+
+def test_a_block_of_a_batch_reaches_nothing_outside(image: Image) -> None:
+    name = f"\0sfumato-{os.getpid()}"
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(1) as hidden:
+        hidden.bind(name)
+        hidden.listen()
+        port = listener.getsockname()[1]
+        said = f"PORT, NAME = {port}, {name!r}\n{OUTSIDE}"
+        tried = image.tried(said, IN_BATCH)
+        assert (tried.ending, tried.output) == ("exit status 0", answer("")), tried.printed
+        for one in (listener, hidden):
+            one.settimeout(0)
+            with pytest.raises(BlockingIOError):
+                one.accept()
+
+
+STAYS = """
+import os, socket, sys, time
+os.makedirs(sys.argv[2], exist_ok=True)
+found = []
+for name in ("\\0kept", ("127.0.0.1", 4444)):
+    with socket.socket(socket.AF_UNIX if name == "\\0kept" else socket.AF_INET) as one:
+        if one.connect_ex(name) == 0:
+            found.append("a socket")
+    listening = socket.socket(socket.AF_UNIX if name == "\\0kept" else socket.AF_INET)
+    listening.bind(name)
+    listening.listen()
+found += os.listdir("/dev/shm") + os.listdir("/tmp")
+open("/dev/shm/kept", "w").write("x")
+if os.fork() == 0:
+    os.setsid()
+    time.sleep(30)
+with open(sys.argv[2] + "/answer.txt", "w") as file:
+    file.write(" ".join(one for one in found if one != "program.py" and one != "run"))
+"""
+
+
+def test_nothing_of_a_block_stays_for_the_next(image: Image) -> None:
+    for _ in range(4):  # on each processor there is an earlier block
+        tried = image.tried(STAYS, IN_BATCH)
+        assert (tried.ending, tried.output) == ("exit status 0", answer(""))
+
+
+HOARDS = """
+import socket, sys
+kept = []
+for _ in range(120):
+    kept += socket.socketpair()
+for one in kept:
+    one.setblocking(False)
+    try:
+        while True: one.send(bytes(60_000))
+    except OSError: pass
+while True: pass
+"""
+
+
+def test_what_sockets_hold_counts_as_memory(image: Image) -> None:
+    small = replace(IN_BATCH, memory_mb=100)
+    assert image.tried(HOARDS, small).ended == "full"
+
+
+def test_a_tree_may_run_on_each_processor_in_a_batch(image: Image) -> None:
+    assert image.pool.lanes(IN_BATCH, image.own) == image.pool.lanes(IN_BATCH)
+    image.pool.check(IN_BATCH, image.own)
+    pids = image.pool.pids()
+    image.pool.check(ENOUGH, image.own)
+    assert image.pool.pids() != pids  # sandboxes with fewer calls
+    image.pool.check(IN_BATCH, image.own)
+    script = bash(f"sleep 0.1; echo 1 >$2/{RESULT}")
+    job = BlockJob(
+        image.told(script), (str(image.place / "rows"),) * 4, (), IN_BATCH, own=image.own
+    )
+    found = image.pool._run_blocks(job)
+    assert found is not None
+    assert [found[1][block].output for block in range(4)] == [answer("1\n")] * 4

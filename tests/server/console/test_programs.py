@@ -1,0 +1,417 @@
+"""Programs in the console: handed in, tried, priced, reviewed, approved, run, and their answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+import sfumato
+from support.browser import Watched, bring, context_of
+from support.sandbox_blocks import needs_bubbles
+from support.script_injections import TEXTS, harm_on
+from support.served_vault import Service, served
+from support.small_vaults import card, make_vault, write_csv
+
+AT = "/data-sets/town/programs"
+API = "/v1/data-sets/town/pipelines"
+EVIL = "<img src=x onerror=hit(1)>"
+CARD = f"""
+unit = "who"
+people = "town"
+size = 40
+budget = {{ epsilon = 1000, delta = 0 }}
+[ask]
+who = ["researchers"]
+[columns.height]
+type = "number"
+lower = 100
+upper = 220
+step = 0.5
+[columns."{EVIL}"]
+type = "integer"
+lower = 0
+upper = 9
+"""
+PROGRAM = """
+import csv, json, os, sys
+import numpy
+source, target, level = sys.argv[1:]
+with open(os.path.join(source, "participants.tsv")) as file:
+    people = list(csv.DictReader(file, delimiter="\\t"))
+print("seen <script>hit(2)</script>", len(people))
+print("on the other one", file=sys.stderr)
+found = [float(one["height"]) for one in people if one["height"] != "n/a"] or [160]
+with open(os.path.join(target, "results.json"), "w") as file:
+    json.dump({"height": sum(found) / len(found)}, file)
+numpy.save(os.path.join(target, "row.npy"), numpy.array([0.2, 0.4, 0.6]))
+numpy.save(os.path.join(target, "map.npy"), numpy.array([[0.1, 0.9], [0.5, 0.5]]))
+"""
+OUTPUTS: tuple[dict[str, str], ...] = (
+    {"name": "height", "lower": "100", "upper": "220", "step": "1", "path": "results.json",
+     "at": "height"},
+    {"name": "row", "lower": "0", "upper": "1", "step": "0.01", "path": "row.npy", "shape": "3"},
+    {"name": "map", "lower": "0", "upper": "1", "step": "0.01", "path": "map.npy", "shape": "2,2"},
+)  # fmt: skip
+CHECKS = 7
+TRIAL_MS = 120_000  # a busy machine is slow; no test judges how long a trial takes
+Scheme = Literal["light", "dark"]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Return a service of a town whose owner is `owner`, and which ria and eve may ask."""
+    folder = tmp_path_factory.mktemp("programs")
+    rows = [(f"n{place}", 150 + place / 2, 1) for place in range(40)]
+    vault = make_vault(folder)
+    with sfumato.open(vault) as opened:
+        opened.add("town", write_csv(folder / "t.csv", ("who", "height", EVIL), rows), card(CARD))
+        for name in ("ria", "eve", EVIL):
+            opened.enrol(name, "researchers")
+    with served(vault) as running:
+        running.owner()
+        for name in ("ria", "eve", EVIL):
+            running.user(name, "researcher")
+        running.user("olga", "owner")
+        yield running
+
+
+def as_user(browser: Browser, service: Service, name: str, **how: bool) -> Any:
+    return context_of(browser, service, service.tokens[name], **how)
+
+
+def submitted(service: Service, source: str, by: str = "ria", **more: object) -> str:
+    """Return the digest of a program that waits for the owner."""
+    outputs = [{"name": "n", "lower": 0, "upper": 9, "step": 1, "path": "n.txt", "at": [0]}]
+    body = {"source": source, "name": "group", "kind": "program", "outputs": outputs, **more}
+    status, made = service.call("POST", API, body, token=service.tokens[by])
+    assert status == 200, made
+    return str(made["digest"])
+
+
+def decided(service: Service, digest: str, state: str, **more: object) -> None:
+    body = {"state": state, **({"most_epsilon": 900} if state == "approved" else {}), **more}
+    status, said = service.call("POST", f"{API}/{digest}/decision", body, token=service.owner())
+    assert status == 200, said
+
+
+def stored(service: Service, digest: str) -> Any:
+    return service.call("GET", f"{API}/{digest}", token=service.owner())[1]
+
+
+def fill_outputs(page: Page, outputs: tuple[dict[str, str], ...]) -> None:
+    for place, output in enumerate(outputs):
+        if page.locator("[name=output_name]").count() <= place:
+            page.click("text=Another output")
+        for name, value in output.items():
+            page.locator(f"[name=output_{name}]").nth(place).fill(value)
+
+
+def check_pages(browser: Browser, service: Service, who: str, paths: list[str]) -> None:
+    """Let axe look at the pages in both schemes, and hold them against a telephone's width."""
+    schemes: tuple[Scheme, ...] = ("light", "dark")
+    for scheme in schemes:
+        # axe brings its own script into the page, which the page's policy would not let in
+        with browser.new_context(
+            bypass_csp=True, color_scheme=scheme, viewport={"width": 390, "height": 844}
+        ) as context:
+            bring(context, service, service.tokens[who])
+            page = context.new_page()
+            for path in paths:
+                page.goto(service.url + path)
+                for fold in page.locator("details > summary").all():
+                    fold.click()
+                found = Axe().run(page).response["violations"]
+                said = [(one["id"], one["nodes"][0]["html"]) for one in found]
+                assert said == [], path
+                assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+                assert page.locator("h1").count() == 1
+
+
+@needs_bubbles
+def test_a_program_goes_the_whole_way_from_its_file_to_its_answer(
+    browser: Browser, service: Service, tmp_path: Path
+) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM)
+    with as_user(browser, service, "ria") as context:
+        ria = Watched(context.new_page()).watch()
+        digest = _handed_in(ria.page, service, file)
+        _try_and_price(ria.page)
+        assert _paid(service) == []
+        assert ria.complaints == []
+    with as_user(browser, service, "owner") as context:
+        owner = Watched(context.new_page()).watch()
+        _approve_by_keyboard(owner.page, service, digest)
+        assert owner.complaints == []
+    assert len(stored(service, digest)["checked"]) == CHECKS
+    with as_user(browser, service, "ria") as context:
+        ria = Watched(context.new_page()).watch()
+        answer = _ran(ria.page, f"{service.url}{AT}/{digest}").removeprefix(service.url)
+        _look_at_answer(ria.page, service, answer)
+        assert ria.complaints == []
+    assert _paid(service) == ["600"]  # once
+    _others_see_nothing(browser, service, digest, answer)
+    check_pages(browser, service, "ria", [AT, f"{AT}/new", f"{AT}/{digest}", answer])
+    check_pages(browser, service, "owner", [AT, f"{AT}/{digest}/review"])
+
+
+def _paid(service: Service) -> list[str]:
+    asked = service.call("GET", "/v1/questions", token=service.tokens["ria"])[1]["questions"]
+    return [one["epsilon"] for one in asked]
+
+
+def _handed_in(page: Page, service: Service, file: Path) -> str:
+    page.goto(f"{service.url}/data-sets/town")
+    page.click(f"main a[href='{AT}']")
+    page.click("text=Hand in a program")
+    page.set_input_files("#file", file)
+    expect(page.locator("#source")).to_have_value(PROGRAM)
+    page.check("#column-1")
+    fill_outputs(page, OUTPUTS)
+    page.get_by_role("button", name="Hand in").click()
+    expect(page.locator(".lead")).to_contain_text("waits for the owner since")
+    return page.url.rsplit("/", 1)[1]
+
+
+def _try_and_price(page: Page) -> None:
+    """See both streams and what was read and used; the price spends nothing and runs nothing."""
+    page.get_by_role("button", name="Try it on synthetic people").click()
+    page.wait_for_url("**#trial", timeout=TRIAL_MS)
+    printed = page.locator("details pre").first.text_content() or ""
+    assert "seen <script>hit(2)</script> 40" in printed
+    assert "on the other one" in printed
+    for words in ("exit status 0", "Processor time", "Memory", "Processes at once"):
+        expect(page.locator("section:has(#trial) dl").first).to_contain_text(words)
+    expect(page.locator("text=Nothing was spent.")).to_be_visible()
+    page.get_by_role("button", name="Show the price").click()
+    expect(page.locator("#price")).to_contain_text("nothing is spent yet")
+    assert page.get_by_role("button", name="Run it").count() == 0
+
+
+def _approve_by_keyboard(page: Page, service: Service, digest: str) -> None:
+    page.goto(f"{service.url}/data-sets/town/manage")
+    page.get_by_role("link", name="Programs").click()
+    page.click(f"main a[href$='{digest}/review']")
+    approve = page.get_by_role("button", name="Approve")
+    expect(approve).to_be_disabled()
+    boxes = page.locator("[data-check]")
+    assert boxes.count() == CHECKS
+    boxes.first.focus()
+    for _ in range(CHECKS):
+        page.keyboard.press("Space")
+        page.keyboard.press("Tab")
+    expect(page.locator("#most_epsilon")).to_be_focused()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("900")
+    expect(approve).to_be_enabled()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    expect(approve).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(".lead")).to_contain_text("approved up to ε 900 a run")
+
+
+def _ran(page: Page, url: str) -> str:
+    """Return the address of the answer of a run that is confirmed with its price."""
+    page.goto(url)
+    page.fill("#epsilon", "600")
+    page.fill("#blocks", "4")
+    page.fill("#cpu_s", "2")
+    page.get_by_role("button", name="Show the price").click()
+    left = page.locator("table:has-text('left ε after') tbody tr").first
+    expect(left).to_contain_text("1,000")
+    expect(left).to_contain_text("400")
+    page.get_by_role("button", name="Run it and pay ε 600").click()
+    page.wait_for_url("**/jobs/*")
+    page.get_by_role("link", name="See the answer").click(timeout=TRIAL_MS)
+    page.wait_for_url("**/program-answer?op=*")
+    return page.url
+
+
+def _look_at_answer(page: Page, service: Service, answer: str) -> None:
+    said = page.get_by_role("img")
+    expect(said.first).to_have_attribute("aria-label", _has("height: 1", "declared range"))
+    expect(said.nth(1)).to_have_attribute("aria-label", _has("row, 3 numbers"))
+    expect(said.nth(2)).to_have_attribute("aria-label", _has("map, 2 by 2 numbers"))
+    value = float(page.locator("table.ranges td.n").first.inner_text())
+    assert 150 < value < 170  # 159.75, and the noise of ε 600
+    page.goto(f"{service.url}/history")
+    page.locator("ol.past a").first.click()
+    expect(page).to_have_url(service.url + answer)
+    with page.expect_download() as got:
+        page.click("text=CSV")
+    lines = got.value.path().read_text().splitlines()
+    assert lines[0] == "output,index,value,lower_95,upper_95"
+    assert [line.split(",")[0] for line in lines[1:]] == ["height", *["row"] * 3, *["map"] * 4]
+    page.goto(service.url + AT)
+    expect(page.locator("ol.past")).to_contain_text("ε 600")
+
+
+def _has(*words: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, words)))
+
+
+def _others_see_nothing(browser: Browser, service: Service, digest: str, answer: str) -> None:
+    """A second researcher, and the owner of another data set: the program is not there."""
+    for who in ("eve", "olga"):
+        with as_user(browser, service, who) as context:
+            page = context.new_page()
+            for path in (f"{AT}/{digest}", f"{AT}/{digest}/review", answer):
+                reply = page.goto(service.url + path)
+                assert reply is not None
+                assert reply.status == 404, (who, path)
+                assert "height" not in (page.text_content("main") or "")
+            page.goto(service.url + AT)
+            assert digest[:12] not in (page.text_content("main") or "")
+            assert page.locator("ol.past").count() == 0
+    with as_user(browser, service, "ria") as context:  # the author is no reviewer
+        reply = context.new_page().goto(f"{service.url}{AT}/{digest}/review")
+        assert reply is not None
+        assert reply.status == 403
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "says"),
+    [
+        ({"upper": "90"}, "[name=output_upper]", "lower of output 'height' is not below its upper"),
+        ({"path": "x/../y"}, "[name=output_path]", "output 'height' must come from a file"),
+        ({"source": ""}, "#source", "a program must be 1 to"),
+        ({"source": "é"}, "#source", "ASCII letters"),
+        ({"whitelist": "other.json"}, "#whitelist", "is not listed in the whitelist"),
+        ({"kind": "function"}, "#function", "the function has no name"),
+    ],
+)
+def test_a_wrong_field_says_what_is_wrong_and_keeps_what_was_typed(
+    browser: Browser, service: Service, changes: dict[str, str], field: str, says: str
+) -> None:
+    with as_user(browser, service, "ria") as context:
+        page = context.new_page()
+        page.goto(f"{service.url}{AT}/new")
+        page.check(f"#kind-{changes.get('kind', 'program')}")
+        page.fill("#source", changes.get("source", "pass"))
+        rest = {name: text for name, text in changes.items() if name in OUTPUTS[0]}
+        fill_outputs(page, ({**OUTPUTS[0], **rest},))
+        if "whitelist" in changes:
+            page.click("text=Whitelist of result files")
+            page.fill("#whitelist", changes["whitelist"])
+        page.get_by_role("button", name="Hand in").click()
+        wrong = page.locator(field).first
+        expect(wrong).to_have_attribute("aria-invalid", "true")
+        described = wrong.get_attribute("aria-describedby") or ""
+        expect(page.locator(f"#{described}")).to_contain_text(says)
+        expect(page.locator("[name=output_name]").first).to_have_value("height")
+
+
+def test_without_script_the_form_works_and_an_open_checklist_approves_nothing(
+    browser: Browser, service: Service
+) -> None:
+    with as_user(browser, service, "ria", javascript=False) as context:
+        page = context.new_page()
+        page.goto(f"{service.url}{AT}/new")
+        assert not page.locator("#file").is_visible()
+        page.fill("#source", "# by hand")
+        fill_outputs(page, OUTPUTS)
+        page.get_by_role("button", name="Hand in").click()
+        expect(page.locator(".lead")).to_contain_text("waits for the owner since")
+        digest = page.url.rsplit("/", 1)[1]
+    with as_user(browser, service, "owner", javascript=False) as context:
+        page = context.new_page()
+        page.goto(f"{service.url}{AT}/{digest}/review")
+        for name in ("text", "columns"):
+            page.check(f"#check-{name}")
+        page.get_by_role("button", name="Approve").click()
+        expect(page.locator(".refused .cause")).to_contain_text("You have not confirmed: Were the")
+        assert page.is_checked("#check-text")
+    assert stored(service, digest)["state"] == "waiting"
+
+
+def test_the_author_reads_why_a_program_was_declined(browser: Browser, service: Service) -> None:
+    digest = submitted(service, "# to be declined")
+    with as_user(browser, service, "owner") as context:
+        page = context.new_page()
+        page.goto(f"{service.url}{AT}/{digest}/review")
+        page.fill("#reason", "The range is\nnarrow.")
+        page.get_by_role("button", name="Decline").click()
+        expect(page.locator(".lead")).to_contain_text("declined")
+    with as_user(browser, service, "ria") as context:
+        page = context.new_page()
+        page.goto(service.url + AT)
+        expect(page.locator("main")).to_contain_text("The range is")
+        page.goto(f"{service.url}{AT}/{digest}")
+        expect(page.locator(".refused .said")).to_have_text("The range is\nnarrow.")
+
+
+def test_a_run_of_what_was_withdrawn_is_refused_on_the_programs_page(
+    browser: Browser, service: Service
+) -> None:
+    digest = submitted(service, "# to be withdrawn")
+    decided(service, digest, "approved")
+    with as_user(browser, service, "ria") as context:
+        page = context.new_page()
+        page.goto(f"{service.url}{AT}/{digest}")
+        page.get_by_role("button", name="Show the price").click()
+        expect(page.locator(".warning").first).to_contain_text("A trial does that")
+        decided(service, digest, "declined")
+        page.get_by_role("button", name="Run it").click()
+        expect(page.locator(".refused code").first).to_have_text("pipeline-waits")
+
+
+def test_the_review_shows_what_has_changed_since_the_last_approval(
+    browser: Browser, service: Service
+) -> None:
+    first = submitted(service, "a = 1\nb = 2\n", by="eve")
+    decided(service, first, "approved")
+    second = submitted(service, "a = 1\nb = 3\n", by="eve", columns=["height"])
+    with as_user(browser, service, "owner") as context:
+        page = context.new_page()
+        page.goto(f"{service.url}{AT}/{second}/review")
+        changed = page.locator("section:has(#changes)")
+        assert changed.locator(".added").all_inner_texts() == ["+b = 3"]
+        assert [text.strip() for text in changed.locator(".removed").all_inner_texts()] == [
+            f"-column: {EVIL}", "-b = 2",
+        ]  # fmt: skip
+        numbers = page.locator("section:has(#program) tbody th").all_inner_texts()
+        assert numbers == ["1", "2", "3"]
+
+
+def test_no_text_of_a_program_runs_where_it_is_shown(browser: Browser, service: Service) -> None:
+    source = "\n".join(f"# {text}" for text in TEXTS)
+    decided(service, submitted(service, "# before", by=EVIL), "approved")
+    digest = submitted(service, source, by=EVIL)
+    paths = [AT, f"{AT}/new", f"{AT}/{digest}", f"{AT}/{digest}/review"]
+    hits: list[int] = []
+    with as_user(browser, service, "owner") as context:
+        context.expose_function("hit", lambda number: hits.append(number))
+        watched = Watched(context.new_page()).watch()
+        page = watched.page
+        page.goto(f"{service.url}{AT}/{digest}/review")
+        page.fill("#reason", TEXTS[0] + EVIL)
+        page.get_by_role("button", name="Decline").click()
+        expect(page.locator(".lead")).to_contain_text("declined")
+        for path in paths:
+            page.goto(service.url + path)
+            assert harm_on(page.content()) == [], path
+            assert EVIL in (page.text_content("main") or ""), path
+        page.goto(service.url + paths[-1])
+        shown = page.text_content("section:has(#program)") or ""
+        assert all(text in shown for text in TEXTS)
+        page.wait_for_timeout(150)
+        assert (hits, watched.complaints) == ([], [])
+
+
+def test_a_page_of_programs_needs_the_forms_own_session(browser: Browser, service: Service) -> None:
+    digest = submitted(service, "# by another site")
+    with as_user(browser, service, "owner") as context:
+        page = context.new_page()
+        page.goto(service.url)
+        form = {"do": "approve", "most_epsilon": "1", "csrf": "wrong"}
+        at = f"{service.url}{AT}/{digest}/decision"
+        for headers in ({"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "cross-site"}):
+            assert page.request.post(at, form=form, headers=headers).status == 403
+    assert stored(service, digest)["state"] == "waiting"
