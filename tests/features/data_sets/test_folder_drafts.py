@@ -17,6 +17,8 @@ from sfumato.app.vault import OpenVault
 from sfumato.dp.refusal import Refused
 from sfumato.vault.card.bids_files import data_set_files as files_of
 from sfumato.vault.card.data_card import read_card
+from support.sandbox_blocks import hurry, needs_bubbles
+from support.small_vaults import card, make_vault, run
 from support.whole_bids_folders import (
     DERIVED,
     IMAGE,
@@ -28,8 +30,6 @@ from support.whole_bids_folders import (
     write_json,
     write_people,
 )
-from support.sandbox_blocks import hurry, needs_bubbles
-from support.small_vaults import card, make_vault, run
 
 PEOPLE = people(24)
 READS = """
