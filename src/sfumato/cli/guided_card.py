@@ -65,6 +65,7 @@ def proposed(name: str, columns: list[tuple[str, str]], card: Mapping[str, Any])
     if "encoding" in card:
         lines += [f"encoding = {_quoted(card['encoding'])}        # of the file"]
     lines += [*_BOUNDS, "", "[ask]", 'who = ["researchers"]']
+    lines += _folder(card["bids"]) if "bids" in card else []
     for column, kind in columns:
         lines += [
             "",
@@ -89,6 +90,18 @@ _BOUNDS: Final = [
     "max_rows = 1        # rows per person in each group",
     "# limits = { rows_per_person = 1 }        # if nobody has more rows, nothing is dropped",
 ]
+
+
+def _folder(bids: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a draft card for a folder with files of each person."""
+    files = ", ".join(map(_quoted, bids["files"]))
+    return [
+        "",
+        "[bids]",
+        f"files = [{files}]        # files of each person that programs may read",
+        "# people =        # required: more people than this are refused; a public bound",
+        "# person_mb = 4        # the most megabytes of one person's files",
+    ]
 
 
 def _column(kind: str, found: Mapping[str, Any]) -> list[str]:

@@ -7,13 +7,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from sfumato.dp.json_values import Json
 from sfumato.features.data_sets.card_proposal import proposed_card
 from sfumato.features.data_sets.connection_service import Connections
+from sfumato.features.data_sets.folder_archive import ROWS
+from sfumato.features.data_sets.folder_upload_service import FolderUploads
 from sfumato.features.data_sets.service import DataSets
 from sfumato.features.data_sets.upload_service import Upload, Uploads
+from sfumato.system.folder_stream import archive_kind
+from sfumato.vault.card.bids_patterns import file_patterns
 from sfumato.vault.engine_port import Described
 from sfumato.vault.users import Caller
 from sfumato.wire.connection_name import read_connection
@@ -29,13 +33,50 @@ class Sources:
     data_sets: DataSets
     uploads: Uploads
     connections: Connections
+    folders: FolderUploads
 
     def describe(self, caller: Caller, source: str, inner_table: str | None) -> Described:
         """Return the names and likely types of a source's columns: a file, or a database table."""
         connection = read_connection(source)
-        if connection is None:
-            return self.data_sets.describe(source, inner_table)
-        return Described(tuple(self.connections.columns(caller, *connection)))
+        if connection is not None:
+            return Described(tuple(self.connections.columns(caller, *connection)))
+        if is_archive(source):
+            with self.folders.unpacked(Path(source)) as folder:
+                return self.describe(caller, folder, inner_table)
+        rows = Path(source, ROWS)
+        return self.data_sets.describe(str(rows) if rows.is_file() else source, inner_table)
+
+    def proposed(self, caller: Caller, name: str, source: str, inner_table: str | None) -> Json:
+        """Return a source's columns and a proposed data card, with the file patterns of a folder.
+
+        Args:
+            caller: Who asks.
+            name: The name of the future data set.
+            source: A file, a folder, an archive, or a table of a connection.
+            inner_table: The table to read, if the file has several.
+        """
+        if is_archive(source):
+            with self.folders.unpacked(Path(source)) as folder:
+                return self.proposed(caller, name, folder, inner_table)
+        made = proposal(name, self.describe(caller, source, inner_table))
+        return with_patterns(made, Path(source)) if Path(source).is_dir() else made
+
+    # --- uploads of files and of folders
+
+    def upload(self, caller: Caller, upload: str) -> Upload:
+        """Return one of the caller's uploads: a file, or a folder that is unpacked."""
+        if self.folders.has(upload):
+            return self.folders.one(caller, upload)
+        return self.uploads.one(caller, upload)
+
+    def holds(self, uploads: list[str]) -> bool:
+        """Return True if all uploads with these ids are on this machine."""
+        return self.uploads.holds([one for one in uploads if not self.folders.holds(one)])
+
+    def remove(self, uploads: list[str]) -> None:
+        """Delete the uploads with these ids."""
+        self.uploads.remove(uploads)
+        self.folders.remove(uploads)
 
     @contextmanager
     def as_files(
@@ -43,7 +84,8 @@ class Sources:
     ) -> Iterator[dict[str, str]]:
         """Provide each source of rows as a file during the block.
 
-        A source is a path, a table of a connection, or a function that writes a CSV file.
+        A source is a path, a table of a connection, or a function that writes a CSV file. A zip or
+        tar file is unpacked.
         """
         with ExitStack() as stack:
             files = {}
@@ -53,11 +95,13 @@ class Sources:
                     files[name] = stack.enter_context(file)
                     continue
                 connection = read_connection(fspath(source))
-                files[name] = (
-                    fspath(source)
-                    if connection is None
-                    else stack.enter_context(self.fetched_table(caller, *connection))
-                )
+                if connection is not None:
+                    fetched = self.fetched_table(caller, *connection)
+                    files[name] = stack.enter_context(fetched)
+                elif is_archive(fspath(source)):
+                    files[name] = stack.enter_context(self.folders.unpacked(Path(source)))
+                else:
+                    files[name] = fspath(source)
             yield files
 
     @contextmanager
@@ -100,6 +144,19 @@ def proposal(name: str, found: Described) -> Json:
     """Return as JSON a source's columns, and a data card that is proposed for them."""
     columns = [{"name": column, "type": kind} for column, kind in found.columns]
     return {"columns": columns, "card": proposed_card(name, found)}
+
+
+def with_patterns(proposed: Json, folder: Path) -> Json:
+    """Add to a proposed card the patterns of the files that at least half of the people have."""
+    found = (path for path in folder.glob("sub-*/**/*") if path.is_file())
+    paths = [path.relative_to(folder).as_posix() for path in found]
+    card = cast("Json", proposed["card"])
+    return {**proposed, "card": {**card, "bids": {"files": file_patterns(paths)}}}
+
+
+def is_archive(source: str) -> bool:
+    """Return True if the source is a zip or tar file, by its name, and no folder."""
+    return archive_kind(source) is not None and not Path(source).is_dir()
 
 
 def name_of(text: str) -> str:
