@@ -22,11 +22,11 @@ def write_folder(root: Path, people: int = 4, image_bytes: int = 1000, seed: int
     rows = "".join(f"{name}\t{20 + n}\n" for n, name in enumerate(names))
     (root / "participants.tsv").write_text("participant_id\tage\n" + rows)
     (root / "dataset_description.json").write_text('{"Name": "small", "BIDSVersion": "1.8.0"}')
-    for name in names:
+    for number, name in enumerate(names):
         place = root / name / "anat"
         place.mkdir(parents=True)
         (place / f"{name}_T1w.nii.gz").write_bytes(random.randbytes(image_bytes))
-        (place / f"{name}_T1w.json").write_text('{"RepetitionTime": 2}')
+        (place / f"{name}_T1w.json").write_text(f'{{"RepetitionTime": {number}}}')
     return root
 
 

@@ -17,7 +17,7 @@ from sfumato.client.data_frames import Rows, as_files, is_frame
 from sfumato.client.display import AddReport
 from sfumato.client.query_builder import Builder
 from sfumato.dp.refusal import Refused
-from sfumato.features.data_sets.folder_client import ROWS, is_folder, proposed_patterns
+from sfumato.features.data_sets.folder_client import ROWS, check_card, is_folder, proposed_patterns
 from sfumato.query.model import query_json
 from sfumato.system.csv_writer import of_values
 from sfumato.wire.connection_name import read_connection
@@ -76,6 +76,8 @@ def add(  # noqa: PLR0913, PLR0917  # an owner's words
     with as_files(files) as paths:
         if has_frame:
             check_plain(card)
+        if not has_frame and is_folder(paths[""]):
+            check_card(name, card)
         rows = _rows(service, paths, card)
     body: Json = {"name": name, "card": _plain(card), **rows}
     if different_people is not None:

@@ -27,7 +27,7 @@ from sfumato.client.owner import Added
 from sfumato.client.query_builder import Builder
 from sfumato.client.vault import Vault
 from sfumato.dp.refusal import Refused
-from sfumato.features.data_sets.folder_client import changed, folder_stream
+from sfumato.features.data_sets.folder_client import FolderStream, changed, folder_stream
 from sfumato.system.folder_stream import part_name
 from sfumato.wire.json_text import bad_request, json_text, read_reply
 from sfumato.wire.query_json import read_refusal
@@ -472,8 +472,14 @@ class RemoteVault(Vault):
             Refused: `source-unreadable` if the folder cannot be read or is unsafe, `too-large`, or
                 `service-down`: then the same call goes on where this one stopped.
         """
+        try:
+            return self._send_parts(folder_stream(Path(path), card))
+        except Refused as error:
+            refused = error
+        raise _resumable(refused)
+
+    def _send_parts(self, stream: FolderStream) -> str:
         self.say("Reading the files")
-        stream = folder_stream(Path(path), card)
         names = list(stream.part_names())
         body: Json = {"name": stream.name, "kind": stream.kind, "bytes": stream.size}
         state = self.call("begin-folder", {**body, "parts": names})
@@ -486,12 +492,12 @@ class RemoteVault(Vault):
                 raise changed()
             refused = read_refusal(self._remote.send_part(upload, names[number], part))
             if refused is not None:
-                raise _resumable(refused)
+                raise refused
         self.say("Unpacking the files")
         while state["state"] != "ready":
             state = self.call("finish-folder", {"upload": upload})
-            if state["state"] == "uploading":
-                raise _resumable(_unreachable())
+            if state["state"] == "uploading":  # parts that were there are gone
+                raise _unreachable()
             time.sleep(0 if state["state"] == "ready" else owner.PAUSE_S)
         return upload
 

@@ -22,6 +22,7 @@ from sfumato.system.folder_stream import (
 )
 from sfumato.vault.card.bids import DESCRIPTION
 from sfumato.vault.card.bids_patterns import file_patterns, is_listed
+from sfumato.vault.card.data_card import read_card
 
 ROWS: Final = "participants.tsv"
 NAMED: Final = 3  # how many files a refusal names
@@ -73,6 +74,19 @@ class FolderStream:
         """Yield the SHA-256 of each part, in order; this reads everything once."""
         for number in range(self.parts):
             yield part_name(self.part(number))
+
+
+def check_card(name: str, card: Mapping[str, object]) -> None:
+    """Refuse a bad card before the files are sent, which may take hours.
+
+    Args:
+        name: The name of the future data set.
+        card: The data card.
+
+    Raises:
+        Refused: `bad-card` or `bad-budget`.
+    """
+    read_card(name, card)
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:

@@ -53,7 +53,9 @@ from sfumato.vault.users import Caller
 from sfumato.wire.json_text import bad_request
 
 MAX_FOLDER_BYTES: Final = 20 * 10**9  # the most bytes of a folder, if the operator sets no other
-UPLOADS: Final = 3  # the most uploads of one owner that are not yet a data set
+# the most uploads of one owner that are not yet a data set: their number, and their bytes
+# together as a multiple of the most of one
+UPLOADS, SHARE = 10, 2
 AT_ONCE, OF_ONE_OWNER = 8, 4  # the most parts that arrive at once: of all owners, and of one
 SHORT_S: Final = 0.3  # how long a call waits for an archive to be unpacked
 _ID: Final = re.compile(r"[0-9a-f]{24}")
@@ -79,6 +81,11 @@ class FolderUpload:
     def is_ready(self) -> bool:
         """Return True if the folder is unpacked."""
         return bool(self.root)
+
+    @property
+    def taken(self) -> int:
+        """Return how many bytes of the owner's share the upload takes."""
+        return self.unpacked if self.is_ready else self.size
 
     @property
     def until(self) -> datetime:
@@ -296,21 +303,24 @@ class FolderUploads:
         A ready upload may be waiting for a job, so it is never deleted here.
         """
         mine = sorted((one for one in self._every() if one.owner == owner), key=lambda one: one.at)
-        for one in [one for one in mine if not (one.is_ready or self._is_unpacking(one.id))]:
-            if len(mine) < UPLOADS:
-                break
-            self._forget(one.id)
-            mine.remove(one)
-        if len(mine) >= UPLOADS:
+        idle = [one for one in mine if not (one.is_ready or self._is_unpacking(one.id))]
+        while idle and self._is_full(mine, made):
+            self._forget(idle[0].id)
+            mine.remove(idle.pop(0))
+        if self._is_full(mine, made):
             raise Refused(
                 "too-large",
-                f"You have uploaded {UPLOADS} folders that are not yet data sets.",
+                "You have uploaded too many folders that are not yet data sets.",
                 "Add them first. An upload is deleted after a day.",
             )
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # the stream and the unpacked files are on the disk at the same time
         if free_bytes(self.folder) < 2 * made.size + SPARE_BYTES:
             raise no_space()
+
+    def _is_full(self, mine: Sequence[FolderUpload], made: FolderUpload) -> bool:
+        size = made.size + sum(one.taken for one in mine)
+        return len(mine) >= UPLOADS or size > SHARE * self.most
 
     def _enter(self, owner: str) -> None:
         with self.lock:
