@@ -11,7 +11,16 @@ BROUGHT_BY = {  # a program, and the package that has it
     "java": "default-jre-headless",
     **{
         name: name
-        for name in ("curl", "mmdebstrap", "openssl", "podman", "runc", "strace", "umoci")
+        for name in (
+            "curl",
+            "git-annex",
+            "mmdebstrap",
+            "openssl",
+            "podman",
+            "runc",
+            "strace",
+            "umoci",
+        )
     },
 }
 NOT_IN_DEBIAN = {"apptainer"}  # run where it is; nothing is skipped where it is not
