@@ -14,6 +14,7 @@ BROUGHT_BY = {  # a program, and the package that has it
         for name in (
             "curl",
             "docker-registry",
+            "git-annex",
             "mmdebstrap",
             "openssl",
             "podman",

@@ -17,6 +17,7 @@ CODE = ("src/**/*.py", "bench/**/*.py", "tools/**/*.py")
 # name -> who uses it all the same
 DECLARES = ("verb", "open_verb", "command")
 KEPT = {
+    "seekable": "what zipfile asks a file of an archive",
     "Called": "a target of the lab: docs/tutorials/lab-attacks.md tells of it",
     "Forgetful": "a target of the lab that `probe` is to find wanting",
     "above_bounds": "what a report of the lab is judged by",

@@ -31,7 +31,9 @@ KEYS = {
     "job": ("job",),
     "cancel-job": ("job",),
     "events": ("job",),
-    "upload": ("name",),
+    "upload": ("name", "folder"),
+    "begin-folder": ("name", "kind", "bytes", "parts"),
+    "finish-folder": ("upload",),
     "proposed": ("upload",),
     "add": (
         "different_people",

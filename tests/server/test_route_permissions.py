@@ -196,6 +196,11 @@ MATRIX: Final[Mapping[str, Row]] = {
     "cancel-job": Row((401, 404, 404, 403, 404, 404, 404, 403), {"job": "none"}),
     "events": Row((401, 404, 404, 403, 404, 404, 404, 403), {"job": "none"}),
     "upload": Row((401, 400, 400, 403, 403, 403, 403, 403), body={}),
+    "begin-folder": Row(
+        (401, 200, 200, 403, 403, 403, 403, 403),
+        body={"name": "a.zip", "kind": "zip", "bytes": 1, "parts": ["0" * 64]},
+    ),
+    "finish-folder": Row((401, 404, 404, 403, 403, 403, 403, 403), {"upload": "none"}, {}),
     "proposed": Row((401, 404, 404, 403, 403, 403, 403, 403), {"upload": "none"}),
     "add": Row(
         (401, 404, 404, 403, 403, 403, 403, 403),

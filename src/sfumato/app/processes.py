@@ -61,6 +61,7 @@ class Serving:
     quantum_ms: int = 250
     is_logged: bool = False
     max_upload_mb: int = 2000
+    max_folder_mb: int = 20_000
     head_s: float = 10.0  # time limit for a request's head; the next one for its body
     body_s: float = 60.0
     idle_s: int = 30  # how long an idle connection stays open
@@ -366,6 +367,7 @@ def _be_door(serving: Serving, line: Path) -> None:
     house = open_services(
         Path(serving.vault),
         most_upload=serving.max_upload_mb * 10**6,
+        most_folder=serving.max_folder_mb * 10**6,
         connections=dict(serving.sources),
         rooms=_rooms(serving),
         at_rest_key=serving.at_rest_key,

@@ -49,9 +49,10 @@ from sfumato.features.audit.service import Audit
 from sfumato.features.data_sets.add_service import AddJobs
 from sfumato.features.data_sets.card_text import card_shape
 from sfumato.features.data_sets.connection_service import set_up
+from sfumato.features.data_sets.folder_upload_service import MAX_FOLDER_BYTES, FolderUploads
 from sfumato.features.data_sets.row_source import Source
 from sfumato.features.data_sets.service import DataSets
-from sfumato.features.data_sets.source_service import Sources, folder_proposal, proposal
+from sfumato.features.data_sets.source_service import Sources
 from sfumato.features.data_sets.upload_service import MAX_BYTES, Uploads
 from sfumato.features.federated.tensors.tensor_processes import RoomLimits
 from sfumato.features.health.service import Readiness
@@ -169,8 +170,9 @@ class OpenVault(Vault):
 
         Args:
             name: The name of the data set.
-            source: The rows: a file's path, a frame of pandas, polars or pyarrow, or a table of a
-                connection, `connection:NAME/SCHEMA.TABLE`.
+            source: The rows: the path of a file, a BIDS folder or its zip or tar file, a frame of
+                pandas, polars or pyarrow, or a table of a connection,
+                `connection:NAME/SCHEMA.TABLE`.
             card: The data card: a mapping, or the path of its TOML file.
             inner_table: The table to read, if the file has several, such as a DuckDB file.
             different_people: The name of the person who confirms that these people differ from
@@ -314,11 +316,7 @@ class OpenVault(Vault):
         Raises:
             Refused: `source-unreadable` if it cannot be read.
         """
-        if Path(source).is_dir():
-            draft = self._sources.data_sets.draft_folder(os.fspath(source))
-            return folder_proposal(name, draft)
-        found = self._sources.describe(self._caller, os.fspath(source), inner_table)
-        return proposal(name, found)
+        return self._sources.proposed(self._caller, name, os.fspath(source), inner_table)
 
     def hand_out(self, data_set: str, how: Recoding) -> dict[str, object]:
         """Record in the ledger that you give away a k-anonymous table of these people (not DP).
@@ -540,10 +538,11 @@ def local_survey(design: Mapping[str, object]) -> LocalSurvey:
     return LocalSurvey(design, SystemRandomSource().draw)
 
 
-def open_services(
+def open_services(  # noqa: PLR0913  # an operator's settings
     folder: Path,
     *,
     most_upload: int = MAX_BYTES,
+    most_folder: int = MAX_FOLDER_BYTES,
     connections: Mapping[str, str] | None = None,
     rooms: RoomLimits | None = None,
     at_rest_key: str | None = None,
@@ -594,6 +593,14 @@ def open_services(
                         drafts=None if sealing is None else sealing.drafts,
                     ),
                     set_up(connections or {}, PostgresTables()),
+                    FolderUploads(
+                        root / "incoming-folders",
+                        dice,
+                        clock,
+                        runs,
+                        most_folder,
+                        is_sealed=rest is not None,
+                    ),
                 ),
                 Jobs(SqlJobs(records), dice, clock),
                 Confirmations(ledger, SqlConfirmations(records), dice, clock),

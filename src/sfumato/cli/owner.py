@@ -107,16 +107,18 @@ def change_key(shell: Shell, new: str) -> None:
 def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) -> None:
     """Add a data set or a new version, with its card; without --card, propose a card.
 
-    SOURCE is a file, a BIDS folder, or a table of a connection: connection:NAME/SCHEMA.TABLE.
+    SOURCE is a file, a BIDS folder or its zip or tar file, or a table of a connection:
+    connection:NAME/SCHEMA.TABLE. If a service's folder upload is cut off, run the command again:
+    it sends only what is missing.
     """
     _check_source(source)
     with shell.open(connections_of(options["connections"])) as vault:
         if card is None:
-            is_sent = shell.is_remote and Path(source).is_dir()  # a service reads no folder
-            rows = Path(source, "participants.tsv") if is_sent else source
-            guided_card(shell, vault, name, str(rows), options["table"])
+            guided_card(shell, vault, name, source, options["table"])
             return
-        with show_elapsed("Preparing the rows"):
+        with show_elapsed("Preparing the rows") as doing:
+            if shell.is_remote:
+                vault.say = lambda what: setattr(doing, "what", what)
             signed = vault.add(name, source, card, **_where(shell, options))
         public = vault.call("card", {"data_set": signed.name})
     shell.show(

@@ -62,6 +62,15 @@ from sfumato.dp.refusal import Refused
     help="The largest file that an owner can upload.",
 )
 @click.option(
+    "--max-folder",
+    "max_folder_mb",
+    type=click.IntRange(1, 100_000),
+    default=20_000,
+    show_default=True,
+    metavar="MB",
+    help="The largest folder, zip or tar that an owner can upload, also when it is unpacked.",
+)
+@click.option(
     "--connection",
     "sources",
     multiple=True,

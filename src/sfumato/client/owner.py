@@ -17,6 +17,7 @@ from sfumato.client.data_frames import Rows, as_files, is_frame
 from sfumato.client.display import AddReport
 from sfumato.client.query_builder import Builder
 from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.folder_client import check_card, is_folder, proposed_patterns
 from sfumato.query.model import query_json
 from sfumato.system.csv_writer import of_values
 from sfumato.wire.connection_name import read_connection
@@ -54,6 +55,10 @@ class Service(Protocol):
         """Upload a file to the service, and return the id of the upload."""
         ...
 
+    def send_folder(self, path: Path, card: Mapping[str, object]) -> str:
+        """Upload a folder or an archive to the service, and return the id of the upload."""
+        ...
+
 
 def add(  # noqa: PLR0913, PLR0917  # an owner's words
     service: Service,
@@ -71,7 +76,9 @@ def add(  # noqa: PLR0913, PLR0917  # an owner's words
     with as_files(files) as paths:
         if has_frame:
             check_plain(card)
-        rows = _rows(service, paths)
+        if not has_frame and is_folder(paths[""]):
+            check_card(name, card)
+        rows = _rows(service, paths, card)
     body: Json = {"name": name, "card": _plain(card), **rows}
     if different_people is not None:
         body["different_people"] = different_people
@@ -91,21 +98,20 @@ def add(  # noqa: PLR0913, PLR0917  # an owner's words
     return Added(str(found["name"]), str(found["version"]), str(found["people"]), report)
 
 
-def _rows(service: Service, files: Mapping[str, Path]) -> Json:
+def _rows(service: Service, files: Mapping[str, Path], card: Mapping[str, object]) -> Json:
     """Upload the files of a new data set, and return the request's fields for them.
 
     For tables of a database connection, nothing is sent, and the fields name the tables.
     """
     there = {table: read_connection(os.fspath(path)) for table, path in files.items()}
     found = {table: pair for table, pair in there.items() if pair is not None}
-    if any(os.path.isdir(path) for path in files.values()):
-        raise Refused(
-            "source-unreadable",
-            "A service takes files, not folders.",
-            "Add it on the vault's own machine, with --vault FOLDER.",
-        )
     if not found:
-        sent = {table: service.send(path) for table, path in files.items()}
+        sent = {
+            table: service.send_folder(path, card)
+            if table == "" and is_folder(path)
+            else service.send(path)
+            for table, path in files.items()
+        }
         return {"upload": sent.pop(""), "tables": sent}
     if len(found) < len(files) or len({connection for connection, _ in found.values()}) > 1:
         raise Refused(
@@ -120,8 +126,14 @@ def _rows(service: Service, files: Mapping[str, Path]) -> Json:
 def proposed(service: Service, source: Path) -> Json:
     """Return the columns of a file or database table and a draft card, as the service reads it."""
     there = read_connection(os.fspath(source))
+    if os.path.isdir(source):  # people's files are not needed for a draft
+        made = service.call("proposed", {"upload": service.send_folder(source, {})})
+        card = cast("dict[str, Json]", made["card"])
+        card["bids"] = {**card.get("bids", {}), "files": proposed_patterns(source)}
+        return made
     if there is None:
-        return service.call("proposed", {"upload": service.send(source)})
+        sent = service.send_folder(source, {}) if is_folder(source) else service.send(source)
+        return service.call("proposed", {"upload": sent})
     return service.call("proposed-table", {"connection": there[0], "table": there[1]})
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 from urllib.parse import quote, urlsplit
 
 from sfumato.client import owner
@@ -27,8 +27,11 @@ from sfumato.client.owner import Added
 from sfumato.client.query_builder import Builder
 from sfumato.client.vault import Vault
 from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.folder_client import FolderStream, changed, folder_stream
+from sfumato.system.folder_stream import part_name
 from sfumato.wire.json_text import bad_request, json_text, read_reply
 from sfumato.wire.query_json import read_refusal
+from sfumato.wire.verb import Verb
 from sfumato.wire.verb_table import BY_NAME
 from sfumato.wire.version import WIRE
 
@@ -158,6 +161,17 @@ def _untrusted() -> Refused:
     )
 
 
+def _resumable(refused: Refused) -> Refused:
+    """Return the refusal of an upload that was cut off; the next step says how to resume it."""
+    if refused.code != "service-down":
+        return refused
+    return Refused(
+        "service-down",
+        "The upload was cut off before its end.",
+        "Run the same command again within a day. It sends only the parts that are missing.",
+    )
+
+
 class HttpTransport:
     """The blocking HTTP client of a service."""
 
@@ -195,6 +209,28 @@ class HttpTransport:
                     return _read(read_whole(reply))
             except self._lost:
                 return _read(HttpReply(0, b""))
+
+    def send_part(self, folder: str, name: str, part: bytes) -> Json:
+        """Upload a part of a folder, again after a pause while the service is down or busy."""
+        route, came = BY_NAME["upload"], HttpReply(0, b"")
+        for pause in (*PAUSES_S, None):
+            came = self._sent_part(route, {"name": name, "folder": folder}, part)
+            if came.is_untrusted:
+                raise _untrusted()
+            if came.status not in (0, 429, 503) or pause is None:
+                break
+            time.sleep(max(pause, came.retry_after_s or 0.0))
+        return _read(came)
+
+    def _sent_part(self, route: Verb, query: Mapping[str, str], part: bytes) -> HttpReply:
+        kind = {"Content-Type": "application/octet-stream"}
+        try:
+            with self._http.stream(
+                route.method, route.path, params=query, content=part, headers=kind
+            ) as reply:
+                return read_whole(reply)
+        except self._lost as error:
+            return lost(error)
 
     def close(self) -> None:
         """Close the HTTP connections."""
@@ -253,6 +289,8 @@ class RemoteVault(Vault):
     def __init__(self, transport: HttpTransport) -> None:
         super().__init__(transport)
         self._remote = transport
+        # what is being done now, for a progress line
+        self.say: Callable[[str], object] = lambda _what: None
 
     def add(  # noqa: PLR0913  # an owner's words
         self,
@@ -268,8 +306,9 @@ class RemoteVault(Vault):
 
         Args:
             name: The name of the data set.
-            source: The rows: a file's path, a frame of pandas, polars or pyarrow, or a table of a
-                connection, `connection:NAME/SCHEMA.TABLE`.
+            source: The rows: the path of a file, a BIDS folder or its zip or tar file, a frame of
+                pandas, polars or pyarrow, or a table of a connection,
+                `connection:NAME/SCHEMA.TABLE`.
             card: The data card: a mapping, or the path of its TOML file.
             different_people: The name of the person who confirms that these people differ from
                 those of a similar data set.
@@ -420,6 +459,49 @@ class RemoteVault(Vault):
         if refused is not None:
             raise refused
         return str(answer["upload"])
+
+    def send_folder(self, path: str | os.PathLike[str], card: Mapping[str, object]) -> str:
+        """Upload a folder, or a zip or tar file, in parts; parts that are there are not sent again.
+
+        Args:
+            path: The path of the folder or the archive.
+            card: The data card; of a folder, only the files that it lists are sent.
+
+        Returns:
+            The id of the upload.
+
+        Raises:
+            Refused: `source-unreadable` if the folder cannot be read or is unsafe, `too-large`, or
+                `service-down`: then the same call goes on where this one stopped.
+        """
+        try:
+            return self._send_parts(folder_stream(Path(path), card))
+        except Refused as error:
+            refused = error
+        raise _resumable(refused)
+
+    def _send_parts(self, stream: FolderStream) -> str:
+        self.say("Reading the files")
+        names = list(stream.part_names())
+        body: Json = {"name": stream.name, "kind": stream.kind, "bytes": stream.size}
+        state = self.call("begin-folder", {**body, "parts": names})
+        upload, missing = str(state["upload"]), cast("list[int]", state["missing"])
+        for count, number in enumerate(missing):
+            done = len(names) - len(missing) + count
+            self.say(f"Sending the files: {done} of {len(names)} parts are there")
+            part = stream.part(number)
+            if part_name(part) != names[number]:
+                raise changed()
+            refused = read_refusal(self._remote.send_part(upload, names[number], part))
+            if refused is not None:
+                raise refused
+        self.say("Unpacking the files")
+        while state["state"] != "ready":
+            state = self.call("finish-folder", {"upload": upload})
+            if state["state"] == "uploading":  # parts that were there are gone
+                raise _unreachable()
+            time.sleep(0 if state["state"] == "ready" else owner.PAUSE_S)
+        return upload
 
     def enrol(self, user: str, group: str) -> NoReturn:
         """Refuse: users are enrolled in the vault's folder; here, use `grant` for one data set.

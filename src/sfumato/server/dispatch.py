@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sfumato.features.audit.service import Audit
     from sfumato.features.data_sets.add_service import AddJobs
     from sfumato.features.data_sets.connection_service import Connections
+    from sfumato.features.data_sets.folder_upload_service import FolderUploads
     from sfumato.features.data_sets.service import DataSets
     from sfumato.features.data_sets.upload_service import Uploads
     from sfumato.features.federated.service import SiteService
@@ -61,6 +62,11 @@ class Dispatcher:
     def uploads(self) -> Uploads:
         """Return the service that stores uploaded files."""
         return self.adding.sources.uploads
+
+    @property
+    def folders(self) -> FolderUploads:
+        """Return the service that stores uploaded folders."""
+        return self.adding.sources.folders
 
     @property
     def connections(self) -> Connections:

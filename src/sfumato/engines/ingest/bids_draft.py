@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import json
 import os
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,12 +26,9 @@ from sfumato.vault.card.bids import (
     DERIVATIVES,
     DESCRIPTION,
     MAX_DESCRIPTION,
-    MAX_PATTERNS,
     PARTICIPANTS,
     PERSON,
-    SUBJECT,
     is_pattern,
-    with_sidecars,
 )
 from sfumato.vault.card.bids_metadata import (
     MAX_METADATA,
@@ -44,6 +40,7 @@ from sfumato.vault.card.bids_metadata import (
     is_plain_text,
     is_sidecar_path,
 )
+from sfumato.vault.card.bids_patterns import file_patterns, person_and_pattern
 from sfumato.vault.card.data_card import NAME
 
 ROWS: Final = "participants.tsv"
@@ -365,47 +362,23 @@ def _within_limits(draft: _Draft, texts: dict[str, str], sidecars: dict[str, Jso
 
 
 def _patterns(draft: _Draft, ids: frozenset[str]) -> list[str]:
-    """Return the patterns of files that at least a few people have, at most as many as a card may.
-
-    A JSON file beside an image is included with the image.
-    """
-    people: dict[str, set[str]] = defaultdict(set)
-    is_missing = False
-    for person, pattern in _person_files(draft.folder, ids):
-        if own_file(draft.folder, person, pattern) is not None:
-            people[pattern].add(person)
-        else:
-            is_missing = True
-    if is_missing:
+    """Return the patterns of files that at least half of the people have."""
+    paths = [path for path in _person_files(draft.folder) if _is_of(path, ids)]
+    there = [path for path in paths if own_file(draft.folder, *person_and_pattern(path))]
+    if len(there) < len(paths):
         draft.note("people's files", "some are links whose content is not here or not theirs")
-    fit = {
-        pattern: len(of)
-        for pattern, of in people.items()
-        if len(of) >= FEW and draft.few.why_not(pattern) is None
-    }
-    images = tuple(pattern for pattern in fit if not pattern.endswith(".json"))
-    implied = set(with_sidecars(images)) - set(images)
-    own = sorted(set(fit) - implied, key=lambda p: (-fit[p], p))
-    if len(own) > MAX_PATTERNS:
-        draft.note("people's files", f"{len(own) - MAX_PATTERNS} more patterns of file names")
-    return sorted(own[:MAX_PATTERNS], key=lambda p: (p.startswith(DERIVATIVES), p))
+    return [pattern for pattern in file_patterns(there) if draft.few.why_not(pattern) is None]
 
 
-def _person_files(folder: Path, ids: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Yield each person with the pattern of each of their files, in raw data and derivatives."""
-    for person in sorted(ids):
-        root = folder / person
-        for path in _below(root) if person.startswith("sub-") and root.is_dir() else ():
-            pattern = path.relative_to(root).as_posix().replace(person, SUBJECT)
-            if is_pattern(pattern):
-                yield person, pattern
-    for path in _below(folder / DERIVATIVES):
-        place = path.relative_to(folder)
-        name = path.name.partition("_")[0].partition(".")[0]
-        person = next((part for part in (*place.parts[:-1], name) if part in ids), "")
-        pattern = place.as_posix().replace(person, SUBJECT) if person.startswith("sub-") else ""
-        if is_pattern(pattern):
-            yield person, pattern
+def _is_of(path: str, ids: frozenset[str]) -> bool:
+    person, pattern = person_and_pattern(path)
+    return person in ids and is_pattern(pattern)
+
+
+def _person_files(folder: Path) -> Iterator[str]:
+    """Yield the path of each file of a person, in raw data and in derivatives."""
+    for root in sorted((*folder.glob("sub-*"), folder / DERIVATIVES)):
+        yield from (path.relative_to(folder).as_posix() for path in _below(root))
 
 
 def _below(root: Path) -> Iterator[Path]:

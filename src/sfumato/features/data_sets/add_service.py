@@ -12,10 +12,11 @@ from typing import Final
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.row_source import Source
-from sfumato.features.data_sets.schema import AddDataSet
+from sfumato.features.data_sets.schema import AddDataSet, BeginFolder
 from sfumato.features.data_sets.source_service import Sources, name_of, proposal
 from sfumato.features.jobs.service import ADD, CANCELLED, FAILED, WAITING, Job, Jobs
 from sfumato.features.policy.confirmation_service import Confirmations
+from sfumato.system.folder_stream import archive_kind
 from sfumato.vault.engine_port import Described
 from sfumato.vault.service_ports import AccessStore
 from sfumato.vault.users import Caller, User
@@ -37,10 +38,20 @@ class AddJobs:
 
     def proposed_upload(self, caller: Caller, upload: str) -> Json:
         """Return an upload's columns, and a proposed data card for the owner to complete."""
-        found = self.sources.uploads.one(caller, upload)
-        columns = self.sources.data_sets.describe(str(found.path))
-        made = proposal(name_of(found.name.rpartition(".")[0]), columns)
+        found = self.sources.upload(caller, upload)
+        stem = found.name if archive_kind(found.name) else found.name.rpartition(".")[0]
+        name = name_of((stem.partition(".")[0] if found.path.is_dir() else stem) or found.name)
+        made = self.sources.proposed(caller, name, str(found.path), None)
         return {"upload": found.id, "name": found.name, **made}
+
+    def begin_folder(self, caller: Caller, asked: BeginFolder) -> Json:
+        """Start or resume the upload of a folder or an archive; say which parts are missing."""
+        folders = self.sources.folders
+        return folders.begin(caller, asked.name, asked.kind, asked.parts, asked.bytes)
+
+    def finish_folder(self, caller: Caller, upload: str) -> Json:
+        """Unpack an uploaded folder in the background; return how far that is."""
+        return self.sources.folders.finish(caller, upload)
 
     def proposed_table(self, caller: Caller, connection: str, table: str) -> Json:
         """Return the columns of a connection's table, and a proposed data card to complete."""
@@ -57,7 +68,7 @@ class AddJobs:
                 "Sign in with your password, or use a token for this data set.",
             )
         for upload in _uploads(asked):
-            self.sources.uploads.one(caller, upload)
+            self.sources.upload(caller, upload)
         for table in _tables_there(asked):
             self.sources.connections.there(caller, _connection(asked), table)
         card = read_card_shape(asked.card)
@@ -100,7 +111,7 @@ class AddJobs:
     def clear(self, job: Job) -> None:
         """Delete the uploads of a finished add job. After a crash, a sweep deletes them later."""
         if job.kind == ADD:
-            self.sources.uploads.remove(_uploads(_asked(job)))
+            self.sources.remove(_uploads(_asked(job)))
 
     def is_workable(self, job: Job) -> bool:
         """Return True if this machine can run a job now: an add job needs its rows to be here.
@@ -119,7 +130,7 @@ class AddJobs:
             return False
         is_remote = _is_of_a_connection(asked)
         is_here = not is_remote or self.sources.connections.holds(_connection(asked))
-        return is_old or (is_here and self.sources.uploads.holds(_uploads(asked)))
+        return is_old or (is_here and self.sources.holds(_uploads(asked)))
 
     def _files(
         self, caller: Caller, asked: AddDataSet, stack: ExitStack
@@ -139,7 +150,7 @@ class AddJobs:
         else:
 
             def file_of(table: str) -> str:
-                return str(self.sources.uploads.one(caller, table).path)
+                return str(self.sources.upload(caller, table).path)
 
             own = asked.upload or ""
         return file_of(own), {name: file_of(there) for name, there in asked.tables.items()}

@@ -35,6 +35,7 @@ def card_of(form: Form) -> dict[str, object]:
         "columns": dict(_columns(form)),
         "secure_average": averages_of(form),
     }
+    made["bids"] = _folder(form)
     made |= {name: form.raw(name) if form.raw(name) == " " else form.text(name) for name in FILE}
     counts = {name: form.count(name) for name in ("size", "max_groups", "max_rows")}
     made |= {name: count for name, count in counts.items() if count is not None}
@@ -42,6 +43,16 @@ def card_of(form: Form) -> dict[str, object]:
     return {
         name: value for name, value in made.items() if value not in ("", None) or name == "unit"
     }
+
+
+def _folder(form: Form) -> dict[str, object] | None:
+    """Return the card's terms for a folder with files of each person; None for a table."""
+    people = form.count("bids_people")
+    if people is None:
+        return None
+    made: dict[str, object] = {"people": people, "files": words_of(form.text("bids_files"))}
+    megabytes = form.count("bids_person_mb")
+    return made if megabytes is None else {**made, "person_mb": megabytes}
 
 
 def words_of(text: str) -> list[str]:

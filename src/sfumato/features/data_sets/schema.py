@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
@@ -14,7 +14,25 @@ CardShape = Annotated[Any, needed(dict[str, Any], "The data card, as its TOML fi
 class UploadFile(Request, frozen=True, kw_only=True):
     """A file to upload; the bytes are the body of the request."""
 
-    name: Annotated[Name, Meta(description="The file's name; its ending says its format.")]
+    name: Annotated[
+        Name,
+        Meta(
+            description="The file's name, whose ending says its format; of a part of a folder, "
+            "its SHA-256."
+        ),
+    ]
+    folder: Annotated[
+        Name | None, Meta(description="The upload of a folder that the file is a part of.")
+    ] = None
+
+
+class BeginFolder(Request, frozen=True, kw_only=True):
+    """A folder or an archive to upload in parts of 8 MiB (8,388,608 bytes), or to resume."""
+
+    name: Annotated[Name, Meta(description="The name of the folder or of the archive file.")]
+    kind: Literal["folder", "zip", "tar", "tar.gz"]
+    bytes: Annotated[int, Meta(description="The size of the stream that is cut into parts.")]
+    parts: Annotated[list[str], Meta(description="The SHA-256 of each part, in order.")]
 
 
 class OneUpload(Request, frozen=True, kw_only=True):
@@ -69,6 +87,18 @@ class Upload(Reply):
 
     upload: Name
     name: Name
+    bytes: int
+    until: Name
+
+
+class FolderUpload(Reply):
+    """The upload of a folder: its state, and the numbers of the parts that are missing."""
+
+    upload: Name
+    name: Name
+    state: Literal["uploading", "unpacking", "ready"]
+    missing: list[int]
+    files: int
     bytes: int
     until: Name
 

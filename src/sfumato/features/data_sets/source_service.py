@@ -16,9 +16,12 @@ from sfumato.features.data_sets.card_proposal import (
     proposed_sidecars,
 )
 from sfumato.features.data_sets.connection_service import Connections
+from sfumato.features.data_sets.folder_archive import ROWS
+from sfumato.features.data_sets.folder_upload_service import FolderUploads
 from sfumato.features.data_sets.service import DataSets
 from sfumato.features.data_sets.upload_service import Upload, Uploads
 from sfumato.release.guarantees.k_anonymity import OWNER_ONLY
+from sfumato.system.folder_stream import archive_kind
 from sfumato.vault.engine_port import Described, FolderDraft
 from sfumato.vault.users import Caller
 from sfumato.wire.connection_name import read_connection
@@ -34,13 +37,51 @@ class Sources:
     data_sets: DataSets
     uploads: Uploads
     connections: Connections
+    folders: FolderUploads
 
     def describe(self, caller: Caller, source: str, inner_table: str | None) -> Described:
         """Return the names and likely types of a source's columns: a file, or a database table."""
         connection = read_connection(source)
-        if connection is None:
-            return self.data_sets.describe(source, inner_table)
-        return Described(tuple(self.connections.columns(caller, *connection)))
+        if connection is not None:
+            return Described(tuple(self.connections.columns(caller, *connection)))
+        if is_archive(source):
+            with self.folders.unpacked(Path(source)) as folder:
+                return self.describe(caller, folder, inner_table)
+        rows = Path(source, ROWS)
+        return self.data_sets.describe(str(rows) if rows.is_file() else source, inner_table)
+
+    def proposed(self, caller: Caller, name: str, source: str, inner_table: str | None) -> Json:
+        """Return a source's columns and a proposed data card; of a folder, also the owner's notes.
+
+        Args:
+            caller: Who asks.
+            name: The name of the future data set.
+            source: A file, a folder, an archive, or a table of a connection.
+            inner_table: The table to read, if the file has several.
+        """
+        if is_archive(source):
+            with self.folders.unpacked(Path(source)) as folder:
+                return self.proposed(caller, name, folder, inner_table)
+        if Path(source).is_dir():
+            return folder_proposal(name, self.data_sets.draft_folder(source))
+        return proposal(name, self.describe(caller, source, inner_table))
+
+    # --- uploads of files and of folders
+
+    def upload(self, caller: Caller, upload: str) -> Upload:
+        """Return one of the caller's uploads: a file, or a folder that is unpacked."""
+        if self.folders.has(upload):
+            return self.folders.one(caller, upload)
+        return self.uploads.one(caller, upload)
+
+    def holds(self, uploads: list[str]) -> bool:
+        """Return True if all uploads with these ids are on this machine."""
+        return self.uploads.holds([one for one in uploads if not self.folders.holds(one)])
+
+    def remove(self, uploads: list[str]) -> None:
+        """Delete the uploads with these ids."""
+        self.uploads.remove(uploads)
+        self.folders.remove(uploads)
 
     @contextmanager
     def as_files(
@@ -48,7 +89,8 @@ class Sources:
     ) -> Iterator[dict[str, str]]:
         """Provide each source of rows as a file during the block.
 
-        A source is a path, a table of a connection, or a function that writes a CSV file.
+        A source is a path, a table of a connection, or a function that writes a CSV file. A zip or
+        tar file is unpacked.
         """
         with ExitStack() as stack:
             files = {}
@@ -58,11 +100,13 @@ class Sources:
                     files[name] = stack.enter_context(file)
                     continue
                 connection = read_connection(fspath(source))
-                files[name] = (
-                    fspath(source)
-                    if connection is None
-                    else stack.enter_context(self.fetched_table(caller, *connection))
-                )
+                if connection is not None:
+                    fetched = self.fetched_table(caller, *connection)
+                    files[name] = stack.enter_context(fetched)
+                elif is_archive(fspath(source)):
+                    files[name] = stack.enter_context(self.folders.unpacked(Path(source)))
+                else:
+                    files[name] = fspath(source)
             yield files
 
     @contextmanager
@@ -126,6 +170,11 @@ def proposal(name: str, found: Described) -> Json:
     """Return as JSON a source's columns, and a data card that is proposed for them."""
     columns = [{"name": column, "type": kind} for column, kind in found.columns]
     return {"columns": columns, "card": proposed_card(name, found)}
+
+
+def is_archive(source: str) -> bool:
+    """Return True if the source is a zip or tar file, by its name, and no folder."""
+    return archive_kind(source) is not None and not Path(source).is_dir()
 
 
 def name_of(text: str) -> str:

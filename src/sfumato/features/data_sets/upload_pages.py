@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.guided_card_pages import (
@@ -24,6 +24,7 @@ from sfumato.server.console.visit import Said, Visit, whole_number
 from sfumato.server.ipc.body_drain import drain_body
 from sfumato.server.ipc.file_sender import send_file
 from sfumato.wire.http_status import STATUS
+from sfumato.wire.json_text import read_json
 
 
 async def choose(visit: Visit) -> Response:
@@ -39,12 +40,14 @@ async def choose(visit: Visit) -> Response:
 
 
 async def send(visit: Visit) -> Response:
-    """Stream an uploaded file to the vault process, which stores it."""
+    """Stream an uploaded file, or a part of a folder, to the vault process, which stores it."""
     request = visit.request
     params: dict[str, object] = {
         "name": request.query_params.get("name", ""),
         "bytes": whole_number(request.headers.get("content-length", "")),
     }
+    if "folder" in request.query_params:
+        params["folder"] = request.query_params["folder"]
     header: dict[str, object] = {"token": visit.token, "place": visit.place, "params": params}
     parts = request.stream()
     answer = await send_file(visit.line.path, header, parts)
@@ -53,6 +56,25 @@ async def send(visit: Visit) -> Response:
     await drain_body(parts)
     status = STATUS.get(answer.code, 500)
     return Response(answer.body, status, {"Connection": "close"}, "application/json")
+
+
+async def begin_folder(visit: Visit) -> Response:
+    """Begin or resume the upload of a folder or an archive; say which parts are missing."""
+    text = bytearray()
+    async for piece in visit.request.stream():
+        text += piece
+        if len(text) > MAX_LIST:
+            raise Refused(
+                "too-large",
+                "The folder has more parts than one upload can have.",
+                "Choose a smaller folder.",
+            )
+    return JSONResponse(await visit.call("begin-folder", read_json(bytes(text))))
+
+
+async def finish_folder(visit: Visit) -> Response:
+    """Unpack a folder whose parts are all there; say how far that is."""
+    return JSONResponse(await visit.call("finish-folder", {"upload": visit.at("upload")}))
 
 
 async def card(visit: Visit) -> Response:
@@ -107,10 +129,16 @@ async def _page(visit: Visit, proposed: Said, refused: Refused | None) -> Respon
     return visit.page("guided.html", refused, proposed=proposed, columns=columns, **values)
 
 
-_SENT: Final = ("upload", "proposed", "add", "job", "connections", "proposed-table")
+MAX_LIST: Final = 1024 * 1024  # most bytes of a request that lists the parts of a folder
+_SENT: Final = (
+    "upload", "begin-folder", "finish-folder", "proposed", "add", "job", "connections",
+    "proposed-table",
+)  # fmt: skip
 PAGES: Final = (
     Page("GET", "/uploads", choose, _SENT),
     Page("PUT", "/uploads", send, _SENT, is_for_script=True, takes_a_file=True),
+    Page("POST", "/folders", begin_folder, _SENT, is_for_script=True, takes_a_file=True),
+    Page("POST", "/folders/{upload}", finish_folder, _SENT, is_for_script=True, takes_a_file=True),
     Page("GET", "/uploads/{upload}", card, _SENT),
     Page("POST", "/uploads/{upload}", add, _SENT),
     Page("GET", "/connections", table, _SENT),

@@ -87,12 +87,7 @@ class Uploads:
         """
         found = self._find(upload)
         if found is None or found.owner != caller.user or self._is_old(found):
-            raise Refused(
-                "upload-unknown",
-                "You have no upload with this id. It was already added or removed, or it is "
-                "older than a day.",
-                "Upload the file again.",
-            )
+            raise upload_unknown()
         return found
 
     def holds(self, uploads: list[str]) -> bool:
@@ -316,6 +311,16 @@ def _suffix(name: str) -> str:
             "Give CSV, TSV or Parquet.",
         )
     return suffix
+
+
+def upload_unknown() -> Refused:
+    """Return the refusal of an upload that is not there, or is another user's."""
+    return Refused(
+        "upload-unknown",
+        "You have no upload with this id. It was already added or removed, or it is older than a "
+        "day.",
+        "Upload the file again.",
+    )
 
 
 def _too_large(room: int) -> Refused:

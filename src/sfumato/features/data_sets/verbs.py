@@ -8,7 +8,9 @@ from sfumato.features.data_sets.schema import (
     AddDataSet,
     AddReport,
     AmendCard,
+    BeginFolder,
     Connections,
+    FolderUpload,
     OneTable,
     OneUpload,
     ProposedTable,
@@ -59,8 +61,26 @@ class Services(Protocol):
     carries="file",
 )  # fmt: skip
 def upload(_services: Services, _caller: Caller, _asked: UploadFile) -> NoReturn:
-    """Upload a CSV, TSV or Parquet file as it is; it is kept for a day."""
+    """Upload a CSV, TSV or Parquet file, or a part of a folder, as it is; kept for a day."""
     raise bad_request("a file is sent as it is, not as JSON")
+
+
+@DATA_SET_VERBS.verb(
+    "begin-folder", "POST", "/v1/folders", "own", BeginFolder, FolderUpload,
+    refusals=("too-large", "at-rest-not-possible"),
+)  # fmt: skip
+def begin_folder(services: Services, caller: Caller, asked: BeginFolder) -> Json:
+    """Begin to upload a folder, a zip or a tar in parts, or resume: same parts, same upload."""
+    return services.adding.begin_folder(caller, asked)
+
+
+@DATA_SET_VERBS.verb(
+    "finish-folder", "POST", "/v1/folders/{upload}", "own", OneUpload, FolderUpload,
+    refusals=("upload-unknown", "source-unreadable", "too-large"),
+)  # fmt: skip
+def finish_folder(services: Services, caller: Caller, asked: OneUpload) -> Json:
+    """Check and unpack a folder whose parts have all been uploaded; call again until ready."""
+    return services.adding.finish_folder(caller, asked.upload)
 
 
 @DATA_SET_VERBS.verb(

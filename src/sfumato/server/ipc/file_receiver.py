@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from typing import Final
 
+from sfumato.features.data_sets.folder_upload_service import IncomingPart
 from sfumato.features.data_sets.upload_service import Incoming, Upload
 from sfumato.server.dispatch import Dispatcher, check
 from sfumato.server.ipc.file_sender import Stream
@@ -36,10 +37,11 @@ class Receiver:
         while True:
             with contextlib.suppress(OSError):
                 await self._threads.done(self._desk.uploads.sweep)
+                await self._threads.done(self._desk.folders.sweep)
             await asyncio.sleep(SWEEP_S)
 
     async def received(self, token: str, params: Json, stream: Stream) -> Json:
-        """Receive a whole uploaded file and describe it.
+        """Receive a whole uploaded file, or a part of a folder, and describe it.
 
         After a refusal, delete what was received.
         """
@@ -49,9 +51,15 @@ class Receiver:
             raise bad_request("an upload of nobody's")
         check(caller, str(BY_NAME["upload"].action), None)
         name, size = params.get("name"), params.get("bytes")
+        folder = params.get("folder")
         if not isinstance(name, str) or not isinstance(size, int | None):
             raise bad_request("a file is sent with its name")
-        incoming = await self._threads.done(self._desk.uploads.begin, caller, name, size)
+        incoming: Incoming | IncomingPart
+        if isinstance(folder, str):
+            begin_part = self._desk.folders.begin_part
+            incoming = await self._threads.done(begin_part, caller, folder, name, size)
+        else:
+            incoming = await self._threads.done(self._desk.uploads.begin, caller, name, size)
         kept: Upload | None = None
         try:
             writer.write(Frame({"go": True}).as_bytes())
@@ -63,7 +71,7 @@ class Receiver:
             incoming.end(is_kept=kept is not None)
         return {"upload": kept.id, "name": kept.name, "bytes": kept.size, "until": kept.until}
 
-    async def _taken(self, incoming: Incoming, reader: asyncio.StreamReader) -> None:
+    async def _taken(self, incoming: Incoming | IncomingPart, reader: asyncio.StreamReader) -> None:
         while True:
             part = None
             with contextlib.suppress(TimeoutError):

@@ -28,8 +28,7 @@ if (form) {
 const exhibit = document.getElementById("exhibit");
 if (exhibit) exhibiting(exhibit);
 
-const upload = document.getElementById("upload");
-if (upload) uploading(upload);
+for (const upload of document.querySelectorAll("form.upload")) uploading(upload);
 
 const line = document.querySelector("[data-events]");
 if (line) following(line);

@@ -1,0 +1,114 @@
+"""A folder, a zip and a tar are published on the console, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from sfumato.system.folder_stream import PART_BYTES
+from support.bids_folders import IMAGE, kept_people, write_folder, write_tar, write_zip
+from support.browser import Watched, context_of
+from support.served_vault import Service
+
+MB = 1 << 20
+
+
+@pytest.fixture
+def owner(browser: Browser, service: Service) -> Iterator[Watched]:
+    """Return a page of the owner's."""
+    with context_of(browser, service, service.owner()) as context:
+        yield Watched(context.new_page()).watch()
+
+
+def vault_of(service: Service) -> Path:
+    arguments = service.process.args
+    assert isinstance(arguments, list)
+    return Path(str(arguments[arguments.index("--vault") + 1]))
+
+
+def sign(page: Page, version: int) -> None:
+    """Complete the draft of the card, sign it, and wait until the data set is there."""
+    page.wait_for_url("**/uploads/*")
+    expect(page.locator("#bids_files")).to_have_value(IMAGE)
+    expect(page.locator("#unit")).to_have_value("participant_id")
+    page.fill("#name", "study")
+    page.fill("#people", "scanned")
+    page.fill("#version", str(version))
+    page.fill("#epsilon", "1")
+    page.fill("#bids_people", "10")
+    page.fill("#bids_person_mb", "64")
+    page.click("text=Sign the card")
+    page.click("text=See the data set", timeout=30_000)
+
+
+def test_a_folder_a_zip_and_a_tar_are_published_with_the_same_bytes(
+    owner: Watched, service: Service, tmp_path: Path
+) -> None:
+    folder, page = write_folder(tmp_path / "study"), owner.page
+    (folder / ".git").mkdir()
+    (folder / ".git" / "config").write_text("hidden")
+    (folder / "derivatives").mkdir()
+    (folder / "derivatives" / "all.tsv").write_text("not sent")
+    archives = [
+        write_zip(folder, tmp_path / "study.zip", "study/"),
+        write_tar(folder, tmp_path / "study.tar.gz"),
+    ]
+    page.goto(f"{service.url}/uploads")
+    page.set_input_files("#folder", folder)
+    page.click("text=Send the folder")
+    sign(page, 1)
+    for number, archive in enumerate(archives, 2):
+        page.goto(f"{service.url}/uploads")
+        page.set_input_files("#file", archive)
+        page.click("text=Send the file")
+        sign(page, number)
+    first, second, third = kept_people(vault_of(service))
+    assert len(first) == 4
+    assert first == second == third
+    assert not list((vault_of(service) / "incoming-folders").glob("*"))
+    assert owner.complaints == []
+
+
+def test_a_folder_goes_on_after_a_reload_where_it_stopped(
+    owner: Watched, service: Service, tmp_path: Path
+) -> None:
+    folder, page = write_folder(tmp_path / "large", 3, 5 * MB), owner.page
+    sent: list[str] = []
+
+    def cut(route: Route) -> None:
+        """Let the first part through, and no other."""
+        sent.append(route.request.url)
+        if len(sent) == 1:
+            route.continue_()
+        else:
+            route.abort()
+
+    page.goto(f"{service.url}/uploads")
+    page.route("**/uploads?name=*", cut)
+    page.set_input_files("#folder", folder)
+    with page.expect_event("requestfailed"):
+        page.click("text=Send the folder")
+    page.goto(f"{service.url}/uploads")
+    page.unroute_all()
+    again: list[str] = []
+    page.on("request", lambda one: again.append(one.url) if one.method == "PUT" else None)
+    page.set_input_files("#folder", folder)
+    page.click("text=Send the folder")
+    page.wait_for_url("**/uploads/*")
+    assert 15 * MB > PART_BYTES
+    assert again == [sent[1]]  # the first part was there
+
+
+def test_an_unsafe_archive_is_refused_on_the_page(
+    owner: Watched, service: Service, tmp_path: Path
+) -> None:
+    page, archive = owner.page, tmp_path / "broken.zip"
+    archive.write_bytes(b"PK\3\4 and nothing else")
+    page.goto(f"{service.url}/uploads")
+    page.set_input_files("#file", archive)
+    page.click("text=Send the file")
+    expect(page.locator("#sent")).to_contain_text("cannot be read")
+    expect(page.locator("#upload progress")).to_be_hidden()
