@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from sfumato.dp.refusal import Refused
@@ -31,6 +31,17 @@ def file_patterns(paths: Iterable[str]) -> list[str]:
     usual = sorted(one for one, n in found.items() if 2 * n >= len(people) and _is_pattern(one))
     sidecars = {beside for one in usual for beside in with_sidecars((one,))[1:]}
     return [one for one in usual if one not in sidecars][:MAX_PATTERNS]
+
+
+def listed_patterns(card: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the file patterns of a data card that is not yet read; () if it has none.
+
+    Args:
+        card: The data card, as its TOML file has it.
+    """
+    bids = card.get("bids")
+    files = bids.get("files") if isinstance(bids, Mapping) else None
+    return tuple(map(str, files)) if isinstance(files, list | tuple) else ()
 
 
 def is_listed(path: str, patterns: tuple[str, ...]) -> bool:
