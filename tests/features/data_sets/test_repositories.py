@@ -172,7 +172,7 @@ def test_a_link_out_of_the_data_set_is_refused(place: Place, name: str) -> None:
     commit(place.folder)
     with served(place.vault, *place.connection()) as service:
         token = service.owner()
-        with pytest.raises(Refused, match="is a link|1 files are broken links"):
+        with pytest.raises(Refused, match=r"is a link|1 files are broken links"):
             add(service.url, token)
         if name == "participants.tsv":
             with (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -387,7 +387,7 @@ def test_files_go_with_the_version_whose_rows_go(vault: OpenVault) -> None:
     assert left == [".report"]  # the owner's: the service drops it
 
 
-def test_a_folder_is_not_sent_to_a_service(tmp_path: Path) -> None:
+def test_a_folder_with_a_bad_card_is_not_sent_to_a_service(tmp_path: Path) -> None:
     study = write_study(tmp_path / "study", [1])
 
     class Nobody:
@@ -397,7 +397,10 @@ def test_a_folder_is_not_sent_to_a_service(tmp_path: Path) -> None:
         def send(self, path: str | os.PathLike[str]) -> str:
             raise AssertionError(path)
 
-    assert code_of(lambda: add(Nobody(), "x", {}, {"": study})) == "source-unreadable"
+        def send_folder(self, path: str | os.PathLike[str], card: Mapping[str, object]) -> str:
+            raise AssertionError(path)
+
+    assert code_of(lambda: add(Nobody(), "x", {"unit": 3}, {"": study})) == "bad-card"
 
 
 def test_a_folder_is_published_by_the_command_line(tmp_path: Path) -> None:
