@@ -50,6 +50,7 @@ from sfumato.features.data_sets.add_service import AddJobs
 from sfumato.features.data_sets.card_text import card_shape
 from sfumato.features.data_sets.connection_service import set_up
 from sfumato.features.data_sets.folder_upload_service import MAX_FOLDER_BYTES, FolderUploads
+from sfumato.features.data_sets.repository_service import Repositories
 from sfumato.features.data_sets.row_source import Source
 from sfumato.features.data_sets.service import DataSets
 from sfumato.features.data_sets.source_service import Sources
@@ -190,20 +191,24 @@ class OpenVault(Vault):
         """
         shape, given = card_of(card), {"": source, **(tables or {})}
         named = {name: writer_of(rows) if is_frame(rows) else rows for name, rows in given.items()}
-        with self._sources.as_files(self._caller, named) as files:
+        with self._sources.as_files(self._caller, named, shape) as files:
             where = Source(
                 files.pop(""),
                 inner_table,
                 different_people,
                 files,
                 tuple(accept_unreadable),
-                is_plain=any(
-                    callable(one) or read_connection(os.fspath(one)) is not None
-                    for one in named.values()
-                ),
+                is_plain=any(self._is_plain(one) for one in named.values()),
             )
             made = self.owner.data_sets.add(name, where, shape)
         return Added(made.name, made.version, made.people, self.add_report(made.name))
+
+    def _is_plain(self, source: Rows) -> bool:
+        """Return True if the rows come from a frame or a database, whose values have types."""
+        found = None if callable(source) else read_connection(os.fspath(source))
+        if found is None:
+            return callable(source)
+        return not self._sources.is_folder(self._caller, *found)
 
     def add_report(self, name: str) -> AddReport:
         """Return how the rows of your data set were read when it was added; for you alone.
@@ -598,6 +603,12 @@ def open_services(  # noqa: PLR0913  # an operator's settings
                         dice,
                         clock,
                         runs,
+                        most_folder,
+                        is_sealed=rest is not None,
+                    ),
+                    Repositories(
+                        root / "incoming-repositories",
+                        clock,
                         most_folder,
                         is_sealed=rest is not None,
                     ),

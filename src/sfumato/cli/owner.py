@@ -78,8 +78,8 @@ def change_key(shell: Shell, new: str) -> None:
     "connections",
     multiple=True,
     metavar="NAME=FILE",
-    help="A database to take rows from. Only for a vault in a folder; a service has its own "
-    "connections.",
+    help="A database, or a place of DataLad data sets, to take rows from. Only for a vault in a "
+    "folder; a service has its own connections.",
 )
 @click.option(
     "--card", type=click.Path(exists=True, dir_okay=False), help="The data card, a TOML file."

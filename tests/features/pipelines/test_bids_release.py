@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 
 import sfumato
 from sfumato.app.vault import OpenVault
+from sfumato.client.owner import add
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.ports import SandboxLimits
 from sfumato.sandbox.sandbox_process import Ran, SandboxProcess
@@ -384,6 +385,22 @@ def test_files_go_with_the_version_whose_rows_go(vault: OpenVault) -> None:
     house.engine.forget(found.table)
     left = [path.suffix for path in (house.folder / "tables").iterdir()]
     assert left == [".report"]  # the owner's: the service drops it
+
+
+def test_a_folder_with_a_bad_card_is_not_sent_to_a_service(tmp_path: Path) -> None:
+    study = write_study(tmp_path / "study", [1])
+
+    class Nobody:
+        def call(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
+            raise AssertionError(verb)
+
+        def send(self, path: str | os.PathLike[str]) -> str:
+            raise AssertionError(path)
+
+        def send_folder(self, path: str | os.PathLike[str], card: Mapping[str, object]) -> str:
+            raise AssertionError(path)
+
+    assert code_of(lambda: add(Nobody(), "x", {"unit": 3}, {"": study})) == "bad-card"
 
 
 def test_a_folder_is_published_by_the_command_line(tmp_path: Path) -> None:

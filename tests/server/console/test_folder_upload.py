@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from sfumato.system.folder_stream import PART_BYTES
+from support.annex_servers import make_repository, serve_folder
 from support.bids_folders import IMAGE, kept_people, write_folder, write_tar, write_zip
 from support.browser import Watched, context_of
-from support.served_vault import Service
+from support.served_vault import Service, served
+from support.small_vaults import make_vault
 
 MB = 1 << 20
 
@@ -31,7 +34,6 @@ def vault_of(service: Service) -> Path:
 
 def sign(page: Page, version: int) -> None:
     """Complete the draft of the card, sign it, and wait until the data set is there."""
-    page.wait_for_url("**/uploads/*")
     expect(page.locator("#bids_files")).to_have_value(IMAGE)
     expect(page.locator("#unit")).to_have_value("participant_id")
     page.fill("#name", "study")
@@ -112,3 +114,22 @@ def test_an_unsafe_archive_is_refused_on_the_page(
     page.click("text=Send the file")
     expect(page.locator("#sent")).to_contain_text("cannot be read")
     expect(page.locator("#upload progress")).to_be_hidden()
+
+
+@pytest.mark.skipif(shutil.which("git-annex") is None, reason="git-annex is not installed")
+def test_a_data_lad_data_set_is_taken_from_a_connection(browser: Browser, tmp_path: Path) -> None:
+    make_repository(write_folder(tmp_path / "web" / "ds1"))
+    file, vault = tmp_path / "open.toml", make_vault(tmp_path)
+    with serve_folder(tmp_path / "web") as web:
+        file.touch(mode=0o600)
+        file.write_text(f'address = "datalad+http://localhost:{web.port}/"\nowners = ["owner"]\n')
+        with (
+            served(vault, "--connection", f"open={file}") as service,
+            context_of(browser, service, service.owner()) as context,
+        ):
+            page = context.new_page()
+            page.goto(f"{service.url}/uploads")
+            page.fill("#table", "ds1")
+            page.click("text=Propose a card")
+            sign(page, 1)
+    assert len(kept_people(vault)[0]) == 4

@@ -13,11 +13,10 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.row_source import Source
 from sfumato.features.data_sets.schema import AddDataSet, BeginFolder
-from sfumato.features.data_sets.source_service import Sources, name_of, proposal
+from sfumato.features.data_sets.source_service import Sources, name_of
 from sfumato.features.jobs.service import ADD, CANCELLED, FAILED, WAITING, Job, Jobs
 from sfumato.features.policy.confirmation_service import Confirmations
 from sfumato.system.folder_stream import archive_kind
-from sfumato.vault.engine_port import Described
 from sfumato.vault.service_ports import AccessStore
 from sfumato.vault.users import Caller, User
 from sfumato.wire.json_text import bad_request, json_text, read_json
@@ -55,8 +54,7 @@ class AddJobs:
 
     def proposed_table(self, caller: Caller, connection: str, table: str) -> Json:
         """Return the columns of a connection's table, and a proposed data card to complete."""
-        columns = self.sources.connections.columns(caller, connection, table)
-        made = proposal(name_of(table.rpartition(".")[2]), Described(tuple(columns)))
+        made = self.sources.proposed_of(caller, connection, table)
         return {"connection": connection, "table": table, "name": table, **made}
 
     def begin(self, caller: Caller, asked: AddDataSet) -> Json:
@@ -70,7 +68,9 @@ class AddJobs:
         for upload in _uploads(asked):
             self.sources.upload(caller, upload)
         for table in _tables_there(asked):
-            self.sources.connections.there(caller, _connection(asked), table)
+            self.sources.check_there(caller, _connection(asked), table)
+        if _is_of_a_connection(asked):
+            self.sources.check_alone(caller, _connection(asked), list(asked.tables))
         card = read_card_shape(asked.card)
         people = self.sources.data_sets.check_card(asked.name, card, caller.user)
         second = self._second_person(caller, asked)
@@ -104,7 +104,7 @@ class AddJobs:
                     different_people=second,
                     tables=tables,
                     accept_unreadable=tuple(asked.accept_unreadable),
-                    is_plain=_is_of_a_connection(asked),
+                    is_plain=self._is_plain(caller, asked),
                 )
                 data_sets.add(asked.name, source, card, caller.user)
 
@@ -143,7 +143,7 @@ class AddJobs:
             connection = _connection(asked)
 
             def file_of(table: str) -> str:
-                fetched = self.sources.fetched_table(caller, connection, table)
+                fetched = self.sources.fetched_table(caller, connection, table, asked.card)
                 return stack.enter_context(fetched)
 
             own = _table(asked)
@@ -154,6 +154,12 @@ class AddJobs:
 
             own = asked.upload or ""
         return file_of(own), {name: file_of(there) for name, there in asked.tables.items()}
+
+    def _is_plain(self, caller: Caller, asked: AddDataSet) -> bool:
+        """Return True if the rows come from a database, whose values have types."""
+        if not _is_of_a_connection(asked):
+            return False
+        return not self.sources.is_folder(caller, _connection(asked), _table(asked))
 
     def _second_person(self, caller: Caller, asked: AddDataSet) -> User | None:
         """Return the named second person, who must confirm that the people have no budget yet.

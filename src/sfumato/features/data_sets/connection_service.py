@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.repository_service import check_address, is_repository, url_of
 from sfumato.vault.card.data_card import NAME
 from sfumato.vault.database_connection import TableReader, TableThere, read_table
 from sfumato.vault.users import Caller
@@ -31,7 +32,12 @@ class Connection:
 
     address: str = field(repr=False)
     owners: tuple[str, ...]
-    tables: tuple[str, ...] | None  # None allows all tables that the database role may read
+    names: tuple[str, ...] | None  # None allows all tables that the database role may read
+
+    @property
+    def tables(self) -> tuple[str, ...] | None:
+        """Return the allowed tables, with their schemas; None allows all."""
+        return None if self.names is None else tuple(map(_whole, self.names))
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,11 @@ class Connections:
         for name in self.files:
             if not NAME.fullmatch(name):
                 raise _unusable(name, "its name must be letters, digits, - and _")
-            self.reader.check(self._read(name).address)
+            address = self._read(name).address
+            if is_repository(address):
+                check_address(address)
+            else:
+                self.reader.check(address)
 
     def names(self, caller: Caller) -> list[str]:
         """Return the names of the database connections that the caller may use."""
@@ -61,14 +71,7 @@ class Connections:
 
         Refuse any other connection or table.
         """
-        found = self._for(caller, name)
-        if found is None:
-            raise Refused(
-                "connection-unknown",
-                "There is no database connection of that name that you may use.",
-                "Use one of your connections (GET /v1/connections), or ask an operator to set "
-                "one up.",
-            )
+        found = self._one(caller, name)
         wanted = read_table(found.address, table)
         of_its_own = found.tables is None or f"{wanted.schema}.{wanted.table}" in found.tables
         if not of_its_own:
@@ -78,6 +81,38 @@ class Connections:
                 "Name another table, or ask the operator for it.",
             )
         return wanted
+
+    def repository(self, caller: Caller, name: str, data_set: str) -> str | None:
+        """Return the URL of a DataLad data set of the connection, if the caller may read it.
+
+        Return None if the connection is of a database. Refuse any other connection or data set.
+        """
+        found = self._one(caller, name)
+        if not is_repository(found.address):
+            return None
+        url = url_of(found.address, data_set)
+        if found.names is not None and data_set not in found.names:
+            raise Refused(
+                "source-unreadable",
+                "The connection has no data set of that name that you may read.",
+                "Name another data set, or ask the operator for it.",
+            )
+        return url
+
+    def is_of_repositories(self, caller: Caller, name: str) -> bool:
+        """Return True if the caller's connection is a place of DataLad data sets."""
+        return is_repository(self._one(caller, name).address)
+
+    def _one(self, caller: Caller, name: str) -> Connection:
+        found = self._for(caller, name)
+        if found is None:
+            raise Refused(
+                "connection-unknown",
+                "There is no database connection of that name that you may use.",
+                "Use one of your connections (GET /v1/connections), or ask an operator to set "
+                "one up.",
+            )
+        return found
 
     def columns(self, caller: Caller, name: str, table: str) -> Sequence[tuple[str, str]]:
         """Return the names and types of a database table's columns; no row is read."""
@@ -105,7 +140,7 @@ class Connections:
         return Connection(
             _text(name, shape.get("address")),
             _texts(name, shape.get("owners"), "owners"),
-            None if tables is None else tuple(map(_whole, _texts(name, tables, "tables"))),
+            None if tables is None else _texts(name, tables, "tables"),
         )
 
 

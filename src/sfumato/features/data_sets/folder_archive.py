@@ -82,6 +82,31 @@ def unpack(kind: Kind, file: PartFile, target: Path, most: int) -> Unpacked:
     return Unpacked(_root(target), writer.files, writer.size)
 
 
+def copy_folder(
+    files: Sequence[tuple[str, Path]], annex: Path, target: Path, most: int
+) -> Unpacked:
+    """Copy files into the new folder `target`, with the checks of an archive.
+
+    Args:
+        files: The path of each file in the folder, and where it is.
+        annex: The folder into which symbolic links may lead: the contents of git-annex.
+        target: The path of a folder that does not exist yet.
+        most: The most bytes of all files together.
+    """
+    writer = _Writer(target, most)
+    target.mkdir(mode=0o700)
+    for path, place in files:
+        found = place.resolve()
+        is_safe = found.is_relative_to(annex.resolve()) or not place.is_symlink()
+        if not is_safe or not found.is_file():
+            writer.take(Entry(path, "link" if place.is_symlink() else "special"))
+            continue
+        with found.open("rb") as opened:
+            size = os.fstat(opened.fileno()).st_size
+            writer.take(Entry(path, "file", lambda opened=opened: opened, size))  # type: ignore[misc]  # a lambda with a default
+    return Unpacked(_root(target), writer.files, writer.size)
+
+
 def _root(target: Path) -> Path:
     """Return the folder of participants.tsv: the unpacked folder, or the only folder in it."""
     if (target / ROWS).is_file():

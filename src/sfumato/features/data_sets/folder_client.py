@@ -21,7 +21,7 @@ from sfumato.system.folder_stream import (
     part_size,
 )
 from sfumato.vault.card.bids import DESCRIPTION
-from sfumato.vault.card.bids_patterns import file_patterns, is_listed
+from sfumato.vault.card.bids_patterns import file_patterns, is_listed, listed_patterns
 from sfumato.vault.card.data_card import read_card
 
 ROWS: Final = "participants.tsv"
@@ -111,7 +111,7 @@ def folder_stream(path: Path, card: Mapping[str, object]) -> FolderStream:
     if kind is not None and not path.is_dir():
         size = _size_of(path)
         return FolderStream(name, kind, size, (_Segment(0, size, path=path),))
-    files = folder_files(path, _patterns(card))
+    files = folder_files(path, listed_patterns(card))
     segments, begin = [], 0
     for inner, file in files:
         size = _size_of(file)
@@ -180,12 +180,6 @@ def _walk(root: Path) -> Iterator[tuple[str, Path]]:
             if not name.startswith("."):
                 place = Path(folder, name)
                 yield place.relative_to(root).as_posix(), place
-
-
-def _patterns(card: Mapping[str, object]) -> tuple[str, ...]:
-    bids = card.get("bids")
-    files = bids.get("files") if isinstance(bids, Mapping) else None
-    return tuple(map(str, files)) if isinstance(files, list | tuple) else ()
 
 
 def _leads_out(file: Path, annex: Path) -> bool:

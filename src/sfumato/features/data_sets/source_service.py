@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.card_proposal import (
     proposed_card,
     proposed_folder_card,
@@ -18,10 +19,12 @@ from sfumato.features.data_sets.card_proposal import (
 from sfumato.features.data_sets.connection_service import Connections
 from sfumato.features.data_sets.folder_archive import ROWS
 from sfumato.features.data_sets.folder_upload_service import FolderUploads
+from sfumato.features.data_sets.repository_service import Repositories
 from sfumato.features.data_sets.service import DataSets
 from sfumato.features.data_sets.upload_service import Upload, Uploads
 from sfumato.release.guarantees.k_anonymity import OWNER_ONLY
 from sfumato.system.folder_stream import archive_kind
+from sfumato.vault.card.bids_patterns import file_patterns, listed_patterns
 from sfumato.vault.engine_port import Described, FolderDraft
 from sfumato.vault.users import Caller
 from sfumato.wire.connection_name import read_connection
@@ -38,12 +41,13 @@ class Sources:
     uploads: Uploads
     connections: Connections
     folders: FolderUploads
+    repositories: Repositories
 
     def describe(self, caller: Caller, source: str, inner_table: str | None) -> Described:
         """Return the names and likely types of a source's columns: a file, or a database table."""
         connection = read_connection(source)
         if connection is not None:
-            return Described(tuple(self.connections.columns(caller, *connection)))
+            return self.columns(caller, *connection)
         if is_archive(source):
             with self.folders.unpacked(Path(source)) as folder:
                 return self.describe(caller, folder, inner_table)
@@ -59,12 +63,54 @@ class Sources:
             source: A file, a folder, an archive, or a table of a connection.
             inner_table: The table to read, if the file has several.
         """
+        connection = read_connection(source)
+        if connection is not None:
+            made = self.proposed_of(caller, *connection)
+            return {**made, "card": {**cast("Json", made["card"]), "people": name}}
         if is_archive(source):
             with self.folders.unpacked(Path(source)) as folder:
                 return self.proposed(caller, name, folder, inner_table)
         if Path(source).is_dir():
             return folder_proposal(name, self.data_sets.draft_folder(source))
         return proposal(name, self.describe(caller, source, inner_table))
+
+    # --- connections to databases and to DataLad data sets
+
+    def columns(self, caller: Caller, connection: str, table: str) -> Described:
+        """Return the names and types of the columns of a connection's table or data set."""
+        url = self.connections.repository(caller, connection, table)
+        if url is None:
+            return Described(tuple(self.connections.columns(caller, connection, table)))
+        with self.repositories.draft(caller.user, url) as clone:
+            return self.data_sets.describe(str(clone.with_name("tree") / ROWS), None)
+
+    def proposed_of(self, caller: Caller, connection: str, table: str) -> Json:
+        """Return a proposed data card for a connection's table or DataLad data set."""
+        url = self.connections.repository(caller, connection, table)
+        if url is None:
+            name = name_of(table.rpartition(".")[2])
+            return proposal(name, self.columns(caller, connection, table))
+        with self.repositories.draft(caller.user, url) as clone:
+            found = self.data_sets.describe(str(clone.with_name("tree") / ROWS), None)
+            return with_patterns(proposal(name_of(table.rpartition("/")[2]), found), clone)
+
+    def check_there(self, caller: Caller, connection: str, table: str) -> None:
+        """Refuse a table or data set of a connection that the caller may not read."""
+        if self.connections.repository(caller, connection, table) is None:
+            self.connections.there(caller, connection, table)
+
+    def check_alone(self, caller: Caller, connection: str, tables: Sequence[str]) -> None:
+        """Refuse further tables beside a DataLad data set, which has its own."""
+        if tables and self.connections.is_of_repositories(caller, connection):
+            raise Refused(
+                "source-unreadable",
+                "A DataLad data set brings its own tables, from its folder phenotype.",
+                "Leave the other tables out (--with).",
+            )
+
+    def is_folder(self, caller: Caller, connection: str, table: str) -> bool:
+        """Return True if a connection's source is a folder: a DataLad data set."""
+        return self.connections.repository(caller, connection, table) is not None
 
     # --- uploads of files and of folders
 
@@ -85,12 +131,15 @@ class Sources:
 
     @contextmanager
     def as_files(
-        self, caller: Caller, sources: Mapping[str, str | PathLike[str] | Fill]
+        self,
+        caller: Caller,
+        sources: Mapping[str, str | PathLike[str] | Fill],
+        card: Mapping[str, object],
     ) -> Iterator[dict[str, str]]:
         """Provide each source of rows as a file during the block.
 
         A source is a path, a table of a connection, or a function that writes a CSV file. A zip or
-        tar file is unpacked.
+        tar file is unpacked. Of a DataLad data set, the files that the card lists are fetched.
         """
         with ExitStack() as stack:
             files = {}
@@ -101,7 +150,8 @@ class Sources:
                     continue
                 connection = read_connection(fspath(source))
                 if connection is not None:
-                    fetched = self.fetched_table(caller, *connection)
+                    self.check_alone(caller, connection[0], [one for one in sources if one])
+                    fetched = self.fetched_table(caller, *connection, card)
                     files[name] = stack.enter_context(fetched)
                 elif is_archive(fspath(source)):
                     files[name] = stack.enter_context(self.folders.unpacked(Path(source)))
@@ -110,8 +160,18 @@ class Sources:
             yield files
 
     @contextmanager
-    def fetched_table(self, caller: Caller, connection: str, table: str) -> Iterator[str]:
-        """Fetch a database table's rows into a temporary file; delete the file at the end."""
+    def fetched_table(
+        self, caller: Caller, connection: str, table: str, card: Mapping[str, object]
+    ) -> Iterator[str]:
+        """Fetch a database table's rows into a temporary file; delete the file at the end.
+
+        Of a DataLad data set, fetch the files that the card lists into a temporary folder.
+        """
+        url = self.connections.repository(caller, connection, table)
+        if url is not None:
+            with self.repositories.fetched(caller.user, url, listed_patterns(card)) as folder:
+                yield folder
+            return
 
         def fill(path: Path, room: int) -> None:
             self.connections.fetch(caller, connection, table, (path, room))
@@ -170,6 +230,15 @@ def proposal(name: str, found: Described) -> Json:
     """Return as JSON a source's columns, and a data card that is proposed for them."""
     columns = [{"name": column, "type": kind} for column, kind in found.columns]
     return {"columns": columns, "card": proposed_card(name, found)}
+
+
+def with_patterns(proposed: Json, folder: Path) -> Json:
+    """Add to a proposed card the patterns of the files that at least half of the people have."""
+    files = (*folder.glob("sub-*/**/*"), *folder.glob("derivatives/*/**/*"))
+    found = (path for path in files if path.is_file() or path.is_symlink())
+    paths = [path.relative_to(folder).as_posix() for path in found]
+    card = cast("Json", proposed["card"])
+    return {**proposed, "card": {**card, "bids": {"files": file_patterns(paths)}}}
 
 
 def is_archive(source: str) -> bool:

@@ -38,6 +38,7 @@ class Receiver:
             with contextlib.suppress(OSError):
                 await self._threads.done(self._desk.uploads.sweep)
                 await self._threads.done(self._desk.folders.sweep)
+                await self._threads.done(self._desk.adding.sources.repositories.sweep)
             await asyncio.sleep(SWEEP_S)
 
     async def received(self, token: str, params: Json, stream: Stream) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from sfumato.vault.card.bids import DERIVATIVES, MAX_PATTERNS, SUBJECT, is_pattern, with_sidecars
@@ -48,6 +48,17 @@ def person_and_pattern(path: str) -> tuple[str, str]:
     beside = rest[-1].partition("_")[0].partition(".")[0]
     person = next((part for part in (*rest[1:-1], beside) if part.startswith("sub-")), "")
     return (person, path.replace(person, SUBJECT)) if person else ("", "")
+
+
+def listed_patterns(card: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the file patterns of a data card that is not yet read; () if it has none.
+
+    Args:
+        card: The data card, as its TOML file has it.
+    """
+    bids = card.get("bids")
+    files = bids.get("files") if isinstance(bids, Mapping) else None
+    return tuple(map(str, files)) if isinstance(files, list | tuple) else ()
 
 
 def is_listed(path: str, patterns: tuple[str, ...]) -> bool:

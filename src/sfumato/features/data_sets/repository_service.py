@@ -1,0 +1,198 @@
+"""DataLad data sets (git-annex repositories) as sources: the vault fetches them itself.
+
+The operator allows a location by a connection file, whose address begins with `datalad+https://`.
+An owner names the connection and a data set below that address. The clone is kept for a day if
+fetching or adding fails, so that the next try gets only the contents that are missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.folder_archive import (
+    ROWS,
+    SPARE_BYTES,
+    copy_folder,
+    free_bytes,
+    no_space,
+    too_large,
+    unreadable,
+)
+from sfumato.features.data_sets.upload_service import KEPT
+from sfumato.system.git_annex import (
+    Repository,
+    content_size,
+    is_absent,
+    is_installed,
+    is_loopback_host,
+)
+from sfumato.vault.card.bids_patterns import is_listed
+from sfumato.vault.ports import Clock
+
+PREFIX: Final = "datalad+"
+_NAME: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]*/)*[A-Za-z0-9][A-Za-z0-9._-]*")
+_ANNEX: Final = Path(".git", "annex", "objects")
+
+
+def is_repository(address: str) -> bool:
+    """Return True if a connection's address is a place of DataLad data sets, not a database."""
+    return address.startswith(PREFIX)
+
+
+def check_address(address: str) -> None:
+    """Refuse a place that is not https; plain http is for this machine alone."""
+    parts = urlsplit(address.removeprefix(PREFIX))
+    host = parts.hostname or ""
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback_host(host))
+    if not (is_safe and host) or parts.query or parts.fragment or "@" in parts.netloc:
+        raise Refused(
+            "engine-unavailable",
+            "The connection's address is not a place of DataLad data sets.",
+            "Give datalad+https://HOST/PATH, without a password.",
+        )
+    if not is_installed():
+        raise Refused(
+            "engine-unavailable",
+            "This machine has no git-annex, which fetches DataLad data sets.",
+            "Install the package git-annex, or remove the connection.",
+        )
+
+
+def url_of(address: str, name: str) -> str:
+    """Return the URL of a data set below a connection's address; refuse any other place."""
+    if not _NAME.fullmatch(name):
+        raise Refused(
+            "source-unreadable",
+            "This is not the name of a data set: letters, digits, '.', '_', '-', and '/' between.",
+            "Name the data set by its path below the address of the connection.",
+        )
+    return f"{address.removeprefix(PREFIX).rstrip('/')}/{name}"
+
+
+@dataclass(frozen=True)
+class Repositories:
+    """The DataLad data sets that one vault is fetching on this machine."""
+
+    folder: Path
+    clock: Clock
+    most: int  # the most bytes of a folder
+    is_sealed: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)  # one is fetched at a time
+
+    @contextmanager
+    def draft(self, owner: str, url: str) -> Iterator[Path]:
+        """Yield a clone without contents, beside a folder `tree` that has participants.tsv."""
+        with self.lock:
+            place = self._cloned(owner, url)
+            self._get(place, url, [ROWS])
+            self._copy(place, [ROWS] if (place / "clone" / ROWS).exists() else [])
+            yield place / "clone"
+
+    @contextmanager
+    def fetched(self, owner: str, url: str, patterns: tuple[str, ...]) -> Iterator[str]:
+        """Yield a folder with the files that a card with these patterns lists.
+
+        Delete it at the end; keep the clone if the block fails.
+        """
+        with self.lock:
+            place = self._cloned(owner, url)
+            listed = [path for path in _files(place / "clone") if is_listed(path, patterns)]
+            self._get(place, url, listed)
+            try:
+                yield self._copy(place, listed)
+            finally:
+                shutil.rmtree(place / "tree", ignore_errors=True)
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _copy(self, place: Path, paths: list[str]) -> str:
+        """Copy files out of the clone, with checks of names, links and sizes; return the folder."""
+        clone, tree = place / "clone", place / "tree"
+        shutil.rmtree(tree, ignore_errors=True)
+        files = [(path, clone / path) for path in paths]
+        return str(copy_folder(files, clone / _ANNEX, tree, self.most).root)
+
+    def sweep(self) -> None:
+        """Delete clones that are older than a day, unless one is being fetched."""
+        if self.folder.is_dir() and self.lock.acquire(blocking=False):
+            try:
+                self._sweep()
+            finally:
+                self.lock.release()
+
+    def _sweep(self) -> None:
+        now = datetime.fromisoformat(self.clock.now())
+        for place in self.folder.iterdir():
+            begun = None
+            with contextlib.suppress(OSError, ValueError):
+                begun = datetime.fromisoformat((place / "begun").read_text())
+            if begun is None or now > begun + KEPT:
+                shutil.rmtree(place, ignore_errors=True)
+
+    def _cloned(self, owner: str, url: str) -> Path:
+        """Return the folder of a whole clone: that of an earlier try, or a new one."""
+        if self.is_sealed:
+            raise Refused(
+                "at-rest-not-possible",
+                "A vault that is encrypted at rest cannot keep folders of people's files.",
+                "Add them to a vault without a key, on a disk that is encrypted as a whole.",
+            )
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._sweep()
+        place = self.folder / hashlib.sha256(f"{owner}\n{url}".encode()).hexdigest()[:24]
+        if (place / "whole").exists():
+            return place
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(mode=0o700)
+        (place / "begun").write_text(self.clock.now())
+        if not Repository(url, place / "clone").make(self.most):
+            shutil.rmtree(place, ignore_errors=True)
+            raise unreadable(
+                "The data set could not be cloned.",
+                "Check its name. Ask the operator whether the service can reach it.",
+            )
+        (place / "whole").touch()
+        return place
+
+    def _get(self, place: Path, url: str, paths: list[str]) -> None:
+        """Get the contents of these files that the clone lacks, within the limits."""
+        clone = place / "clone"
+        absent = [path for path in paths if (clone / path).is_symlink() or (clone / path).exists()]
+        absent = [path for path in absent if is_absent(clone / path)]
+        sizes = [content_size(clone / path) for path in absent]
+        known = [size for size in sizes if size is not None]
+        if len(known) < len(sizes):
+            raise unreadable(
+                f"{len(sizes) - len(known)} files are broken links, or git-annex does not know "
+                "their size.",
+                "Correct them in the data set, for example with `git annex migrate`.",
+            )
+        if sum(known) > self.most:
+            raise too_large(self.most)
+        if free_bytes(self.folder) < 2 * sum(known) + SPARE_BYTES:
+            raise no_space()
+        if absent and not Repository(url, clone).get(absent, self.most):
+            raise unreadable(
+                f"The contents of {len(absent)} files could not all be fetched from the data "
+                "set's own server.",
+                "Try again within a day: what was fetched is kept. Check that the server has all "
+                "contents (`git annex find --not --in origin` in a clone).",
+            )
+
+
+def _files(clone: Path) -> list[str]:
+    """Return the paths of all files and links of a clone but hidden ones."""
+    found = (path for path in clone.rglob("*") if path.is_symlink() or path.is_file())
+    names = (path.relative_to(clone) for path in found)
+    return sorted(p.as_posix() for p in names if not any(n.startswith(".") for n in p.parts))
