@@ -107,9 +107,9 @@ BATCH: Final = {  # what a process tree may call in addition if its timing is a 
     "nanosleep": 35, "connect": 42, "accept": 43, "sendto": 44, "recvfrom": 45, "sendmsg": 46,
     "recvmsg": 47, "shutdown": 48, "bind": 49, "listen": 50, "getsockname": 51, "getpeername": 52,
     "getsockopt": 55, "flock": 73, "setsid": 112, "statfs": 137, "fstatfs": 138,
-    "sched_setparam": 142, "sched_setscheduler": 144, "epoll_create": 213, "clock_nanosleep": 230, "epoll_wait": 232, "epoll_ctl": 233,
-    "epoll_pwait": 281, "signalfd": 282, "accept4": 288, "signalfd4": 289, "epoll_create1": 291,
-    "recvmmsg": 299, "sendmmsg": 307, "epoll_pwait2": 441,
+    "sched_setparam": 142, "sched_setscheduler": 144, "epoll_create": 213, "clock_nanosleep": 230,
+    "epoll_wait": 232, "epoll_ctl": 233, "epoll_pwait": 281, "signalfd": 282, "accept4": 288,
+    "signalfd4": 289, "epoll_create1": 291, "recvmmsg": 299, "sendmmsg": 307, "epoll_pwait2": 441,
 }  # fmt: skip
 _SOCKET, _SOCKETPAIR, _SETSOCKOPT = 41, 53, 54
 _UNIX, _INTERNET = 1, (2, 10)  # address families; in a network that only the block has
