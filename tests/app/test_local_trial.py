@@ -56,6 +56,7 @@ FAILS = {
     "command": ("#!/bin/bash\nfslmaths in out\n", "starts the command fslmaths"),
     "interpreter": ("#!/usr/bin/Rscript\ncat(1)\n", "starts the command /usr/bin/Rscript"),
     "socket": ("import socket\nsocket.create_connection(('127.0.0.1', 9))", "opens a socket"),
+    "processes": ("open('/proc/self/stat')", "reads /proc/self, and a block has a /proc only"),
     "path": ("open('/data/people.csv')", "reads /data/people.csv, which is not there"),
     "read-only": ("open('/opt/result', 'w')", "/opt/result, which is read-only"),
     "disk": ("open('/tmp/f', 'wb').write(bytes(40 << 20))", "larger than a block's disk"),

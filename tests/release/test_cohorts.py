@@ -17,10 +17,11 @@ import pytest
 from numpy.typing import NDArray
 
 import sfumato
+from sfumato.app.settings import change_settings
 from sfumato.app.vault import OpenVault
 from sfumato.dp.ports import IntegerArray
 from sfumato.release.unseal import unseal
-from sfumato.sandbox.ports import BlockJob, SandboxLimits, SplitOrder
+from sfumato.sandbox.ports import BATCH, ISOLATED, BlockJob, SandboxLimits, SplitOrder
 from sfumato.sandbox.sandbox_process import DONE, Ran, SandboxProcess
 from sfumato.vault.sealed import Sealed
 from support.sandbox_blocks import hurry, needs_bubbles
@@ -30,9 +31,11 @@ pytestmark = needs_bubbles
 Blocks = NDArray[np.int64]
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[OpenVault]:
-    with sfumato.open(make_vault(tmp_path)) as made:
+@pytest.fixture(params=[ISOLATED, BATCH])
+def vault(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenVault]:
+    place = make_vault(tmp_path)
+    change_settings(Path(place), timing=request.param)
+    with sfumato.open(place) as made:
         hurry(made)
         yield made
 
@@ -109,7 +112,11 @@ def everybodys(people: list[tuple[str, int, float, float]]) -> NDArray[np.float6
 
 def handed_in(vault: OpenVault, name: str, shape: dict[str, Any]) -> dict[str, object]:
     made: Any = vault.call("submit-pipeline", {"data_set": name, "name": "group", **shape})
-    return {"data_set": name, "pipeline": made["digest"]}
+    one = {"data_set": name, "pipeline": made["digest"]}
+    if vault.timing == BATCH:
+        most = {"state": "approved", "most_epsilon": 2, "timing": BATCH}
+        vault.call("decide-pipeline", {**one, **most})
+    return one
 
 
 @pytest.mark.slow
@@ -133,6 +140,7 @@ def test_of_two_hundred_cohorts_the_interval_holds_the_average_of_blocks_as_ofte
         asked = {**handed_in(vault, name, shape), **TERMS}
         beforehand: Any = vault.call("price-pipeline", asked)
         answer: Any = vault.call("run-pipeline", asked)
+        assert answer["receipt"]["timing"].startswith(vault.timing)
         average = lowers + said[place].sum(axis=0) * 0.01 / BLOCKS
         low, high = np.array(answer["interval"][0]).T
         error = np.array(list(beforehand["error"].values()))

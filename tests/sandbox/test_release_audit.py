@@ -17,7 +17,7 @@ from sfumato.lab.platform_noise import NumpyRandomSource
 from sfumato.release.guarantees.central_dp import medians_of_blocks, noisy_sums_of_blocks
 from sfumato.release.unseal import unseal
 from sfumato.sandbox.base_environment import environment
-from sfumato.sandbox.ports import BlockJob, SandboxLimits
+from sfumato.sandbox.ports import BATCH, ISOLATED, BlockJob, SandboxLimits
 from sfumato.sandbox.program_outputs import read_outputs
 from sfumato.sandbox.sandbox_pool import SandboxPool
 from sfumato.system.randomness import SystemRandomSource
@@ -38,17 +38,18 @@ MORE = (*BLOCKS[:2], "eve\t190\nfay\t190\n", *BLOCKS[3:])  # a person with two r
 Recorded = NDArray[np.int64]
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recorded, Recorded]:
-    """What the program says of each block, without and with one person."""
+@pytest.fixture(scope="module", params=[ISOLATED, BATCH])
+def recorded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Recorded, Recorded]:
+    """What the program says of each block, without and with one person, in each timing."""
     sandbox = SandboxPool(environment, SystemRandomSource(), sleep=lambda _: None)
     found = []
     for place, blocks in enumerate((BLOCKS, MORE)):
         folder = tmp_path_factory.mktemp(f"blocks-{place}")
         paths = [written(folder / str(block), text) for block, text in enumerate(blocks)]
-        job = BlockJob(
-            run(Fraction(1)).program.inside(), tuple(paths), OUTPUTS, run(Fraction(1)).limits
-        )
+        limits = replace(run(Fraction(1)).limits, timing=request.param)
+        job = BlockJob(run(Fraction(1)).program.inside(), tuple(paths), OUTPUTS, limits)
         found.append(unseal(sandbox.run(job)))
     sandbox.close()
     return found[0], found[1]

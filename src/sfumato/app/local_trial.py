@@ -37,8 +37,12 @@ _HINTS: Final = (
         "it needs the R package {}, which its image lacks: add the package to the image",
     ),
     (
-        r"(?s)socket.*Operation not permitted",
-        "it opens a socket, and a block has none: let its processes talk by pipes or files",
+        r"(?s)socket.*Operation not permitted|creation of server socket failed",
+        "it opens a socket, which a block has only in a batch: try --timing batch",
+    ),
+    (
+        r"No such file or directory:? ['\"]?(/proc/\w+)|libjli\.so: cannot open",  # Java's start
+        "it reads {}, and a block has a /proc only in a batch: try --timing batch",
     ),
     (
         r"Could not resolve host|name resolution|Network is unreachable",
@@ -104,7 +108,7 @@ class Found:
             return _ENDED[self.result.ended]
         for pattern, says in _HINTS:
             if (found := re.search(pattern, printed)) is not None:
-                named = found.group(1) if found.groups() and found.group(1) else "a folder"
+                named = found.group(1) if found.groups() and found.group(1) else "a file"
                 return says.format(named)
         if self.result.ended == "stopped" and self.result.status >= 0:
             return _ENDED["stopped"]
