@@ -32,6 +32,7 @@ BENCHES = (
     "twins",
     "crowd",
     "pipelines",
+    "process_trees",
 )
 LONG = (
     "growth",

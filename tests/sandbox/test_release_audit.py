@@ -97,7 +97,7 @@ def test_medians_of_recorded_blocks_are_worth_their_price(
 
     def released(data: object, runs: int, dice: Random) -> Recorded:
         held, bits = Sealed(np.asarray(data)), NumpyRandomSource(dice)
-        made = [medians_of_blocks(held, steps, asked.share, bits) for _ in range(runs)]
+        made = [medians_of_blocks(held, steps, asked.losses, bits) for _ in range(runs)]
         return np.array(made, dtype=np.int64)
 
     found = audit(released, *recorded, epsilon=1.0, most=8192, dice=np.random.default_rng(12))

@@ -83,7 +83,7 @@ class RunTerms(TypedDict, total=False):
     split: Mapping[str, Number] | None
     blocks: int | None
     trim: int | None
-    take: Literal["mean", "median"] | None
+    take: Literal["mean", "median", "auto"] | None
     delta: Number | None
     cpu_s: Number | None
     memory_mb: int | None

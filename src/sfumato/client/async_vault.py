@@ -420,7 +420,7 @@ class AsyncDataSet(Steps):
         environment: str = "",
         blocks: int | None = None,
         trim: int | None = None,
-        take: Literal["mean", "median"] | None = None,
+        take: Literal["mean", "median", "auto"] | None = None,
         delta: Number | None = None,
         cpu_s: Number | None = None,
         memory_mb: int | None = None,
@@ -446,7 +446,8 @@ class AsyncDataSet(Steps):
             environment: The name of the packages that the function needs, as the owner added them.
             blocks: How many blocks the people are split into; 50 if left out.
             trim: How many of the lowest and of the highest block results are left out.
-            take: How the block results are combined: "mean" (if left out) or "median".
+            take: How the block results are combined: "mean" (if left out), "median", or "auto": as
+                the last `plan` of this function proposed.
             delta: The delta to spend; the card's `delta_per_request` if left out.
             cpu_s: The CPU time limit of one block, in seconds.
             memory_mb: The memory limit of one block, in MB.

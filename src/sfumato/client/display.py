@@ -210,7 +210,26 @@ class BlocksPlan(_Shown):
         """Return the plan as lines of text: warnings, trials, the table, and the trial's limits."""
         head, foot = self._words()
         first = [*warned(self.shape.get("warnings", ())), *self._trial_lines()]  # type: ignore[arg-type]  # JSON
-        return [*first, head, *table_text(*self.table()), *foot]
+        more = [*self._choice_lines(), *self._sql_lines()]
+        return [*first, head, *table_text(*self.table()), *more, *foot]
+
+    def _sql_lines(self) -> list[str]:
+        """Return a line for each output that a SQL query gives with less error."""
+        offers: Any = self.shape.get("in_sql", [])
+        return [str(one["says"]) for one in offers]
+
+    def _choice_lines(self) -> list[str]:
+        """Return lines on how to combine the blocks, with the expected errors of each way."""
+        choice: Any = self.shape.get("choice")
+        if choice is None:
+            return []
+        line = next(row for row in self["at"] if row["blocks"] == choice["blocks"])
+        errors = [f"{_combined(one)} {100 * one['relative']:.3g} %" for one in line["combinations"]]
+        return [
+            f"Proposed: the {choice['says']} of {choice['blocks']:,} blocks (--take auto).",
+            "Expected errors there (noise, bias and spread), relative to the range: "
+            f"{', '.join(errors)}.",
+        ]
 
     def _trial_lines(self) -> list[str]:
         """Return lines on how each trial run of the program ended, what it returned and printed.
@@ -239,11 +258,15 @@ class BlocksPlan(_Shown):
 
     def _repr_html_(self) -> str:
         head, foot = self._words()
-        words = "<br>".join(map(escape, foot))
+        words = "<br>".join(map(escape, [*self._choice_lines(), *self._sql_lines(), *foot]))
         first = warned_html(self.shape.get("warnings", ()))  # type: ignore[arg-type]  # JSON
         lines = self._trial_lines()
         trials = f"<pre>{escape(chr(10).join(map(printable, lines)))}</pre>" if lines else ""
         return f"{first}{trials}<p>{escape(head)}</p>{table_html(*self.table())}<p>{words}</p>"
+
+
+def _combined(one: Mapping[str, Any]) -> str:
+    return f"trim {one['trim']}" if one["trim"] else str(one["take"])
 
 
 def _without(row: Mapping[str, Any], name: str) -> int:

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
@@ -38,7 +38,7 @@ class BlockBatch:
         self._restarts, self._failed = _RESTARTS, False
         self._lock = threading.Lock()
 
-    def run(self, sandboxes: list[SandboxProcess]) -> dict[int, Ran] | None:
+    def run(self, sandboxes: Sequence[SandboxProcess]) -> dict[int, Ran] | None:
         """Return the results of the blocks that ended in time; None if the host failed the job."""
         with ThreadPoolExecutor(len(sandboxes)) as threads:
             lanes = [

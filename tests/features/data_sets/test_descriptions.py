@@ -45,14 +45,15 @@ lower = 0
 upper = 100
 """
 READS = """
-import json, sys
+import json, os, sys
 source, target, level = sys.argv[1:]
+whole = all(os.path.isfile(source + "/" + one) for one in ("README", "participants.json"))
 with open(source + "/dataset_description.json", encoding="utf-8") as file:
     found = json.load(file)
 wanted = json.loads('''WANTED''')
 print("missing:", sorted(set(wanted) - set(found)))
 with open(target + "/group.txt", "w") as file:
-    file.write(str(80 if found == wanted else 20))
+    file.write(str(80 if found == wanted and whole else 20))
 """
 OUTPUTS = [{"name": "n", "lower": 0, "upper": 100, "step": 1, "path": "group.txt", "at": [0]}]
 

@@ -26,6 +26,7 @@ from support.bids_folders import (
     awkward,
     people,
     write_json,
+    write_people,
 )
 from support.sandbox_blocks import hurry, needs_bubbles
 from support.small_vaults import card, make_vault, run
@@ -246,6 +247,48 @@ def test_the_command_line_drafts_the_card_that_the_vault_proposes(
     )
     assert f"README, line 2: it names the participant '{PEOPLE[2]}'" in done.stdout
     assert not [one for one in PEOPLE if one in text]
+
+
+TOOL = {"Description": "a scale", "TermURL": "https://example.org/moods"}
+READS_MOODS = """
+import json, os, sys
+source, target, level = sys.argv[1:]
+moods = json.load(open(source + "/phenotype/moods.json"))
+right = moods["MeasurementToolMetadata"] == TOOL and moods["my mood"]["Units"] == "points"
+right = right and os.path.getsize(source + "/README") == 131072
+with open(target + "/group.txt", "w") as file:
+    file.write(str(80 if right else 20))
+"""
+
+
+@needs_bubbles
+def test_a_draft_that_its_owner_completes_is_added_with_its_tables_and_a_long_readme(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = tmp_path / "study"
+    write_people(study, PEOPLE, derivatives=False)
+    (study / "README").write_text("x\n" * 65_536)
+    (study / "phenotype").mkdir()
+    rows = ["participant_id\tmy mood\tpatient_name", *(f"{one}\t3\tAnn {one}" for one in PEOPLE)]
+    (study / "phenotype" / "moods.tsv").write_text("\n".join(rows) + "\n")
+    meanings = {"my mood": {"Units": "points"}, "patient_name": {"Description": "hidden"}}
+    tool = {"MeasurementToolMetadata": TOOL}
+    write_json(study / "phenotype" / "moods.json", {**meanings, **tool})
+    made, text = make_vault(tmp_path), tmp_path / "study.card.toml"
+    told = run(made, "add", "study", str(study)).stdout
+    assert "phenotype/moods.json: patient_name: the draft hides this column" in told
+    draft = text.read_text().replace("# budget = { epsilon = 1.0", "budget = { epsilon = 1000")
+    text.write_text(draft.replace("# people = 100", "people = 30"))
+    assert "Added study" in run(made, "add", "study", str(study), "--card", str(text)).stdout
+    with sfumato.open(made) as vault:
+        hurry(vault)
+        source = READS_MOODS.replace("TOOL", repr(TOOL))
+        shape = {"source": source, "kind": "program", "name": "group", "outputs": OUTPUTS}
+        digest = vault.call("submit-pipeline", {"data_set": "study", **shape})["digest"]
+        asked = {"data_set": "study", "pipeline": digest, "epsilon": 900, "cpu_s": 1}
+        answer: Any = vault.call("run-pipeline", {**asked, "blocks": 2})
+    assert answer["rows"][0][0] == pytest.approx(80, abs=1)
 
 
 def test_a_description_with_an_id_is_not_published_without_a_look(tmp_path: Path) -> None:

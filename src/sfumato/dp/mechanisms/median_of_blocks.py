@@ -58,6 +58,22 @@ def _stretches(ordered: Integers, steps: int) -> tuple[Integers, Integers, Integ
     return starts.astype(np.int64), lengths.astype(np.int64), utilities.astype(np.int64)
 
 
+def mean_square_error(values: Integers, steps: int, epsilon: Fraction, target: int) -> float:
+    """Return the mean squared distance of the private median of these values from a target.
+
+    It is computed in floats, and it depends on the values. So it is for synthetic values only.
+    """
+    starts, lengths, utilities = _stretches(np.sort(values), steps)
+    is_there = lengths > 0
+    starts, lengths, utilities = starts[is_there], lengths[is_there], utilities[is_there]
+    rate = float(rate_for(epsilon, SENSITIVITY, monotone=False))
+    weights = lengths * np.exp(rate * (utilities - utilities.max()))
+    # a uniform point of a stretch of length n has the variance (n^2 - 1) / 12
+    middles = starts + (lengths - 1) / 2 - target
+    squares = middles**2 + (lengths.astype(np.float64) ** 2 - 1) / 12
+    return float(weights @ squares / weights.sum())
+
+
 def ranks_off(epsilon: Fraction, steps: int, confidence: Fraction) -> int:
     """Return how many ranks the private median is at most away from the true median.
 

@@ -58,13 +58,7 @@ def proposed_folder_card(name: str, draft: FolderDraft) -> Json:
     Its owner adds the most people, which must not be taken from the rows.
     """
     card = {**proposed_card(name, draft.own), "unit": PERSON}
-    tables = {table: proposed_card(table, found) for table, found in draft.tables.items()}
-    shown = {f"{phenotype_path(table)}.json": _shown(one) for table, one in tables.items()}
-    shown[PARTICIPANTS] = _shown(card)
-    sidecars = {
-        path: {name: said for name, said in fields.items() if name in shown.get(path, fields)}
-        for path, fields in draft.sidecars.items()
-    }
+    sidecars = proposed_sidecars(name, draft)
     parts: Json = {
         "files": list(draft.files),
         "description": draft.description,
@@ -72,12 +66,26 @@ def proposed_folder_card(name: str, draft: FolderDraft) -> Json:
         "sidecars": {path: fields for path, fields in sidecars.items() if fields},
     }
     card["bids"] = {key: part for key, part in parts.items() if part}
-    if tables:
+    if draft.tables:
+        tables = {table: proposed_card(table, found) for table, found in draft.tables.items()}
         card["tables"] = {
             table: {key: one[key] for key in ("encoding", "max_rows", "columns") if key in one}
             for table, one in tables.items()
         }
     return card
+
+
+def proposed_sidecars(name: str, draft: FolderDraft) -> dict[str, Json]:
+    """Return a BIDS folder's JSON files, without what they say of columns that the card hides."""
+    shown = {
+        f"{phenotype_path(table)}.json": _shown(proposed_card(table, found))
+        for table, found in draft.tables.items()
+    }
+    shown[PARTICIPANTS] = _shown(proposed_card(name, draft.own))
+    return {
+        path: {name: said for name, said in fields.items() if name in shown.get(path, fields)}
+        for path, fields in draft.sidecars.items()
+    }
 
 
 def _shown(card: Json) -> set[str]:

@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.json_values import Json
-from sfumato.features.data_sets.card_proposal import proposed_card, proposed_folder_card
+from sfumato.features.data_sets.card_proposal import (
+    proposed_card,
+    proposed_folder_card,
+    proposed_sidecars,
+)
 from sfumato.features.data_sets.connection_service import Connections
 from sfumato.features.data_sets.service import DataSets
 from sfumato.features.data_sets.upload_service import Upload, Uploads
@@ -100,14 +104,21 @@ class Sources:
 def folder_proposal(name: str, draft: FolderDraft) -> Json:
     """Return as JSON a BIDS folder's columns, a proposed card, and notes for the owner alone."""
     columns = [{"name": column, "type": kind} for column, kind in draft.own.columns]
+    sidecars, card = proposed_sidecars(name, draft), proposed_folder_card(name, draft)
+    hidden = [
+        (f"{path}: {column}", "the draft hides this column")
+        for path, fields in draft.sidecars.items()
+        for column in fields
+        if column not in sidecars[path]
+    ]
     return {
         "columns": columns,
-        "card": proposed_folder_card(name, draft),
+        "card": card,
         "tables": {
             name: [list(pair) for pair in one.columns] for name, one in draft.tables.items()
         },
         "label": OWNER_ONLY,
-        "notes": [{"where": where, "why": why} for where, why in draft.notes],
+        "notes": [{"where": where, "why": why} for where, why in (*draft.notes, *hidden)],
     }
 
 

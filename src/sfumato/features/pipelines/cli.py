@@ -352,17 +352,21 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
     metavar="OUTPUT=X",
     help="The share of the price for each number of an output, relative to the other outputs.",
 )
-@click.option("--blocks", type=int, default=50, show_default=True, help="The number of blocks.")
+@click.option(
+    "--blocks",
+    type=int,
+    help="The number of blocks; 50 by default, or with --take auto what the trial proposed.",
+)
 @click.option(
     "--trim",
     type=int,
-    default=0,
     help="The number of smallest and of largest block values to leave out.",
 )
 @click.option(
     "--take",
-    type=click.Choice(["mean", "median"]),
-    help="How the values of the blocks are combined; by default their mean.",
+    type=click.Choice(["mean", "median", "auto"]),
+    help="How the values of the blocks are combined; by default their mean. `auto` does what the "
+    "last `plan` of the program proposed.",
 )
 @click.option(
     "--delta", metavar="D", help="The delta that may be spent; by default that of the data card."
@@ -399,7 +403,8 @@ def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -
             f"{priced['says']}: noise at 95 % {errors}{unit}. It costs epsilon "
             f"{priced['epsilon']:g}. Nothing is spent. Timing {priced['timing']}."
         )
-        shell.show(priced, "\n".join([*warned(priced.get("warnings", ())), says]))
+        chosen = [priced["chosen_by"]] if "chosen_by" in priced else []
+        shell.show(priced, "\n".join([*warned(priced.get("warnings", ())), says, *chosen]))
         return
     with shell.open() as vault, show_elapsed("Running"):
         answer = Answer.of(vault.call("run-pipeline", body))

@@ -37,6 +37,17 @@ class Submitted:
         return self.state == APPROVED and self.timing == BATCH
 
 
+@dataclass(frozen=True)
+class TrialChoice:
+    """How a trial on synthetic people proposed to combine this many blocks of a program."""
+
+    blocks: int
+    take: str
+    trim: int
+    rank: int  # 0 for the number of blocks with the least expected error
+    trial: str  # which trial it was, in words
+
+
 class PipelineStore(Protocol):
     """A store of submitted programs; a change is durable when its call returns."""
 
@@ -58,6 +69,14 @@ class PipelineStore(Protocol):
 
     def add_trial(self, data_set: str, digest: str, gave: Sequence[str]) -> None:
         """Record which outputs of a program gave a number in a trial on synthetic people."""
+        ...
+
+    def set_choices(self, data_set: str, digest: str, choices: Sequence[TrialChoice]) -> None:
+        """Record how the last trial of a program proposed to combine blocks."""
+        ...
+
+    def choices(self, data_set: str, digest: str) -> tuple[TrialChoice, ...]:
+        """Return what the last trial of a program proposed, the least expected error first."""
         ...
 
     def tried(self, data_set: str, digest: str) -> tuple[str, ...] | None:

@@ -54,6 +54,7 @@ _BATCH_SAYS: Final = (
 )
 GROUP, PARTICIPANT = "group", "participant"  # the two analysis levels of BIDS apps
 MEAN, MEDIAN = "mean", "median"  # how the results of blocks are combined
+AUTO: Final = "auto"  # as the program's last trial proposed; a run itself has one of the others
 MAX_BLOCKS: Final = 1000
 # processor time of all blocks, in seconds: run one by one, they still end before a job's time limit
 MAX_CPU_S: Final = 7200
@@ -403,7 +404,7 @@ def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> 
         raise bad_pipeline("job_s is the time of a batch, and the timing is isolated")
     take = shape.get("take", MEAN)
     if take not in (MEAN, MEDIAN) or not isinstance(take, str):
-        raise bad_pipeline(f"take must be {MEAN} or {MEDIAN}")
+        raise bad_pipeline(f"take must be {MEAN}, {MEDIAN} or {AUTO}")
     _check_median(program, take, trim)
     asked = delta if shape.get("delta") is None else read_delta(shape["delta"])
     shares = read_shares(program.outputs, shape.get("split"))

@@ -16,6 +16,17 @@ from numpy.typing import NDArray
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import IntegerArray
+from sfumato.features.pipelines.estimator_comparison import (
+    RESAMPLES,
+    Combination,
+    best_of,
+    compare,
+)
+from sfumato.features.pipelines.means_of_columns import (
+    MeanOfColumn,
+    SyntheticRows,
+    means_of_columns,
+)
 from sfumato.features.pipelines.program_plan import BLOCKS, GROUP, PARTICIPANT, Run, inside_at
 from sfumato.features.pipelines.synthetic_blocks import SyntheticBlocks, synthetic_blocks, values_of
 from sfumato.features.synthetic.seeded_numbers import Seeded
@@ -70,6 +81,7 @@ class TrialReport:
     # number of tried blocks that gave the middle of the range, as a failed block does
     middle: dict[str, int]
     no_number: dict[str, int]  # number of tried blocks that gave no number
+    combinations: tuple[Combination, ...]  # ways to combine the blocks, with their expected errors
 
     def as_json(self) -> Json:
         """Return the report as one line of the plan's table."""
@@ -79,7 +91,13 @@ class TrialReport:
         return {
             **line, "bias_within": self.within, **counts, "tried": self.count,
             "together": self.together,
+            "combinations": [one.as_json() for one in self.combinations],
         }  # fmt: skip
+
+    @property
+    def best(self) -> Combination:
+        """Return the combination of blocks with the least expected error."""
+        return best_of(self.combinations)
 
     @property
     def count(self) -> int:
@@ -143,6 +161,7 @@ class Table:
     lines: tuple[TrialReport, ...]
     trials: tuple[Shown, ...]  # one per-person run, everybody, and one block per number of blocks
     silent: tuple[str, ...]  # outputs that gave no number in the run on everybody
+    means: tuple[MeanOfColumn, ...]  # outputs that were the mean of a column on every block
 
     @property
     def never(self) -> tuple[str, ...]:
@@ -161,6 +180,22 @@ class Table:
         if not told:
             return None
         return min(told, key=lambda line: line.together).run.blocks
+
+    @property
+    def choices(self) -> tuple[TrialReport, ...]:
+        """Return the lines that propose how to combine blocks, the least error first.
+
+        There are none if the run on everybody gave no number for an output: then nobody knows what
+        the blocks should come near to.
+        """
+        told = [] if self.silent else [line for line in self.lines if not line.is_mute]
+        return tuple(sorted(told, key=lambda line: line.best.relative))
+
+    @property
+    def likely(self) -> Run:
+        """Return the run with the proposed number of blocks, or with the most blocks if none is."""
+        runs = {line.run.blocks: line.run for line in self.lines}
+        return runs[self.proposed or max(runs)]
 
     def warnings(self) -> list[str]:
         """Return the warnings to show before the table."""
@@ -217,16 +252,32 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
         Shown(of, len(mine), one, tuple(parsed_outputs(one.output, program.outputs)))
         for (of, mine), one in zip(groups, results, strict=True)
     ]
-    whole, *rest = np.array([read_output(one.output, program.outputs) for one in results], np.int64)
+    numbers = np.array([read_output(one.output, program.outputs) for one in results], np.int64)
+    whole, *rest = numbers
+    whose = [mine for _, mine in groups]
+    means = means_of_columns(card, program.outputs, _rows(made), whose, numbers)
     silent = tuple(one.name for one in shown[0].read if not one.is_number)
     found, trials, place = [], [*_own_run(alone), shown[0]], 0
     for one in runs:
         own = slice(place, place + min(SAMPLE, one.blocks))
-        found.append(_compared(one, whole, np.stack(rest[own]), shown[1:][own]))
+        drawn = Seeded(seed, f"resamples {one.blocks}").integers(
+            min(SAMPLE, one.blocks), RESAMPLES * one.blocks
+        )
+        tried = Tried(whole, np.stack(rest[own]), drawn.reshape(RESAMPLES, one.blocks))
+        found.append(_compared(one, tried, shown[1:][own]))
         # show a failed run if there is one
         trials.append(min(shown[1:][own], key=lambda block: block.is_whole))
         place = own.stop
-    return Table(tuple(found), tuple(trials), silent)
+    return Table(tuple(found), tuple(trials), silent, means)
+
+
+def _rows(made: SyntheticBlocks) -> SyntheticRows:
+    """Return the rows of the main table for all synthetic people."""
+    table = made.tables[0]
+    lines = [(name, line) for name in made.people for line in table.of.get(name, ())]
+    cells = tuple(tuple(line.rstrip("\n").split("\t")) for _, line in lines)
+    columns = tuple(table.head.rstrip("\n").split("\t"))
+    return SyntheticRows(columns, tuple(name for name, _ in lines), cells)
 
 
 def _dealt(
@@ -262,14 +313,21 @@ def _own_run(alone: Mapping[str, TrialResult]) -> list[Shown]:
     return [Shown("somebody's own run", 1, one, ())]
 
 
-def _compared(
-    run: Run, whole: IntegerArray, blocks: IntegerArray, shown: Sequence[Shown]
-) -> TrialReport:
+@dataclass(frozen=True)
+class Tried:
+    """The numbers of a trial in steps: of everybody together, and of each tried block."""
+
+    whole: IntegerArray
+    blocks: IntegerArray
+    resamples: IntegerArray  # places of tried blocks; each row stands for all blocks of a run
+
+
+def _compared(run: Run, tried: Tried, shown: Sequence[Shown]) -> TrialReport:
     """Estimate the bias: compare the average of the blocks with the result on all synthetic people.
 
     An output with several numbers is represented by the number with the largest bias.
     """
-    sizes = _sizes(run.program.outputs)
+    whole, blocks, sizes = tried.whole, tried.blocks, _sizes(run.program.outputs)
     apart = (blocks.mean(axis=0) - whole) * sizes
     spread = 1.96 * blocks.std(axis=0, ddof=1) * sizes / np.sqrt(len(blocks))
     bias, within, middle, no_number = {}, {}, {}, {}
@@ -278,7 +336,8 @@ def _compared(
         bias[output.name], within[output.name] = float(apart[worst]), float(spread[worst])
         middle[output.name] = int((blocks[:, own] == output.middle).all(axis=1).sum())
         no_number[output.name] = sum(not one.read[place].is_number for one in shown)
-    return TrialReport(run, bias, within, middle, no_number)
+    combinations = compare(run, whole, blocks, tried.resamples)
+    return TrialReport(run, bias, within, middle, no_number, combinations)
 
 
 def _places(outputs: Sequence[Output]) -> list[tuple[Output, slice]]:

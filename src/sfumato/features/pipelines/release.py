@@ -173,6 +173,8 @@ class RunOrder:
     run: Run
     asker: Asker
     op: str
+    # which trial on synthetic people chose how blocks are combined; empty if the asker did
+    chosen_by: str = ""
     rule: str = ""  # the id of the rule that approved the program; empty if the owner approved it
     # refuses if the asker may no longer run the program
     may_still: Callable[[], None] = lambda: None
@@ -361,6 +363,7 @@ def _charge(order: RunOrder) -> Charge:
             "delta": str(run.spent_delta),
             "noise": run.noise_json(),
             "selection": None,
+            **({"chosen_by": order.chosen_by} if order.chosen_by else {}),
             **({"rule": order.rule} if order.rule else {}),
         },
         check_access=order.may_still,
@@ -393,6 +396,7 @@ def _receipt(
     return {
         **payment_json(paid, standing.seq, card.name, accounts),
         "pipeline": run.as_json(),
+        **({"chosen_by": order.chosen_by} if order.chosen_by else {}),
         **({"rule": order.rule} if order.rule else {}),
         "says": run.in_words(),
         "data_set": card.name,

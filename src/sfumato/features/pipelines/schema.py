@@ -106,7 +106,10 @@ class PipelineTerms(OnePipeline, frozen=True, kw_only=True):
     memory_mb: Annotated[Any, shaped(Count | None)] = UNSET
     disk_mb: Annotated[Any, shaped(Count | None)] = UNSET
     delta: Number = UNSET
-    take: Annotated[Any, shaped(Short | None, "`mean` or `median`.")] = UNSET
+    take: Annotated[
+        Any,
+        shaped(Short | None, "`mean`, `median`, or `auto`: as the last trial of it proposed."),
+    ] = UNSET
     timing: Annotated[Any, shaped(Short | None, "`isolated` or `batch`.")] = UNSET
     job_s: Number = UNSET
 

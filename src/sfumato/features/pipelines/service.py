@@ -17,8 +17,17 @@ from sfumato.dp.budget import read_epsilon
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.model import APPROVED, WAITING, PipelineStore, Submitted
+from sfumato.features.pipelines.estimator_comparison import name_of
+from sfumato.features.pipelines.means_of_columns import sql_offers
+from sfumato.features.pipelines.model import (
+    APPROVED,
+    WAITING,
+    PipelineStore,
+    Submitted,
+    TrialChoice,
+)
 from sfumato.features.pipelines.program_plan import (
+    AUTO,
     BLOCKS,
     MEAN,
     MEDIAN,
@@ -30,6 +39,7 @@ from sfumato.features.pipelines.program_plan import (
 from sfumato.features.pipelines.program_review import read_checked
 from sfumato.features.pipelines.program_trial import (
     MAX_PEOPLE,
+    Table,
     blocks_to_try,
     check_trial,
     run_trial,
@@ -152,7 +162,7 @@ class Pipelines:
         listing, _ = self._thawed(caller, asked.data_set)
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        terms = self._timed(found, asked)
+        terms, _ = self._chosen(found, asked)
         run = read_run(_program_of(found, listing), terms, listing.card.delta_per_request)
         _check_approved(found, run)
         self._check_same(found, run)
@@ -209,10 +219,11 @@ class Pipelines:
         listing, _ = self._listing(caller, asked.data_set)
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        terms = self._timed(found, asked)
+        terms, chosen = self._chosen(found, asked)
         run = read_run(_program_of(found, listing), terms, listing.card.delta_per_request)
         _check_blocks(listing.card, run)
         return {
+            **chosen,
             "warnings": price_warnings(run, self._tried(found)),
             "epsilon": float(run.epsilon),
             "delta": float(run.spent_delta),
@@ -253,6 +264,9 @@ class Pipelines:
             raise no_sandbox()
         gave = [one.name for one in program.outputs if one.name not in table.never]
         self.store.add_trial(found.data_set, found.digest, gave)
+        trial = f"{count:,} synthetic people, epsilon {float(runs[0].epsilon):g}, seed {said}"
+        choices = _choices(table, trial)
+        self.store.set_choices(found.data_set, found.digest, choices)
         plan: Json = {
             "warnings": table.warnings(),
             "epsilon": float(runs[0].epsilon),
@@ -261,6 +275,8 @@ class Pipelines:
             "at": [line.as_json() for line in table.lines],
             "trials": [one.as_json() for one in table.trials],
             "proposed": table.proposed,
+            "choice": _choice_json(choices),
+            "in_sql": sql_offers(card, table.likely, table.means),
             "silent": list(table.silent),
             "never": list(table.never),
             "says": table.says(),
@@ -277,7 +293,7 @@ class Pipelines:
         listing, asker = self._thawed(caller, asked.data_set)
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        terms = self._timed(found, asked)
+        terms, chosen = self._chosen(found, asked)
         run = read_run(_program_of(found, listing), terms, listing.card.delta_per_request)
         _check_approved(found, run)
 
@@ -292,7 +308,7 @@ class Pipelines:
         op = self.dice.draw(16).hex() if asked.op is None else asked.op
         order = RunOrder(
             listing.card, listing.table, run, asker, op, may_still=may_still,
-            may_pay=partial(_check_blocks, listing.card, run),
+            may_pay=partial(_check_blocks, listing.card, run), **chosen,
         )  # fmt: skip
         with self.rules.taken(found, order) as held:
             release = run_pipeline(self.door, held)
@@ -315,6 +331,30 @@ class Pipelines:
         """Refuse a batch that the operator does not allow, or the owner not any more."""
         if limits.is_batch and not (self.timing == BATCH and found.may_batch):
             raise _no_batch(self.timing)
+
+    def _chosen(
+        self, found: Submitted, asked: PipelineTerms
+    ) -> tuple[dict[str, object], dict[str, str]]:
+        """Return a run's terms; with `take` auto, those that the last trial proposed.
+
+        The trial was on synthetic people, and is over before the run. So no row decides them. Also
+        return which trial it was, for the price and the receipt.
+        """
+        terms = self._timed(found, asked)
+        if terms.get("take") != AUTO:
+            return terms, {}
+        if terms.get("trim"):
+            raise bad_pipeline("take auto chooses the trim itself; leave out trim")
+        choices = self.store.choices(found.data_set, found.digest)
+        blocks = terms.get("blocks")
+        fitting = [one for one in choices if blocks is None or one.blocks == blocks]
+        if not fitting:
+            raise _no_choice(choices)
+        one = fitting[0]
+        named = f"{name_of(one.take, one.trim)} of {one.blocks} blocks"
+        said = f"Chosen by the program's last trial: {named} ({one.trial})."
+        terms = {**terms, "take": one.take, "trim": one.trim, "blocks": one.blocks}
+        return terms, {"chosen_by": said}
 
     def _tried(self, found: Submitted) -> tuple[str, ...] | None:
         return self.store.tried(found.data_set, found.digest)
@@ -443,6 +483,34 @@ def _terms(asked: PipelineTerms) -> dict[str, object]:
 def _planned(program: Program, asked: PipelineTerms, blocks: int, delta: Fraction) -> Run:
     terms = {**_terms(asked), "blocks": blocks, "trim": 0, "take": MEAN, "error": None}
     return read_run(program, terms, delta)
+
+
+def _choices(table: Table, trial: str) -> list[TrialChoice]:
+    """Return how a trial proposes to combine blocks, the least expected error first."""
+    return [
+        TrialChoice(line.run.blocks, line.best.take, line.best.trim, rank, trial)
+        for rank, line in enumerate(table.choices)
+    ]
+
+
+def _choice_json(choices: Sequence[TrialChoice]) -> Json | None:
+    if not choices:
+        return None
+    best = choices[0]
+    named = name_of(best.take, best.trim)
+    return {"blocks": best.blocks, "take": best.take, "trim": best.trim, "says": named}
+
+
+def _no_choice(choices: Sequence[TrialChoice]) -> Refused:
+    tried = ", ".join(str(one) for one in sorted(one.blocks for one in choices))
+    return Refused(
+        "bad-pipeline",
+        f"The program's last trial proposed something for {tried} blocks only."
+        if choices
+        else "No trial of this program has proposed how to combine its blocks.",
+        "Run `sfumato pipeline plan`, which tries the program on synthetic people for free, or "
+        "choose --blocks, --trim and --take yourself.",
+    )
 
 
 def _values(answer: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON of our own release

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.features.pipelines.model import Submitted
+from sfumato.features.pipelines.model import Submitted, TrialChoice
 from sfumato.sandbox.ports import BATCH, ISOLATED
 from sfumato.storage.records_database import Records
 
@@ -24,6 +24,11 @@ _TABLES: Final = (
     # the programs that their owner lets run in batches
     """CREATE TABLE IF NOT EXISTS pipeline_batches (
         data_set TEXT NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (data_set, digest)
+    ){table_end}""",
+    """CREATE TABLE IF NOT EXISTS pipeline_choices (
+        data_set TEXT NOT NULL, digest TEXT NOT NULL, blocks {integer} NOT NULL,
+        take TEXT NOT NULL, trim_blocks {integer} NOT NULL, place {integer} NOT NULL,
+        trial TEXT NOT NULL, PRIMARY KEY (data_set, digest, blocks)
     ){table_end}""",
 )
 _KEPT: Final = (
@@ -94,6 +99,26 @@ class SqlPipelines:
         with self._records.change() as link:
             for output in ("", *gave):
                 link.change(sql, (data_set, digest, output))
+
+    def set_choices(self, data_set: str, digest: str, choices: Sequence[TrialChoice]) -> None:
+        """Record how the last trial of a program proposed to combine blocks."""
+        insert = (
+            "INSERT INTO pipeline_choices (data_set, digest, blocks, take, trim_blocks, place,"
+            " trial) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        )
+        with self._records.change() as link:
+            whose = data_set, digest
+            link.change("DELETE FROM pipeline_choices WHERE data_set = ? AND digest = ?", whose)
+            for one in choices:
+                link.change(insert, (*whose, one.blocks, one.take, one.trim, one.rank, one.trial))
+
+    def choices(self, data_set: str, digest: str) -> tuple[TrialChoice, ...]:
+        """Return what the last trial of a program proposed, the least expected error first."""
+        sql = (
+            "SELECT blocks, take, trim_blocks, place, trial FROM pipeline_choices"
+            " WHERE data_set = ? AND digest = ? ORDER BY place"
+        )
+        return tuple(TrialChoice(*row) for row in self._records.rows(sql, (data_set, digest)))
 
     def tried(self, data_set: str, digest: str) -> tuple[str, ...] | None:
         """Return the outputs that gave a number in any trial of a program; None without a trial."""
