@@ -138,6 +138,20 @@ def test_an_image_is_added_once_and_by_the_digest_of_its_file(
     assert os.listdir(kept.root) == [made.name]
 
 
+@needs_squash
+@pytest.mark.parametrize(("text", "labels"), [
+    (b'{"org.label-schema.schema-version": "1.0", "n": 7}',
+     (("org.label-schema.schema-version", "1.0"),)),
+    (b"{", ()), (b"[]", ()), (None, ()),
+], ids=range(4))  # fmt: skip
+def test_the_labels_of_an_image_are_kept_if_they_can_be_read(
+    kept: Environments, tmp_path: Path, text: bytes | None, labels: tuple[tuple[str, str], ...]
+) -> None:
+    more = [] if text is None else [member(".singularity.d/labels.json", text)]
+    image = sif(Object(squash(tar_of([*FILES, *more]))))
+    assert kept.add_image(*sif_at(tmp_path / "image.sif", image)).labels == labels
+
+
 HEAD = sif(Object(b"hsqs".ljust(96, b"\0")))
 OVERLAY = Object(b"x" * 96, extra=struct.pack("<ii3s", SQUASHFS, 4, b"02"))
 

@@ -202,6 +202,7 @@ with open("/tmp/lock", "w") as file:
     fcntl.lockf(file, fcntl.LOCK_EX)
 found["processes"] = sorted(int(one) for one in os.listdir("/proc") if one.isdigit()) == [1, 2]
 found["own"] = os.readlink("/proc/self") == str(os.getpid())
+found["load"] = all(open(f"/proc/{one}").read() for one in ("stat", "meminfo", "cpuinfo"))
 found["free"] = os.statvfs("/tmp").f_bfree > 0
 child = os.fork()
 if child == 0:
@@ -239,7 +240,14 @@ for host in ("127.0.0.1", "10.0.0.1", "8.8.8.8"):
 reaches("datagram out", socket.AF_INET, ("8.8.8.8", 53), socket.SOCK_DGRAM)
 reaches("ipv6", socket.AF_INET6, ("2001:db8::1", port))
 reaches("abstract", socket.AF_UNIX, name)
-for family in (3, 4, 16, 17, 29, 31, 38, 40, 44):  # netlink, packets, Bluetooth, VSOCK, XDP, ...
+found |= {name: 1 for _, name in socket.if_nameindex() if name != "lo"}
+for protocol in range(1, 23):  # netlink, but for routes
+    try:
+        socket.socket(16, 3, protocol).close()
+        found[f"netlink {protocol}"] = 1
+    except OSError:
+        pass
+for family in (3, 4, 17, 29, 31, 38, 40, 44):  # packets, Bluetooth, VSOCK, XDP, ...
     for kind in (1, 2, 3, 5):
         try:
             socket.socket(family, kind).close()
@@ -259,13 +267,20 @@ with socket.socket() as one:
             found[f"option {level} {option}"] = 1
         except OSError:
             pass
-for place in ("/proc/kmsg", "/proc/meminfo", "/proc/stat", "/proc/sys/kernel/hostname",
-              "/proc/net/tcp", "/proc/1/environ", "/proc/1/mem", "/proc/1/fd/0", "/sys/kernel"):
+for place in ("/proc/kmsg", "/proc/keys", "/proc/kallsyms", "/proc/kcore", "/proc/1/environ",
+              "/proc/1/mem", "/proc/1/fd/0", "/proc/1/root/env", "/sys/kernel"):
     try:
-        if os.path.realpath(place).startswith(f"/proc/{os.getpid()}"):
-            continue  # the block's own network
-        open(place, "rb").read(1)
-        found[place] = 1
+        if open(place, "rb").read(1):
+            found[place] = 1
+    except OSError:
+        pass
+for place in ("/proc/self/mem", "/proc/self/oom_score_adj", "/proc/sys/kernel/hostname",
+              "/proc/sys/net/ipv4/ip_forward", "/proc/sysrq-trigger"):
+    try:
+        with open(place, "r+b", buffering=0) as file:
+            file.write(b"1")
+        if place != "/proc/sysrq-trigger":  # which is /dev/null here
+            found["write " + place] = 1
     except OSError:
         pass
 with open(sys.argv[2] + "/answer.txt", "w") as file:

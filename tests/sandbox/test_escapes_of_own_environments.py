@@ -48,7 +48,7 @@ OUT = "out/answer.txt"
 # because it forks and waits; the call itself is refused
 OF_A_TREE = frozenset({
     "alarm", "dev-shm", "eventfd", "fifo", "file-times", "forget-pages", "fork",
-    "fork-bomb", "hard-link", "open-device", "open-random", "pipe",
+    "fork-bomb", "hard-link", "open-device", "open-random", "path", "pipe",
     "ptrace", "set-uid", "shared-futex", "signal-parent", "signal-self", "symlink", "timerfd",
     "tmp", "wait-in-poll",
 })  # fmt: skip
@@ -56,8 +56,9 @@ OF_A_TREE = frozenset({
 # probes that succeed in a batch too: what they reach is the block's own
 OF_A_BATCH = frozenset({
     "abstract-socket", "epoll", "free-space-of-descriptor", "lock-record", "lock-shared-file",
-    "lookup", "proc-1", "proc-environ", "proc-fd", "proc-maps", "proc-mem", "proc-mounts",
-    "proc-others", "proc-parent", "sleep", "socket-pair", "udp", "unix-socket",
+    "lookup", "netlink", "proc-1", "proc-core-pattern", "proc-environ", "proc-fd", "proc-maps",
+    "proc-mem", "proc-mounts", "proc-net", "proc-others", "proc-parent", "sleep", "socket-pair",
+    "udp", "unix-socket",
 })  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -37,6 +38,7 @@ from support.image_registries import (
     of_passwords,
     registry,
 )
+from support.tls_certificates import write_certificate
 
 needs_registry = pytest.mark.skipif(
     shutil.which("docker-registry") is None or shutil.which("skopeo") is None,
@@ -207,6 +209,36 @@ def test_a_registry_may_ask_for_a_token_of_another_host(tmp_path: Path) -> None:
             assert kept.pull_image(name, tmp_path / "login").manifest == digest
             ((path, _),) = heard.requests  # one token for everything, to read this image alone
             assert path.endswith("scope=repository%3Ateam%2Ftool%3Apull&service=registry+of+tests")
+
+
+def address_of_this_machine() -> str:
+    """Return an address of this machine that is not the loopback's, or "" if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        try:
+            one.connect(("198.51.100.1", 9))  # of documentation; nothing is sent
+        except OSError:
+            return ""
+        found: str = one.getsockname()[0]
+    return "" if found.startswith("127.") else found
+
+
+@needs_registry
+@pytest.mark.skipif(not address_of_this_machine(), reason="this machine has only its loopback")
+def test_the_certificate_of_a_registry_elsewhere_has_to_be_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest, address = written(tmp_path / "layout"), address_of_this_machine()
+    certificate, key = write_certificate(tmp_path / "tls", address)
+    tls = {"certificate": str(certificate), "key": str(key)}
+    for name in ("http_proxy", "https_proxy", "all_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    with registry(tmp_path / "registry", {"http": {"addr": f"{address}:0", "tls": tls}}) as made:
+        made.push(tmp_path / "layout", "team/tool:1")
+        kept = environments(tmp_path, made.host)
+        assert "did not answer" in why(kept, f"{made.host}/team/tool@{digest}")
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert kept.pull_image(f"{made.host}/team/tool@{digest}").manifest == digest
 
 
 @needs_registry

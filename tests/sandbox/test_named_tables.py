@@ -58,6 +58,9 @@ READ = [
     (table("r.json", rows=["2020"], columns=["n"]), b'[{"year": 2020, "n": 8}]', [8]),
     (table("r.json"), b'[{"g": "A", "mean": 1}, 7]', [50] * 4),
     (table("r.json"), b"[1, 2, 3, 4]", [50] * 4),
+    (table("r.json"), b'[{"g": "A", "mean": 1, "sd": 2}' + b', {"g": 0}' * 999 + b"]",
+     [1, 2, 50, 50]),
+    (table("r.json"), b'[{"g": "A", "mean": 1, "sd": 2}' + b', {"g": 0}' * 1000 + b"]", [50] * 4),
     (table("r.json"), b"null", [50] * 4),
     (table("r.npy"), npy([[1, 2], [3, 4]]), WHOLE),
     (table("r.npy"), npy([1, 2, 3, 4]), [50] * 4),
@@ -112,6 +115,16 @@ def test_a_table_that_is_not_well_declared_is_refused(wrong: dict[str, object]) 
     with pytest.raises(Refused) as refused:
         table(**{"path": "r.tsv", **wrong})  # type: ignore[arg-type]  # what is wrong
     assert refused.value.code == "bad-pipeline"
+
+
+def test_a_file_has_few_tables_with_one_key_so_that_reading_it_takes_little_time() -> None:
+    some: list[dict[str, object]] = [
+        {"name": f"t{n}", "lower": 0, "upper": 1, "path": "r.csv", **A_B} for n in range(9)
+    ]
+    assert len(read_outputs(some[:8])) == 8
+    for wrong in (some, [some[0], {**some[1], "key": "who"}]):
+        with pytest.raises(Refused, match="at most 8 tables"):
+            read_outputs(wrong)
 
 
 @pytest.mark.parametrize("path", ["plot.png", "out/figure.SVG", "a.pdf"])

@@ -350,6 +350,21 @@ def test_an_image_is_added_once_and_by_its_digest(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "own") == []
 
 
+def test_an_image_that_an_older_version_has_added_is_still_there(tmp_path: Path) -> None:
+    digest = layout(tmp_path / "layout", [LOWER], entry=["/run"], labels={"a": "b"})
+    kept = Environments(tmp_path / "own")
+    made = kept.add_image(tmp_path / "layout", digest)
+    assert kept.find(made.name) == made
+    about = kept.root / made.name / "about.json"
+    said = json.loads(about.read_text())
+    for later in ("user", "labels", "manifest", "config", "source"):
+        del said[later]
+    about.write_text(json.dumps(said))
+    found = kept.find(made.name)
+    assert found is not None
+    assert (found.entry, found.contents, found.labels) == (made.entry, made.contents, ())
+
+
 def test_a_list_of_holes_is_not_read(tmp_path: Path) -> None:
     """A list of billions is a few megabytes when packed, and all of the memory when read."""
     said = {

@@ -80,7 +80,7 @@ def registry(place: Path, settings: Mapping[str, Any] | None = None) -> Iterator
 def _host_of(process: subprocess.Popen[bytes], log: Path) -> str:
     until = time.monotonic() + _START_S
     while time.monotonic() < until and process.poll() is None:
-        if found := re.search(r"listening on (127\.0\.0\.1:\d+)", log.read_text()):
+        if found := re.search(r"listening on ([\d.]+:\d+)", log.read_text()):
             return found[1]
         time.sleep(0.02)
     raise AssertionError(log.read_text())

@@ -12,12 +12,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def write_certificate(folder: Path) -> tuple[Path, Path]:
-    """Write a certificate for this machine, signed by itself, and its key."""
+def write_certificate(folder: Path, address: str = "127.0.0.1") -> tuple[Path, Path]:
+    """Write a certificate for this machine, with this address, signed by itself; and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(address))]
     made = (
         x509.CertificateBuilder()
         .subject_name(name)

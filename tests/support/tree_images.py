@@ -39,18 +39,22 @@ class Image:
         layers: Sequence[bytes] = (),
         settings: Mapping[str, str] = MappingProxyType(PYTHON),
         user: str = "",
+        made: tuple[Path, str] | None = None,
     ) -> None:
+        """Add an image of these layers; or one that is made already, a layout and its digest."""
         self.kept = Environments(place / "own")
         self.place = place
         self.pool = SandboxPool(
             environment, SystemRandomSource(), sleep=lambda _: None, own=self.kept
         )
-        layers = layers or [shell_layer(), python_layer(slim=False)]
-        digest = layout(
-            place / "layout", layers, settings=settings, packed=False, folder="/opt/python",
-            user=user,
-        )  # fmt: skip
-        self.own = self.kept.add_image(place / "layout", digest).name
+        if made is None:
+            layers = layers or [shell_layer(), python_layer(slim=False)]
+            digest = layout(
+                place / "layout", layers, settings=settings, packed=False, folder="/opt/python",
+                user=user,
+            )  # fmt: skip
+            made = place / "layout", digest
+        self.own = self.kept.add_image(*made).name
         (place / "rows").write_text(ROWS)
 
     def told(self, script: str) -> dict[str, object]:

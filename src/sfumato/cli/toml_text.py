@@ -22,7 +22,7 @@ def quoted(text: str) -> str:
 
 def toml_lines(text: str) -> str:
     """Return a text as a TOML string that shows its lines."""
-    made = text.replace("\\", "\\\\").replace('"""', '""\\"')
+    made = text.replace("\\", "\\\\").replace('"""', '""\\"').replace("\x7f", "\\u007f")
     made = made[:-1] + '\\"' if made.endswith('"') else made
     return f'"""\n{made}"""'
 

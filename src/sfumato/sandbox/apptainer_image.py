@@ -20,6 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final  # Any: fields of a struct
 
+from sfumato.dp.refusal import Refused
 from sfumato.sandbox.oci_image import MAX_TEXT, labels_of, read_json
 from sfumato.sandbox.oci_layers import MAX_BYTES, Layers
 from sfumato.sandbox.program_environment import bad_environment
@@ -86,8 +87,15 @@ def _image_settings(merged: Layers) -> SifImage:
     """Return the start commands, which are Apptainer's run script and the shell, and the labels."""
     entry = (_RUN,) if merged.has(_RUN) else ()
     through = _SHELL if merged.has("/bin/sh") else ()
-    labels = merged.read(f"{_OWN}/labels.json", MAX_TEXT) or b"{}"
-    return SifImage(entry, through, labels_of(read_json(labels)))
+    return SifImage(entry, through, _labels(merged))
+
+
+def _labels(merged: Layers) -> tuple[tuple[str, str], ...]:
+    """Return the labels that Apptainer has stored; none if they cannot be read."""
+    try:
+        return labels_of(read_json(merged.read(f"{_OWN}/labels.json", MAX_TEXT) or b"{}"))
+    except Refused:
+        return ()
 
 
 # --- the file -------------------------------------------------------------------------------------

@@ -29,6 +29,10 @@ _DEVICES = (
 _WRITABLE = (
     (TEMPORARY, "/tmp"), (TEMPORARY, "/var/tmp"), (f"{TEMPORARY}/run", "/run"),  # noqa: S108  # the block's
 )  # fmt: skip
+_HIDDEN = (  # of /proc: the machine's devices, keys, messages and memory
+    "acpi", "asound", "bus", "fs", "irq", "kallsyms", "kcore", "key-users", "keys", "kmsg",
+    "latency_stats", "sched_debug", "scsi", "sysrq-trigger", "timer_list", "timer_stats",
+)  # fmt: skip
 _LET_GO = 2  # MNT_DETACH
 _NOT_FOUND = 127  # a shell's exit status for a command that is not there
 _MOST_FILES, _MOST_BYTES = 200, 1 << 20  # of a home folder that a block gets as its own
@@ -50,10 +54,8 @@ def _enter(job: Job, _text: bytes) -> None:
         if os.path.isdir(ROOT + shown) and not os.path.islink(ROOT + shown):
             _bind(place, ROOT + shown)
     _show_devices()
-    shown = f"{ROOT}/proc"
-    if job["batch"] and os.path.isdir(shown) and not os.path.islink(shown):
-        how = _NOSUID_NODEV | _NOEXEC
-        _sure(LIBC.mount(b"proc", shown.encode(), b"proc", how, b"subset=pid"))
+    if job["batch"]:
+        _show_processes()
     os.chdir(ROOT)
     _sure(LIBC.syscall(_PIVOT_ROOT, b".", b"."))
     _sure(LIBC.umount2(b".", _LET_GO))
@@ -111,6 +113,21 @@ def _show_devices() -> None:
     _sure(LIBC.mount(None, f"{ROOT}/dev".encode(), None, _REMOUNT | _READ_ONLY | _NOSUID, room))
 
 
+def _show_processes() -> None:
+    """Mount the /proc of the block's own processes, read-only, with what containers hide."""
+    shown = f"{ROOT}/proc"
+    if not os.path.isdir(shown) or os.path.islink(shown):
+        return
+    how = _NOSUID_NODEV | _NOEXEC | _READ_ONLY
+    _sure(LIBC.mount(b"proc", shown.encode(), b"proc", how, None))
+    for name in _HIDDEN:
+        hidden = f"{shown}/{name}"
+        if os.path.isdir(hidden):
+            _sure(LIBC.mount(b"tmpfs", hidden.encode(), b"tmpfs", how, b"size=4k,nr_inodes=1"))
+        elif os.path.exists(hidden):
+            _bind(f"{ROOT}/dev/null", hidden)
+
+
 def _bind(place: str, to: str) -> None:
     _sure(LIBC.mount(place.encode(), to.encode(), None, _BIND | _BELOW_TOO, None))
 
@@ -136,7 +153,8 @@ def _become(job: Job, _text: bytes) -> NoReturn:
         os.write(2, f"{command[0]}: not found\n".encode())  # as a shell says it; shown of trials
         os._exit(_NOT_FOUND)
     ours = {**_OURS, "HOME": _home(job)}
-    settings = {"XDG_CACHE_HOME": f"{TEMPORARY}/.cache", **settings, **ours}
+    usual = {"PATH": _PATH, "XDG_CACHE_HOME": f"{TEMPORARY}/.cache"}
+    settings = {**usual, **settings, **ours}
     os.execve(found, [found, *command[1:]], settings)  # noqa: S606  # the image's own
 
 

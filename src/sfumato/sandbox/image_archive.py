@@ -44,6 +44,7 @@ _GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 _MAX_MEMBERS: Final = 10_000
 _MAX_HOPS: Final = 8
+_MAX_IMAGES: Final = 100  # the first of an archive that are looked at
 
 
 def is_archive(path: Path) -> bool:
@@ -85,7 +86,7 @@ class _Saved:
 
     def config(self, image_id: str) -> tuple[dict[str, Any], list[Packed]] | None:
         """Return the configuration and the layers of an image by its id, or None."""
-        for one in self._manifests():
+        for one in self._manifests()[:_MAX_IMAGES]:
             text = self._text(object_of(one).get("Config"))
             if f"sha256:{hashlib.sha256(text).hexdigest()}" == image_id:
                 names = object_of(one).get("Layers")

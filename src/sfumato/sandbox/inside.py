@@ -49,6 +49,7 @@ READY = b"\x01"  # what a block says before the stranger's program has the word
 WHOLE = b"\x02"  # what a reader says last
 _PROGRAMS = ("<function>", "/work/tmp/program.py")  # a stranger's, in a traceback (function, study)
 _LOOK_S = 0.004
+_RESERVED = 16 << 30  # bytes of addresses that Java and others reserve and never use
 _MOST_THREADS = 32  # of a block that is one process: its keeper shares its processor
 _PAST = 250  # a descriptor above those that are open
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -580,7 +581,8 @@ def _filter(name: str) -> bytes:
 
 def _give_up_rights(order: Order, code: bytes) -> None:
     limits = {
-        resource.RLIMIT_AS: order["memory_mb"] << 20,  # of each process; the keeper adds them up
+        # of each process; of a tree the keeper adds up what is used, and runtimes reserve far more
+        resource.RLIMIT_AS: (order["memory_mb"] << 20) + (_RESERVED if OWN["image"] else 0),
         resource.RLIMIT_CPU: int(order["cpu_s"]) + 2,
         resource.RLIMIT_FSIZE: order["disk_mb"] << 20,
         resource.RLIMIT_NOFILE: 256,

@@ -13,7 +13,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final  # Any: untrusted JSON
@@ -25,10 +25,12 @@ from sfumato.dp.refusal import Refused
 from sfumato.sandbox.file_formats.matlab import read_matlab
 from sfumato.sandbox.file_formats.nifti import read_nifti, read_packed_nifti
 from sfumato.sandbox.file_formats.numpy_array import NumpyFile, read_npy
-from sfumato.sandbox.file_formats.workbook import Workbook, place_of, read_workbook
+from sfumato.sandbox.file_formats.workbook import place_of, read_workbook
 
 MAX_OUTPUTS: Final = 64
 MAX_CELLS: Final = 4000  # most numbers of all arrays together; they fit in a block's output
+MAX_TABLES: Final = 8  # most tables of one file; it limits the time to read them
+MAX_RECORDS: Final = 1000  # most objects of a list that is a table, for the same reason
 MAX_STEPS: Final = 2**40  # most steps of a range; a sum over a thousand blocks cannot overflow
 ANSWER: Final = "answer.json"  # result file with the numbers that a function returns
 _MAX_DIGITS: Final = 40  # most characters of a number in a result; a longer one is invalid
@@ -149,7 +151,17 @@ def read_outputs(shape: object) -> tuple[Output, ...]:
         raise bad_pipeline("two outputs have the same name")
     if sum(one.count for one in outputs if one.shape) > MAX_CELLS:
         raise bad_pipeline(f"all arrays together may have at most {MAX_CELLS:,} numbers")
+    for path in {one.path for one in outputs}:
+        _check_tables([one for one in outputs if one.path == path and one.rows])
     return outputs
+
+
+def _check_tables(tables: Sequence[Output]) -> None:
+    """Refuse tables on one file that would take long to read: too many, or with several keys."""
+    if len(tables) > MAX_TABLES or len({one.key for one in tables}) > 1:
+        raise bad_pipeline(
+            f"one file may have at most {MAX_TABLES} tables, and they must have the same key column"
+        )
 
 
 def _read_output(shape: object) -> Output:
@@ -517,6 +529,37 @@ class _Table:
     lines: Mapping[int, Mapping[int, str]] | Sequence[Sequence[str]]
     heads: Mapping[str, int]
 
+    def by_name(self, key: str) -> Mapping[str, Any]:
+        """Index the lines after the first by their cell in the key column; the first of two counts.
+
+        Without a key, it is the first column. All tables of a file have the same key, so the index
+        is made once.
+        """
+        if key not in self._indexes:
+            column = self.heads[key] if key else 0
+            lines = self.lines
+            pairs = lines.items() if isinstance(lines, Mapping) else enumerate(lines)
+            found: dict[str, Any] = {}  # Any: a line of either kind
+            for place, line in pairs:
+                if place > 0:
+                    found.setdefault(_cell(line, column).strip(), line)
+            self._indexes[key] = found
+        return self._indexes[key]
+
+    _indexes: dict[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class _Book:
+    """The sheets of a workbook as tables, by their place and their name."""
+
+    names: tuple[str, ...]
+    tables: tuple[_Table, ...]
+
+    def table(self, which: str | int) -> _Table:
+        """Return a sheet by its name, or by its place from 0; raise LookupError or ValueError."""
+        return self.tables[self.names.index(which) if isinstance(which, str) else which]
+
 
 def _lines(found: bytes, between: str) -> _Table:
     """Split a text table into cells per line; a cell may be in double quotes."""
@@ -525,9 +568,10 @@ def _lines(found: bytes, between: str) -> _Table:
     return _Table(lines, _heads(list(enumerate(lines[0]))))
 
 
-def _sheet(found: Workbook, which: str | int) -> _Table:
-    lines = found.sheet(which)
-    return _Table(lines, _heads(sorted(lines.get(0, {}).items())))
+def _parse_workbook(found: bytes) -> object:
+    read = read_workbook(found)
+    tables = (_Table(one, _heads(sorted(one.get(0, {}).items()))) for one in read.sheets)
+    return _Book(read.names, tuple(tables))
 
 
 def _heads(cells: Sequence[tuple[int, str]]) -> Mapping[str, int]:
@@ -551,8 +595,8 @@ def _find_in_workbook(found: Any, at: tuple[str | int, ...]) -> object:
     if len(at) == 1:
         sheet, mark, cell = str(at[0]).rpartition("!")
         row, column = place_of(cell)
-        return _text_number(found.sheet(sheet if mark else 0)[row][column])
-    return _find_cell(_sheet(found, at[0] if len(at) > 2 else 0), at[-2:])
+        return _text_number(found.table(sheet if mark else 0).lines[row][column])
+    return _find_cell(found.table(at[0] if len(at) > 2 else 0), at[-2:])
 
 
 def _named_cells(parsed: object, output: Output) -> NDArray[np.float64]:
@@ -568,15 +612,9 @@ def _named_cells(parsed: object, output: Output) -> NDArray[np.float64]:
 
 def _cells_of_table(parsed: Any, output: Output) -> list[float]:
     table: _Table = parsed
-    if isinstance(parsed, Workbook):
-        table = _sheet(parsed, output.at[0] if output.at else 0)
-    key = table.heads[output.key] if output.key else 0
-    lines = table.lines
-    pairs = lines.items() if isinstance(lines, Mapping) else enumerate(lines)
-    found: dict[str, Any] = {}  # Any: a line of either kind
-    for place, line in pairs:
-        if place > 0:
-            found.setdefault(_cell(line, key).strip(), line)
+    if isinstance(parsed, _Book):
+        table = parsed.table(output.at[0] if output.at else 0)
+    found = table.by_name(output.key)
     places = [table.heads.get(column, -1) for column in output.columns]
     return [_float(_cell(found.get(row, ()), place)) for row in output.rows for place in places]
 
@@ -591,7 +629,7 @@ def _cell(line: Any, place: int) -> str:  # Any: cells in a list, or by their pl
 def _cells_of_json(parsed: Any, output: Output) -> list[float]:
     """Return the cells of `{row: {column: number}}`, or of a list of objects with a key column."""
     found = _find_json(parsed, output.at)
-    if isinstance(found, list):
+    if isinstance(found, list) and len(found) <= MAX_RECORDS:
         found = {_key_of(one, output.key): one for one in reversed(found)}
     if not isinstance(found, Mapping):
         raise ValueError
@@ -655,7 +693,7 @@ def _find_mat(arrays: Any, at: tuple[str | int, ...]) -> object:
 
 _PARSERS: Final[dict[str, Callable[[bytes], object]]] = {
     "tsv": _parse_tsv, "csv": _parse_csv, "txt": _parse_txt, "json": _parse_json, "npy": read_npy,
-    "nii": read_nifti, "nii.gz": read_packed_nifti, "mat": read_matlab, "xlsx": read_workbook,
+    "nii": read_nifti, "nii.gz": read_packed_nifti, "mat": read_matlab, "xlsx": _parse_workbook,
 }  # fmt: skip
 _FINDERS: Final[dict[str, Callable[[Any, tuple[str | int, ...]], object]]] = {
     "tsv": _find_cell, "csv": _find_cell, "txt": _find_txt, "json": _find_json, "npy": _find_npy,

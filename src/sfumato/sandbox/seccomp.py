@@ -107,12 +107,13 @@ BATCH: Final = {  # what a process tree may call in addition if its timing is a 
     "nanosleep": 35, "connect": 42, "accept": 43, "sendto": 44, "recvfrom": 45, "sendmsg": 46,
     "recvmsg": 47, "shutdown": 48, "bind": 49, "listen": 50, "getsockname": 51, "getpeername": 52,
     "getsockopt": 55, "flock": 73, "setsid": 112, "statfs": 137, "fstatfs": 138,
-    "epoll_create": 213, "clock_nanosleep": 230, "epoll_wait": 232, "epoll_ctl": 233,
-    "epoll_pwait": 281, "signalfd": 282, "accept4": 288, "signalfd4": 289, "epoll_create1": 291,
-    "recvmmsg": 299, "sendmmsg": 307, "epoll_pwait2": 441,
+    "sched_setparam": 142, "sched_setscheduler": 144, "epoll_create": 213, "clock_nanosleep": 230,
+    "epoll_wait": 232, "epoll_ctl": 233, "epoll_pwait": 281, "signalfd": 282, "accept4": 288,
+    "signalfd4": 289, "epoll_create1": 291, "recvmmsg": 299, "sendmmsg": 307, "epoll_pwait2": 441,
 }  # fmt: skip
 _SOCKET, _SOCKETPAIR, _SETSOCKOPT = 41, 53, 54
 _UNIX, _INTERNET = 1, (2, 10)  # address families; in a network that only the block has
+_NETLINK, _ROUTE = 16, 0  # lists the addresses of that network (getifaddrs)
 _PROTOCOLS: Final = (0, 6, 17)  # the default, TCP, UDP; any other could load a module of the kernel
 # SO_REUSEADDR, BROADCAST, SNDBUF, RCVBUF, KEEPALIVE, LINGER, REUSEPORT, PASSCRED, timeouts;
 # TCP_NODELAY, KEEPIDLE, KEEPINTVL, KEEPCNT, QUICKACK, USER_TIMEOUT; IPV6_V6ONLY
@@ -286,10 +287,11 @@ def _no_shared_memory_without_a_file() -> list[bytes]:
 
 
 def _sockets_of_its_own_network() -> list[bytes]:
-    """Allow sockets of Unix, TCP and UDP, with the options that libraries commonly set."""
+    """Allow sockets of Unix, TCP, UDP and routing tables, with the options that libraries set."""
     internet = [
         *_answers_if(_FIRST_AT, _INTERNET, _answers_if(_THIRD_AT, _PROTOCOLS, _allow())),
         *_answers_if(_FIRST_AT, (_UNIX,), _allow()),
+        *_answers_if(_FIRST_AT, (_NETLINK,), _answers_if(_THIRD_AT, (_ROUTE,), _allow())),
         _op(_RETURN, _ERROR | _EAFNOSUPPORT),
     ]
     options = [

@@ -23,7 +23,7 @@ from sfumato.features.pipelines.program_plan import GROUP, PARTICIPANT, inside_a
 from sfumato.features.synthetic.schema_twin import schema_tables
 from sfumato.features.synthetic.twin_files import Stamp, twin_json
 from sfumato.vault.card.data_card import Card, read_card
-from support.bids_folders import write_json, write_people
+from support.whole_bids_folders import write_json, write_people
 
 STAMPED = {"dataset_description.json", "TWIN.json", ".bidsignore"}
 OUTPUTS = [{"name": "n", "lower": 0, "upper": 1, "step": 1, "path": "n.txt", "at": [0]}]

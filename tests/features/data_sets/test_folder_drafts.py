@@ -17,7 +17,9 @@ from sfumato.app.vault import OpenVault
 from sfumato.dp.refusal import Refused
 from sfumato.vault.card.bids_files import data_set_files as files_of
 from sfumato.vault.card.data_card import read_card
-from support.bids_folders import (
+from support.sandbox_blocks import hurry, needs_bubbles
+from support.small_vaults import card, make_vault, run
+from support.whole_bids_folders import (
     DERIVED,
     IMAGE,
     LEVELS,
@@ -28,8 +30,6 @@ from support.bids_folders import (
     write_json,
     write_people,
 )
-from support.sandbox_blocks import hurry, needs_bubbles
-from support.small_vaults import card, make_vault, run
 
 PEOPLE = people(24)
 READS = """
@@ -298,10 +298,26 @@ def test_a_description_with_an_id_is_not_published_without_a_look(tmp_path: Path
         with pytest.raises(Refused) as refused:
             vault.add("study", study, shape)
         assert refused.value.code == "bad-card"
-        assert "2 of its fields" in str(refused.value)
+        assert "contains a participant's id" in str(refused.value)
         assert PEOPLE[3] not in str(refused.value)
         write_json(study / "dataset_description.json", {"Name": "n"})
         vault.add("study", study, shape)
+
+
+def test_a_table_that_cannot_be_read_is_named_and_stops_nothing(tmp_path: Path) -> None:
+    study = awkward(tmp_path / "study", PEOPLE)
+    (study / "phenotype").mkdir()
+    (study / "phenotype" / "moods.tsv").write_text("sub-pix001\t3\nsub-pix002\t4\n")
+    write_json(study / "phenotype" / "moods.json", {"score": {}})
+    write_json(study / "dataset_description.json", {"Name": "n"})
+    shape = card('unit = "participant_id"\nbudget = { epsilon = 1 }\n[bids]\npeople = 30\n')
+    with sfumato.open(make_vault(tmp_path)) as vault:
+        found: Any = vault.proposed("study", study)
+        vault.add("study", study, shape)
+    notes = {note["where"]: note["why"] for note in found["notes"]}
+    assert notes["phenotype/moods.tsv"].endswith("Nothing checks it.")
+    assert notes["phenotype/moods.json"] == "it describes no table of the card"
+    assert "tables" not in found["card"]
 
 
 def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.json_values import Json
-from sfumato.dp.refusal import Refused
 from sfumato.engines.ingest.bids_folders import own_file
 from sfumato.engines.ingest.column_types import column_types
 from sfumato.engines.ingest.source_errors import refused_by_worker
@@ -70,11 +69,15 @@ class _Draft:
     notes: list[tuple[str, str]] = field(default_factory=list)
 
     def note(self, where: str, why: str) -> None:
-        self.notes.append((where, why))
+        self.notes.append((_printable(where), _printable(why)))
 
     def near(self, text: str) -> _Draft:
         """Return the draft with the values of few people that may be in the text."""
         return replace(self, few=self.few.within(text))
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def folder_draft(room: Room, message: Header) -> Header:
@@ -85,14 +88,16 @@ def folder_draft(room: Room, message: Header) -> Header:
         message: The request, with the path of the folder.
     """
     folder = Path(str(message["folder"])).resolve()
-    try:
-        tables = _tables(room, folder)
-    except Refused as refused:
-        return {"refused": [refused.code, refused.cause, refused.next_step]}
+    told = {path: column_types(room, {"source": str(folder / path)}) for path in _paths(folder)}
+    tables = {path: one for path, one in told.items() if "refused" not in one}
+    if ROWS not in tables:
+        return told[ROWS]
     ids = people_of(folder, [folder / path for path in tables])
     types = {path: dict(_types(told)) for path, told in tables.items()}
     draft = _Draft(folder, values_of_few(folder, types, ids))
     beside = {path: told for path, told in tables.items() if _is_fit(path, types[path], draft)}
+    for path in sorted(told.keys() - tables.keys()):
+        draft.note(path, f"{refused_by_worker(told[path]['refused']).cause} Nothing checks it.")
     texts = dict(_texts(draft))
     sidecars = dict(_sidecars(draft, {path: types[path] for path in (ROWS, *beside)}))
     return {
@@ -105,17 +110,10 @@ def folder_draft(room: Room, message: Header) -> Header:
     }
 
 
-def _tables(room: Room, folder: Path) -> dict[str, Header]:
-    """Return the columns of participants.tsv, then of the tables under phenotype/."""
-    found: dict[str, Header] = {}
-    others = sorted(path.name for path in folder.glob("phenotype/*.tsv"))
-    for path in (ROWS, *(f"phenotype/{name}" for name in others)):
-        told = column_types(room, {"source": str(folder / path)})
-        if "refused" in told:
-            refused = refused_by_worker(told["refused"])
-            raise Refused(refused.code, f"{path}: {refused.cause}", refused.next_step)
-        found[path] = told
-    return found
+def _paths(folder: Path) -> list[str]:
+    """Return participants.tsv, then the tables under phenotype/."""
+    others = sorted(path.name for path in folder.glob("phenotype/*.tsv") if path.is_file())
+    return [ROWS, *(f"phenotype/{name}" for name in others)]
 
 
 def _types(told: Header) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ from sfumato.vault.card.cell_formats import UTF8
 FEW: Final = 5  # a value is rare if fewer people have it
 _SHORTEST: Final = 3  # letters of a value that is looked for in running text
 _SHORTEST_LABEL: Final = 4  # the same for a participant's label, as in sub-LABEL
-_LONGEST: Final = 200
+_SHOWN: Final = 60  # letters of a value that a note shows
 _CALLED: Final = r"(?:sub|subj|subject|participant|patient|proband|person)s?[\s_.:#-]*0*"
 _START, _END = r"(?<![^\W_])", r"(?![^\W_])"
 
@@ -56,8 +56,8 @@ class ValuesOfFew:
                     continue
                 if re.search(_START + re.escape(value) + _END, text):
                     yield (
-                        f"it has the value {shown!r} of {column!r} in {table}, which fewer than "
-                        f"{FEW} people have"
+                        f"it has the value {shown[:_SHOWN]!r} of {column!r} in {table}, "
+                        f"which fewer than {FEW} people have"
                     )
 
 
@@ -117,7 +117,7 @@ def values_of_few(
             people: dict[str, set[str]] = defaultdict(set)
             for number, row in enumerate(rows):
                 value = row[place]
-                if value and value.casefold() not in MISSING_MARKERS and len(value) <= _LONGEST:
+                if value and value.casefold() not in MISSING_MARKERS:
                     people[value].add(str(number) if person is None else row[person])
             if kinds.get(name) == "text" or _is_identifier(people):
                 few = {_plain(value): value for value, of in people.items() if len(of) < FEW}

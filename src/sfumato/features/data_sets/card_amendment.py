@@ -31,9 +31,9 @@ def amended(current: Card, shape: Json, changes: Mapping[str, object]) -> tuple[
     if same != current:
         raise Refused(
             "bad-card",
-            "Only the version, [ask] who, caps, delta_per_request, size, max_groups, max_rows "
-            "and secure_average of a data card can be amended. The rows were prepared with its "
-            "other values.",
+            "Only the version, [ask] who, caps, delta_per_request, size, max_groups, max_rows, "
+            "secure_average, and the description, texts and sidecars under [bids] of a data card "
+            "can be amended. The rows were prepared with its other values.",
             "Upload the rows again and add them as a new version of the data set.",
         )
     return card, made

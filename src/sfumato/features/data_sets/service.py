@@ -110,18 +110,14 @@ class DataSets:
         made = source.with_description(shape)
         if made is shape or source.folder is None:
             return made
-        wrong = [
-            where
-            for where, _ in self.draft_folder(source.folder).notes
-            if where.startswith(f"{DESCRIPTION}: ")
-        ]
-        if wrong:
+        notes = self.draft_folder(source.folder).notes
+        if any(where.startswith(f"{DESCRIPTION}: ") for where, _ in notes):
             raise Refused(
                 "bad-card",
-                f"The folder's {DESCRIPTION} would become public, and {len(wrong)} of its fields "
-                "have a participant's id or a value that few people have.",
-                "Run `sfumato add NAME FOLDER` without --card: it shows which, and drafts "
-                "[bids.description] without them. Put that on the card.",
+                f"The folder's {DESCRIPTION} would become public, but it contains a participant's "
+                "id, or a value that few people have.",
+                "Run `sfumato add NAME FOLDER` without --card. It shows where, and drafts "
+                "[bids.description] without it. Put that on the card.",
             )
         return made
 
