@@ -217,14 +217,16 @@ def test_an_answer_is_shown_again_whatever_the_terms_of_its_run_were(vault: Open
     share = {"name": "share", "lower": 0, "upper": 1, "step": 0.01, "shape": [2]}
     outputs: list[object] = [*OUTPUTS, share]
     digest = submitted(vault, SPREAD, name="spread", outputs=outputs)
-    for place, more in enumerate(TERMS_OF_RUNS):
+    vault.call("plan-pipeline", {"data_set": "town", "pipeline": digest, "epsilon": 60})
+    for place, more in enumerate((*TERMS_OF_RUNS, {"take": "auto", "blocks": None})):
         terms = {"epsilon": 60, "blocks": 4, "cpu_s": 2, "op": f"run {place}", **more}
         named = {"data_set": "town", "pipeline": digest}
         first: Any = vault.call("run-pipeline", {**named, **terms})
         again: Any = vault.call("pipeline-answer", {"data_set": "town", "op": f"run {place}"})
         for field in ("rows", "arrays", "std", "interval"):
             assert again[field] == first[field], more
-        assert again["receipt"]["pipeline"] == first["receipt"]["pipeline"]
+        for field in ("pipeline", "chosen_by", "rule", "says"):
+            assert again["receipt"].get(field) == first["receipt"].get(field), more
 
 
 @needs_bubbles

@@ -107,6 +107,7 @@ async def program_page(
         visit.call("budget", name),
         visit.call("card", name),
     )
+    first = _first_terms(visit.form, one)
     return visit.page(
         "program.html",
         refused,
@@ -114,8 +115,8 @@ async def program_page(
         data_set=visit.at("data_set"),
         people=people_of(card),
         at=_at(visit, one["digest"]),
-        is_open=any(visit.form.has(name) for name in _MORE),
-        first=_first_terms(visit.form, one),
+        is_open=any(name in first for name in _MORE),
+        first=first,
         price=priced,
         errors=price_errors(priced),
         accounts=[] if priced is None else _accounts(budget, priced),
@@ -273,11 +274,16 @@ def _typed(sent: Form) -> dict[str, str]:
 
 
 def _first_terms(sent: Form, one: Said) -> dict[str, str]:
-    """Return what the form of a run proposes: what was typed, else the trial's blocks."""
-    proposed = None if one["trial"] is None else one["trial"]["plan"]["proposed"]
+    """Return what the form of a run proposes: what was typed, else what the trial proposes."""
+    plan = {} if one["trial"] is None else one["trial"]["plan"]
     most = one["most_epsilon"] if one["state"] == "approved" else 1
-    first = {"epsilon": f"{min(1, most):g}", "blocks": str(proposed or 20)}
-    return {**first, **_typed(sent)}
+    first = {"epsilon": f"{min(1, most):g}", "blocks": str(plan.get("proposed") or 20)}
+    choice = plan.get("choice")  # trials of earlier versions chose nothing
+    if choice is not None:
+        taken = {"take": choice["take"]} if choice["take"] == "median" else {}
+        trimmed = {"trim": str(choice["trim"])} if choice["trim"] else {}
+        first |= {"blocks": str(choice["blocks"]), **taken, **trimmed}
+    return {**(_typed(sent) or first)}
 
 
 def _accounts(budget: Said, priced: Said) -> list[dict[str, Any]]:

@@ -46,7 +46,7 @@ def run_terms(ledger: Ledger, user: str, data_set: str, op: str) -> dict[str, An
             "Take the operation id from the list of your runs.",
         )
     terms: dict[str, Any] = body["pipeline"]  # Any: JSON of our own ledger
-    return {**terms, "rule": body.get("rule", "")}
+    return {**terms, **{name: body.get(name, "") for name in ("rule", "chosen_by")}}
 
 
 def stored_run(found: Submitted, terms: dict[str, Any]) -> Run:  # Any: JSON of our own ledger

@@ -179,7 +179,10 @@ class Pipelines:
         terms = run_terms(self.door.ledger, caller.user, listing.card.name, asked.op)
         found = self._found(listing, terms["digest"])
         run = stored_run(found, terms)
-        order = RunOrder(listing.card, listing.table, run, asker, asked.op, terms["rule"])
+        order = RunOrder(
+            listing.card, listing.table, run, asker, asked.op, chosen_by=terms["chosen_by"],
+            rule=terms["rule"],
+        )  # fmt: skip
         release = stored_answer(self.door.ledger, order)
         warnings = answer_warnings(run, self._tried(found), _values(release.answer))
         return replace(release, answer={**release.answer, "warnings": warnings})
