@@ -122,7 +122,7 @@ def test_the_sealed_vault_of_the_page_is_made(tmp_path: Path) -> None:
 
 
 def test_rows_come_by_the_connection_of_the_page(tmp_path: Path) -> None:
-    (file,), (role,) = only("toml"), only("sql")
+    (file, *_), (role,) = only("toml"), only("sql")
     vault = make_vault(tmp_path)
     with running() as server:
         server.run("CREATE TABLE public.visits (patient_id int, age int)")

@@ -274,8 +274,11 @@ for place in ("/proc/kmsg", "/proc/keys", "/proc/kallsyms", "/proc/kcore", "/pro
             found[place] = 1
     except OSError:
         pass
-for place in ("/proc/self/mem", "/proc/self/oom_score_adj", "/proc/sys/kernel/hostname",
-              "/proc/sys/net/ipv4/ip_forward", "/proc/sysrq-trigger"):
+texts = sum(int(line.split()[1]) for line in open("/proc/stat") if line.startswith("processes"))
+if texts != 1 or os.path.exists("/proc/sys/fs"):
+    found["counts of the machine"] = 1
+for place in ("/proc/self/mem", "/proc/self/oom_score_adj", "/proc/sys/kernel/osrelease",
+              "/proc/stat", "/proc/meminfo", "/proc/sysrq-trigger"):
     try:
         with open(place, "r+b", buffering=0) as file:
             file.write(b"1")
@@ -344,9 +347,26 @@ while True: pass
 """
 
 
-def test_what_sockets_hold_counts_as_memory(image: Image) -> None:
+HIDES = """
+import ctypes, socket
+kept, room = [], bytes(60_000)
+for _ in range(200):  # receivers that hold data and whose port is gone
+    one, other = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), socket.socket(2, 2)
+    one.bind(("127.0.0.1", 0))
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+    other.connect(one.getsockname())
+    for _ in range(8): other.send(room)  # what does not fit is lost
+    other.close()
+    ctypes.CDLL(None).connect(one.fileno(), bytes(16), 16)  # AF_UNSPEC
+    kept.append(one)
+while True: pass
+"""
+
+
+@pytest.mark.parametrize("hoards", [HOARDS, HIDES])
+def test_what_sockets_hold_counts_as_memory(image: Image, hoards: str) -> None:
     small = replace(IN_BATCH, memory_mb=100)
-    assert image.tried(HOARDS, small).ended == "full"
+    assert image.tried(hoards, small).ended == "full"
 
 
 def test_a_tree_may_run_on_each_processor_in_a_batch(image: Image) -> None:

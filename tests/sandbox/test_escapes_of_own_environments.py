@@ -56,7 +56,7 @@ OF_A_TREE = frozenset({
 # probes that succeed in a batch too: what they reach is the block's own
 OF_A_BATCH = frozenset({
     "abstract-socket", "epoll", "free-space-of-descriptor", "lock-record", "lock-shared-file",
-    "lookup", "netlink", "proc-1", "proc-core-pattern", "proc-environ", "proc-fd", "proc-maps",
+    "lookup", "netlink", "proc-1", "proc-environ", "proc-fd", "proc-maps",
     "proc-mem", "proc-mounts", "proc-net", "proc-others", "proc-parent", "sleep", "socket-pair",
     "udp", "unix-socket",
 })  # fmt: skip

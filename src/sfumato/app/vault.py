@@ -365,6 +365,12 @@ class OpenVault(Vault):
         """Allow programs that their owner has reviewed to run in batches, or forbid it again.
 
         A vault that is open reads this when it restarts.
+
+        Args:
+            timing: "isolated", or "batch" to allow batches.
+
+        Raises:
+            Refused: `not-allowed` if you are not the owner.
         """
         change_settings(self.owner.folder, timing=timing)
 

@@ -19,7 +19,9 @@ _KEPT_S: Final = 0.02  # longest time for the engine to store the result of one 
 # longest time per megabyte of people's files, which are read twice and written
 _COPY_S: Final = 0.02
 _DROP_S: Final = 0.005  # longest time to delete one megabyte of inputs
-_END_S: Final = 1.0  # longest time to stop the blocks that run when a batch is over
+# the kernel needs up to 1.3 times the processor time of making mappings to remove them
+_ENDING: Final = 1.5
+_END_S: Final = 0.4  # longest time to see that a batch is over
 _START_S: Final = 0.05  # more time for each block of a batch, to start and to end it
 
 
@@ -30,7 +32,7 @@ def turn_s(limits: SandboxLimits, *, is_tree: bool = False) -> float:
     takes longer, because its processes may have spent all their time on making mappings.
     """
     gigabytes = (limits.memory_mb + limits.disk_mb) / 1024
-    rest = _REST_S + (limits.cpu_s if is_tree else 0.0)
+    rest = _REST_S + (_ENDING * limits.cpu_s if is_tree else 0.0)
     return limits.wall_s + rest + _CLEAR_S * gigabytes
 
 
@@ -50,7 +52,9 @@ def slot_s(
     """Return the fixed time slot of a job of blocks, in seconds, from public numbers only."""
     read = blocks * files * _READ_S
     if limits.is_batch:
-        return batch_s(blocks, sandboxes, limits) + _END_S + read
+        gigabytes = (limits.memory_mb + limits.disk_mb) / 1024
+        end = _END_S + _ENDING * limits.cpu_s + _CLEAR_S * gigabytes * sandboxes
+        return batch_s(blocks, sandboxes, limits) + end + read
     return -(-blocks // sandboxes) * turn_s(limits, is_tree=is_tree) + read
 
 

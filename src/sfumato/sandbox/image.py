@@ -29,10 +29,29 @@ _DEVICES = (
 _WRITABLE = (
     (TEMPORARY, "/tmp"), (TEMPORARY, "/var/tmp"), (f"{TEMPORARY}/run", "/run"),  # noqa: S108  # the block's
 )  # fmt: skip
-_HIDDEN = (  # of /proc: the machine's devices, keys, messages and memory
-    "acpi", "asound", "bus", "fs", "irq", "kallsyms", "kcore", "key-users", "keys", "kmsg",
-    "latency_stats", "sched_debug", "scsi", "sysrq-trigger", "timer_list", "timer_stats",
-)  # fmt: skip
+_OF_PROCESSES = ("self", "thread-self", "mounts", "net")  # of /proc: links to a process's own
+# what a batch's block sees of the machine: the same text for all, because the real files count what
+# every program on the machine has done, also blocks of isolated runs
+_OF_THE_MACHINE = {
+    "stat": (
+        "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\nintr 0\nctxt 0\nbtime 0\n"
+        "processes 1\nprocs_running 1\nprocs_blocked 0\nsoftirq 0 0 0 0 0 0 0 0 0 0 0\n"
+    ),
+    "meminfo": (
+        "MemTotal: {kb} kB\nMemFree: {kb} kB\nMemAvailable: {kb} kB\nBuffers: 0 kB\n"
+        "Cached: 0 kB\nSwapCached: 0 kB\nActive: 0 kB\nInactive: 0 kB\nSwapTotal: 0 kB\n"
+        "SwapFree: 0 kB\nShmem: 0 kB\nSlab: 0 kB\nHugePages_Total: 0\nHugepagesize: 2048 kB\n"
+    ),
+    "cpuinfo": "{cpuinfo}", "version": "{version}", "loadavg": "0.00 0.00 0.00 1/1 1\n",
+    "uptime": "1.00 1.00\n", "vmstat": "pgpgin 0\npgpgout 0\npswpin 0\npswpout 0\n",
+    "filesystems": "nodev\tproc\nnodev\ttmpfs\n", "cmdline": "\n", "swaps": "Filename\n",
+    "diskstats": "", "partitions": "", "devices": "",
+}  # fmt: skip
+_SETTINGS_OF_THE_MACHINE = {
+    "kernel/ostype": "Linux", "kernel/osrelease": "{release}", "kernel/pid_max": "4194304",
+    "kernel/threads-max": "4096", "kernel/cap_last_cap": "40", "kernel/ngroups_max": "65536",
+    "vm/overcommit_memory": "0", "vm/max_map_count": "65530", "net/core/somaxconn": "4096",
+}  # fmt: skip
 _LET_GO = 2  # MNT_DETACH
 _NOT_FOUND = 127  # a shell's exit status for a command that is not there
 _MOST_FILES, _MOST_BYTES = 200, 1 << 20  # of a home folder that a block gets as its own
@@ -55,7 +74,7 @@ def _enter(job: Job, _text: bytes) -> None:
             _bind(place, ROOT + shown)
     _show_devices()
     if job["batch"]:
-        _show_processes()
+        _show_processes(job)
     os.chdir(ROOT)
     _sure(LIBC.syscall(_PIVOT_ROOT, b".", b"."))
     _sure(LIBC.umount2(b".", _LET_GO))
@@ -113,19 +132,46 @@ def _show_devices() -> None:
     _sure(LIBC.mount(None, f"{ROOT}/dev".encode(), None, _REMOUNT | _READ_ONLY | _NOSUID, room))
 
 
-def _show_processes() -> None:
-    """Mount the /proc of the block's own processes, read-only, with what containers hide."""
-    shown = f"{ROOT}/proc"
+def _show_processes(job: Job) -> None:
+    """Mount the /proc of the block's own processes, read-only, and cover all else in it."""
+    shown, texts = f"{ROOT}/proc", f"{WORK}/texts"
     if not os.path.isdir(shown) or os.path.islink(shown):
         return
-    how = _NOSUID_NODEV | _NOEXEC | _READ_ONLY
-    _sure(LIBC.mount(b"proc", shown.encode(), b"proc", how, None))
-    for name in _HIDDEN:
-        hidden = f"{shown}/{name}"
-        if os.path.isdir(hidden):
-            _sure(LIBC.mount(b"tmpfs", hidden.encode(), b"tmpfs", how, b"size=4k,nr_inodes=1"))
-        elif os.path.exists(hidden):
-            _bind(f"{ROOT}/dev/null", hidden)
+    how = _NOSUID_NODEV | _NOEXEC
+    os.mkdir(texts)
+    _sure(LIBC.mount(b"tmpfs", texts.encode(), b"tmpfs", how, b"size=256k,nr_inodes=64"))
+    _write_texts(job, texts)
+    _sure(LIBC.mount(None, texts.encode(), None, _REMOUNT | _READ_ONLY | how, None))
+    _sure(LIBC.mount(b"proc", shown.encode(), b"proc", how | _READ_ONLY, None))
+    for name in os.listdir(shown):
+        if name.isdigit() or name in _OF_PROCESSES:
+            continue
+        is_folder = os.path.isdir(f"{shown}/{name}") and not os.path.islink(f"{shown}/{name}")
+        text = f"{texts}/{name}"
+        nothing = f"{texts}/none" if is_folder else f"{ROOT}/dev/null"
+        _bind(text if os.path.exists(text) else nothing, f"{shown}/{name}")
+    _sure(LIBC.umount2(texts.encode(), _LET_GO))
+    os.rmdir(texts)
+
+
+def _write_texts(job: Job, place: str) -> None:
+    """Write the files of /proc that a block of a batch sees of the machine."""
+    with open("/proc/cpuinfo") as file:  # one processor, without what changes
+        lines = file.read().partition("\n\n")[0].splitlines(keepends=True)
+    with open("/proc/version") as file:
+        version = file.read()
+    said = {
+        "kb": job["memory_mb"] << 10, "version": version, "release": os.uname().release,
+        "cpuinfo": "".join(line for line in lines if "MHz" not in line) + "\n",
+    }  # fmt: skip
+    os.mkdir(f"{place}/none")
+    for name, text in _OF_THE_MACHINE.items():
+        with open(f"{place}/{name}", "w") as file:
+            file.write(text.format(**said))
+    for name, text in _SETTINGS_OF_THE_MACHINE.items():
+        os.makedirs(os.path.dirname(f"{place}/sys/{name}"), exist_ok=True)
+        with open(f"{place}/sys/{name}", "w") as file:
+            file.write(text.format(**said) + "\n")
 
 
 def _bind(place: str, to: str) -> None:

@@ -32,6 +32,7 @@ Seen = tuple[int, int, int]  # exit status, most memory in bytes, most processes
 VOICE, INPUT = 3, 4  # the descriptors that a block keeps; the second till it is read
 _NEW_MOUNTS, _NEW_IPC, _NEW_UTS, _NEW_PIDS = 0x00020000, 0x08000000, 0x04000000, 0x20000000
 _NEW_NETWORK, _SET_FLAGS, _IS_UP = 0x40000000, 0x8914, 1
+_BUFFERS = (("tcp_rmem", "4096 65536 131072"), ("tcp_wmem", "4096 16384 131072"))
 _LOW_PRIORITY = 10  # of a block in a batch, below its keeper's
 _READ_ONLY, _REMOUNT, _NOSUID_NODEV, _NOSUID_NODEV_NOEXEC = 1, 32, 2 | 4, 2 | 4 | 8
 _BIND, _NOSUID = 4096, 2
@@ -203,6 +204,9 @@ def _bring_up_loopback() -> None:
     """Let the processes of this block, and nobody else, reach each other by 127.0.0.1."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
         fcntl.ioctl(link, _SET_FLAGS, struct.pack("16sh14x", b"lo", _IS_UP))
+    for name, sizes in _BUFFERS:  # of this network alone
+        with open(f"/proc/sys/net/ipv4/{name}", "w") as file:
+            file.write(sizes)
 
 
 def _guard(until: float) -> tuple[int, int]:
@@ -472,7 +476,7 @@ def _as_block(
         tree = "filter-batch" if OWN["batch"] else "filter-tree"
         code = _filter("filter" if keeper is None else tree)
         if OWN["image"]:
-            RUNS["enter"]({**job, "batch": OWN["batch"]}, b"")
+            RUNS["enter"]({**job, "batch": OWN["batch"], "memory_mb": order["memory_mb"]}, b"")
         _give_up_rights(order, code)
         os.write(say, READY)  # from here on rows are read, and no room can be made any more
         sys.path[:0] = OWN["own"]
@@ -591,6 +595,8 @@ def _give_up_rights(order: Order, code: bytes) -> None:
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_SIGPENDING: 64,
+        resource.RLIMIT_RTPRIO: 0,
+        resource.RLIMIT_NICE: 0,
     }
     for limit, value in limits.items():
         resource.setrlimit(limit, (value, value))

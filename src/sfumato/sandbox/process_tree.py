@@ -37,6 +37,7 @@ _NOSUID_NODEV_NOEXEC = 2 | 4 | 8
 _MANY, _LOOK_S, _LOOK_AT_MANY_S = 8, 0.004, 0.02
 _MOST_SHARED = 4  # times the limit: the kernel takes long to free what many processes map
 _SOCKET = 512 << 10  # bytes that a socket may hold, which no process's memory shows
+_USUAL_BUFFER = 212_992
 _CPU_CLOCK = 2  # CPUCLOCK_SCHED of a whole process, as the kernel numbers clocks
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -87,6 +88,7 @@ class Tree:
     def __init__(self, listener: int, ours: set[int], memory: int, *, has_sockets: bool) -> None:
         """Watch all processes of this sandbox except `ours`; `memory` is the limit in bytes."""
         self._has_sockets = has_sockets
+        self._socket = max(_SOCKET, 2 * sum(map(_setting, ("rmem_default", "wmem_default"))))
         self._ours = {1, os.getppid(), os.getpid(), *ours}
         self._listener, self._memory = listener, memory
         self._used: dict[int, float] = {}  # seconds by process id, also of ended processes
@@ -152,9 +154,9 @@ class Tree:
         """Return the most memory that the sockets of a batch's block can hold."""
         if not self._has_sockets:
             return 0
-        with open("/proc/self/net/protocols", "rb") as lines:
-            next(lines)
-            return sum(int(line.split()[2]) for line in lines) * _SOCKET
+        with open("/proc/self/net/sockstat", "rb") as lines:  # also of closed ones with data
+            used = next(line for line in lines if line.startswith(b"sockets:"))
+            return int(used.split()[2]) * self._socket
 
     def _answer(self, order: dict[str, Any]) -> None:
         """Answer one system call of the block."""
@@ -212,6 +214,15 @@ class Tree:
             raise OSError(_FAULT, "")
 
 
+def _setting(name: str) -> int:
+    """Return a size in bytes that this machine gives each new socket."""
+    try:
+        with open(f"/proc/sys/net/core/{name}", "rb") as file:
+            return int(file.read())
+    except OSError:  # another name space than the first does not show it before Linux 6.17
+        return _USUAL_BUFFER
+
+
 def _new_pipe() -> tuple[int, int]:
     """Return both ends of a named pipe whose name is gone; they do not block yet."""
     name = f"{PIPES}/pipe"
@@ -238,14 +249,14 @@ def _memory_of(order: dict[str, Any]) -> bytes:
 
 def _memory_with_shared(process: int) -> int:
     """Return the resident memory of the process in bytes, with shared pages and page tables."""
-    return _of_any_thread(process, "status", (b"VmRSS:", b"VmPTE:"))
+    return _of_any_thread(process, "status", (b"VmRSS:", b"VmSwap:", b"VmPTE:"))
 
 
 def _share_of_memory(process: int) -> int:
     """Return its page tables and its proportional memory, where a shared page counts in parts."""
     found = 0
     with contextlib.suppress(OSError):  # a program file without read permission
-        found = _of_any_thread(process, "smaps_rollup", (b"Pss:",))
+        found = _of_any_thread(process, "smaps_rollup", (b"Pss:", b"SwapPss:"))
     if found == 0:
         return _memory_with_shared(process)
     return found + _of_any_thread(process, "status", (b"VmPTE:",))

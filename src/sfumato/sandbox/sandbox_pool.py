@@ -213,6 +213,8 @@ class SandboxPool:
         A block that the host stalled runs again, because its rows are synthetic.
         """
         said: dict[int, TrialResult] = {}
+        # a trial in a batch waits for nobody, and others wait for it
+        limits = replace(job.limits, most_wall_s=1.5 * job.limits.cpu_s + 1)
         left = list(reversed(range(lane, len(job.texts), lanes)))
         again = self.stalled_retries
         with _in_memory(self._program_message(job)) as program:
@@ -220,7 +222,7 @@ class SandboxPool:
                 block = left.pop()
                 try:
                     with _in_memory(job.texts[block]) as rows:
-                        ran, end = self._sandboxes[lane].try_out(program, rows, job.limits)
+                        ran, end = self._sandboxes[lane].try_out(program, rows, limits)
                 except (SandboxProcessEnded, OSError):
                     return None
                 # safe to run again, because the rows are synthetic

@@ -115,13 +115,18 @@ _SOCKET, _SOCKETPAIR, _SETSOCKOPT = 41, 53, 54
 _UNIX, _INTERNET = 1, (2, 10)  # address families; in a network that only the block has
 _NETLINK, _ROUTE = 16, 0  # lists the addresses of that network (getifaddrs)
 _PROTOCOLS: Final = (0, 6, 17)  # the default, TCP, UDP; any other could load a module of the kernel
-# SO_REUSEADDR, BROADCAST, SNDBUF, RCVBUF, KEEPALIVE, LINGER, REUSEPORT, PASSCRED, timeouts;
+# SO_REUSEADDR, BROADCAST, KEEPALIVE, LINGER, REUSEPORT, PASSCRED, timeouts;
 # TCP_NODELAY, KEEPIDLE, KEEPINTVL, KEEPCNT, QUICKACK, USER_TIMEOUT; IPV6_V6ONLY
 _OPTIONS: Final = {
-    1: (2, 6, 7, 8, 9, 13, 15, 16, 20, 21, 66, 67),
+    1: (2, 6, 9, 13, 15, 16, 20, 21, 66, 67),
     6: (1, 4, 5, 6, 12, 18),
     41: (26,),
 }
+_BUFFERS: Final = (7, 8)  # SO_SNDBUF, SO_RCVBUF: the answer is success, without effect
+_TYPES: Final = tuple(kind | flags for kind in (1, 2) for flags in (0, 0x800, 0x80000, 0x80800))
+_TYPES_OF_ROUTES: Final = tuple(
+    kind | flags for kind in (2, 3) for flags in (0, 0x800, 0x80000, 0x80800)
+)
 _EAFNOSUPPORT, _ENOPROTOOPT = 97, 92
 _LOCKS: Final = (5, 6, 7, 36, 37, 38, 1032)  # fcntl's locks, and F_GETPIPE_SZ
 _INTERFACES: Final = (0x8912, 0x8913, 0x8915, 0x891B, 0x8927, 0x8933)  # SIOCGIFCONF, ...
@@ -164,7 +169,7 @@ def tree_filter_for(machine: str) -> bytes:
 
 
 def batch_filter_for(machine: str) -> bytes:
-    """Return the seccomp filter of a process tree whose timing is a batch (rule 27).
+    """Return the seccomp filter of a process tree whose timing is a batch (soundness rule 27).
 
     It may also sleep, and use locks, sessions, epoll and sockets. Its sockets reach only itself,
     because a block has a network of its own.
@@ -289,12 +294,13 @@ def _no_shared_memory_without_a_file() -> list[bytes]:
 def _sockets_of_its_own_network() -> list[bytes]:
     """Allow sockets of Unix, TCP, UDP and routing tables, with the options that libraries set."""
     internet = [
-        *_answers_if(_FIRST_AT, _INTERNET, _answers_if(_THIRD_AT, _PROTOCOLS, _allow())),
+        *_answers_if(_FIRST_AT, _INTERNET, _of(_TYPES, _PROTOCOLS)),
         *_answers_if(_FIRST_AT, (_UNIX,), _allow()),
-        *_answers_if(_FIRST_AT, (_NETLINK,), _answers_if(_THIRD_AT, (_ROUTE,), _allow())),
+        *_answers_if(_FIRST_AT, (_NETLINK,), _of(_TYPES_OF_ROUTES, (_ROUTE,))),
         _op(_RETURN, _ERROR | _EAFNOSUPPORT),
     ]
-    options = [
+    buffers = _answers_if(_THIRD_AT, _BUFFERS, [_op(_RETURN, _ERROR | 0)])
+    options = _answers_if(_SECOND_AT, (1,), buffers) + [
         step
         for level, names in _OPTIONS.items()
         for step in _answers_if(_SECOND_AT, (level,), _answers_if(_THIRD_AT, names, _allow()))
@@ -304,6 +310,11 @@ def _sockets_of_its_own_network() -> list[bytes]:
         *_one_of(_SOCKETPAIR, _FIRST_AT, (_UNIX,), _ERROR | _EAFNOSUPPORT),
         *_if_call(_SETSOCKOPT, [*options, _op(_RETURN, _ERROR | _ENOPROTOOPT)]),
     ]
+
+
+def _of(types: Sequence[int], protocols: Sequence[int]) -> list[bytes]:
+    """Allow a socket of one of these types and protocols."""
+    return _answers_if(_SECOND_AT, types, _answers_if(_THIRD_AT, protocols, _allow()))
 
 
 def _allow() -> list[bytes]:

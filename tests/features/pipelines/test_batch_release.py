@@ -97,7 +97,11 @@ def test_a_reviewed_program_runs_in_a_batch_and_says_so_everywhere(vault: OpenVa
     assert 140 < said["rows"][0][0] < 182
     charged = [e for e in vault.house.ledger.store.entries() if e.kind == "charged"]
     assert "side by side" in str(charged[-1].body)
-    isolated = run(ria, digest, timing="isolated")
+    again = run(ria, digest, timing="isolated")  # the same question: the stored answer, as it ran
+    assert again["rows"] == said["rows"]
+    assert again["receipt"]["timing"] == said["receipt"]["timing"]
+    assert again["receipt"]["pipeline"]["job_s"] == "60"
+    isolated = run(ria, digest, timing="isolated", blocks=5)
     assert isolated["receipt"]["timing"].startswith("isolated: ")
 
 
@@ -108,6 +112,17 @@ def test_an_approval_alone_allows_no_batch(vault: OpenVault) -> None:
     assert price(as_ria(vault), digest)["timing"].startswith("isolated: ")
     refused = refusal(lambda: run(as_ria(vault), digest, timing="batch"))
     assert (refused.code, "owner" in refused.cause) == ("pipeline-waits", True)
+
+
+@needs_bubbles
+def test_nobody_tries_a_program_in_a_batch_before_it_is_approved_for_one(vault: OpenVault) -> None:
+    digest = submitted(as_ria(vault))
+    plan = {"data_set": "town", "pipeline": digest, "epsilon": 1, "people": 20, "timing": "batch"}
+    for someone in (as_ria(vault), vault):
+        refused = refusal(lambda someone=someone: someone.call("plan-pipeline", plan))  # type: ignore[misc]
+        assert refused.code == "pipeline-waits"
+    decide(vault, digest, timing="batch")
+    assert as_ria(vault).call("plan-pipeline", plan)["spent"] is False
 
 
 @needs_bubbles

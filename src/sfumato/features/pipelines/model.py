@@ -48,6 +48,11 @@ class TrialChoice:
     trial: str  # which trial it was, in words
 
 
+def timing_of(*, is_batch: bool) -> str:
+    """Return the timing that an approval allows."""
+    return BATCH if is_batch else ISOLATED
+
+
 class PipelineStore(Protocol):
     """A store of submitted programs; a change is durable when its call returns."""
 
@@ -63,8 +68,8 @@ class PipelineStore(Protocol):
         """Return all programs submitted for a data set, the newest first."""
         ...
 
-    def decide(self, one: Submitted) -> None:
-        """Store the owner's decision on a submitted program."""
+    def decide(self, one: Submitted, *, only_waiting: bool = False) -> None:
+        """Store a decision on a submitted program; of a rule, only if the program still waits."""
         ...
 
     def add_trial(self, data_set: str, digest: str, gave: Sequence[str]) -> None:

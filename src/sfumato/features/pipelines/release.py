@@ -41,6 +41,8 @@ from sfumato.release.receipts import not_dp_json, odds_of
 from sfumato.release.release_order import Asker, Release
 from sfumato.sandbox.block_columns import folder_tables
 from sfumato.sandbox.ports import (
+    BATCH,
+    ISOLATED,
     MAX_KEPT,
     BlockJob,
     Drafts,
@@ -270,7 +272,10 @@ def _text(
     sums, _ = attempt_read(lambda: _sums(door, order, drawn))
     if sums is None:
         _failed(door.ledger, charge)
+    limits = order.run.limits
     said: Json = {"format": FORMAT, "version": order.card.version, "sums": list(sums)}
+    if limits.is_batch:
+        said["batch"] = {"job_s": limits.job_s}
     return canonical_json(said)
 
 
@@ -340,11 +345,13 @@ def _laid(order: RunOrder) -> InputTiming:
 def _charge(order: RunOrder) -> Charge:
     card, run = order.card, order.run
     terms, event = run.as_json(), run.event
+    # the same question in another timing has the same answer, which is free
+    question = {key: said for key, said in terms.items() if key not in ("timing", "job_s")}
     return Charge(
         user=order.asker.user,
         op=order.op,
-        request=digest({"pipeline": terms}),
-        answer_key=digest({"pipeline": terms, "version": card.version, "people": card.people}),
+        request=digest({"pipeline": question}),
+        answer_key=digest({"pipeline": question, "version": card.version, "people": card.people}),
         shape=digest({"pipeline": run.program.digest}),
         debtors=debtors(card, order.asker.user, order.asker.groups),
         debt=privacy_cost(event),
@@ -383,7 +390,16 @@ def _released(ledger: Ledger, order: RunOrder, charge: Charge, standing: Operati
     if stored.get("format") != FORMAT:
         raise Bug("a stored answer has a format that nobody reads")
     answer = answer_of(order.run, stored["sums"])
+    order = _as_it_ran(order, stored.get("batch"))
     return Release(answer, _receipt(ledger, order, charge, standing, stored["version"]))
+
+
+def _as_it_ran(order: RunOrder, batch: dict[str, Any] | None) -> RunOrder:
+    """Return the order with the timing of the run whose answer is stored."""
+    timing = ISOLATED if batch is None else BATCH
+    job_s = None if batch is None else batch["job_s"]
+    limits = replace(order.run.limits, timing=timing, job_s=job_s)
+    return replace(order, run=replace(order.run, limits=limits))
 
 
 def _receipt(

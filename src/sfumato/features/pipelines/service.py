@@ -247,7 +247,7 @@ class Pipelines:
         card, found = listing.card, self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
         program = _program_of(found, listing)
-        if asked.timing == BATCH != self.timing:
+        if asked.timing == BATCH and not (self.timing == BATCH and found.may_batch):
             raise _no_batch(self.timing)
         count = _people(card.size if asked.people is None else asked.people)
         runs = [
@@ -392,7 +392,7 @@ class Pipelines:
             return self._decided(asker.user, made, own)
         if rule is not None:
             ruled = replace(made, state=APPROVED, most_epsilon=rule.most_epsilon)
-            return self._decided(by_rule(rule), made, ruled)
+            return self._decided(by_rule(rule), made, ruled, is_rule=True)
         return made
 
     def _decided(
@@ -401,6 +401,8 @@ class Pipelines:
         found: Submitted,
         now: Submitted,
         review: tuple[tuple[str, ...], str] = ((), ""),
+        *,
+        is_rule: bool = False,
     ) -> Submitted:
         made = replace(now, decided_by=by, decided_at=self.clock.now())
         program, (checked, reason) = json.loads(found.program), review
@@ -420,7 +422,7 @@ class Pipelines:
             },
         )
         self.reviews.record(made, checked, reason)
-        self.store.decide(made)
+        self.store.decide(made, only_waiting=is_rule)
         return made
 
     def _found(self, listing: Listing, digest: str) -> Submitted:

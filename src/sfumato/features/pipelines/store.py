@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.features.pipelines.model import Submitted, TrialChoice
-from sfumato.sandbox.ports import BATCH, ISOLATED
+from sfumato.features.pipelines.model import WAITING, Submitted, TrialChoice, timing_of
 from sfumato.storage.records_database import Records
 
 _TABLES: Final = (
@@ -73,15 +72,16 @@ class SqlPipelines:
         )
         return tuple(map(_submitted, self._records.rows(sql, (data_set,))))
 
-    def decide(self, one: Submitted) -> None:
-        """Store the owner's decision on a submitted program."""
+    def decide(self, one: Submitted, *, only_waiting: bool = False) -> None:
+        """Store a decision on a submitted program; of a rule, only if the program still waits."""
         sql = (
             "UPDATE pipelines SET state = ?, most_epsilon = ?, decided_by = ?, decided_at = ?"
             " WHERE data_set = ? AND digest = ?"
-        )
+        ) + (f" AND state = '{WAITING}'" if only_waiting else "")
         said = one.state, str(one.most_epsilon), one.decided_by, one.decided_at
         with self._records.change() as link:
-            link.change(sql, (*said, one.data_set, one.digest))
+            if link.change(sql, (*said, one.data_set, one.digest)) == 0:
+                return
             key = one.data_set, one.digest
             link.change("DELETE FROM pipeline_batches WHERE data_set = ? AND digest = ?", key)
             if one.may_batch:
@@ -130,7 +130,7 @@ class SqlPipelines:
 # Any: the column types depend on the table
 def _submitted(row: tuple[Any, ...]) -> Submitted:
     digest, data_set, program, by, at, state, most, decided_by, decided_at, batches = row
-    timing = BATCH if batches else ISOLATED
+    timing = timing_of(is_batch=bool(batches))
     return Submitted(
         digest, data_set, program, by, at, state, Fraction(most), decided_by, decided_at, timing
     )
