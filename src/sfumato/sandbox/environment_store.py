@@ -202,6 +202,10 @@ class Environments:
             said = json.loads((self.root / name / _ABOUT).read_text("ascii"))
         except (OSError, ValueError):
             return None
+        if not isinstance(said, dict):
+            return None
+        known = {one.name for one in fields(OwnEnvironment)}  # another version may write more
+        said = {key: value for key, value in said.items() if key in known}
         lists = {key: tuple(said.get(key, ())) for key in ("entry", "settings", "through")}
         labels = tuple((str(key), str(one)) for key, one in said.get("labels", ()))
         return OwnEnvironment(**{**said, **lists, "labels": labels})

@@ -126,7 +126,7 @@ class _Saved:
             path = posixpath.normpath(posixpath.join(posixpath.dirname(path), self._links[path]))
         try:
             return plain_file(self._folder.joinpath(*parts_of(path)))
-        except OSError:
+        except (OSError, ValueError):  # or its name is no text
             raise bad_environment("a file of the archive is missing") from None
 
 

@@ -7,10 +7,12 @@ repository brings neither hooks nor settings. git-annex checks every content aga
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Sequence
@@ -73,20 +75,25 @@ class Repository:
     ) -> bool:
         settings = [word for one in (*_FIXED, *self._network()) for word in ("-c", one)]
         try:
-            done = subprocess.run(
+            started = subprocess.Popen(
                 ["prlimit", f"--fsize={most}", "--core=0", "git", *settings, *words],
                 cwd=folder,
-                input=text,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=_environment(folder),
-                timeout=limit_s,
-                check=False,
                 start_new_session=True,
             )
-        except (OSError, subprocess.TimeoutExpired):
+        except OSError:
             return False
-        return done.returncode == 0
+        with started:
+            try:
+                started.communicate(text, timeout=limit_s)
+            except (OSError, subprocess.TimeoutExpired):
+                with contextlib.suppress(ProcessLookupError):  # git-annex and its transfers too
+                    os.killpg(started.pid, signal.SIGKILL)
+                return False
+        return started.returncode == 0
 
     def _network(self) -> tuple[str, ...]:
         """Return the settings that allow this host: git-annex contacts no private network else."""

@@ -47,6 +47,7 @@ def test_a_participant_is_found_by_id_and_by_label(
     ("text", "is_found"),
     [
         ("He is a Tall\n  ship captain", True),
+        ("by Jose\u0301 Di\u0301az", True),  # accents as letters of their own
         ("tall shipping", False),
         ("a cook", False),  # five people are cooks
         ("it is xy", False),  # too short to look for in texts
@@ -59,7 +60,7 @@ def test_a_participant_is_found_by_id_and_by_label(
 def test_a_value_of_few_people_is_found_in_running_text(
     tmp_path: Path, text: str, is_found: bool
 ) -> None:
-    jobs = ["cook"] * 5 + ["tall ship captain", "xy", "n/a", '"hoi an', "cook"]
+    jobs = ["cook"] * 5 + ["tall ship captain", "xy", "n/a", '"hoi an', "cook", "José Díaz"]
     rows = [
         (f"sub-{at:02d}", job, "4711" if at else "12", str(9_900_000 + at))
         for at, job in enumerate(jobs)

@@ -334,6 +334,25 @@ def test_a_bomb_is_refused_before_it_fills_the_disk(kind: Kind, tmp_path: Path) 
     assert written <= 1_000_000
 
 
+@pytest.mark.parametrize("place", [".git/x", "behind the end"])
+def test_what_is_passed_over_has_the_same_limit(place: str, tmp_path: Path) -> None:
+    zeros = bytes(40_000_000)
+    hidden = [(member(".git/x"), zeros)] if place == ".git/x" else []
+    text = tar_of([(member(TABLE), ROWS), *hidden]) + (b"" if hidden else zeros)
+    with pytest.raises(Refused, match=r"too-large|cannot be read"):
+        unpacked("tar.gz", gzip.compress(text), tmp_path, most=1_000_000)
+
+
+def test_names_of_many_folders_count_as_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_archive, "MAX_FILES", 30)
+    deep = "/".join(f"d{n}" for n in range(20))
+    text = tar_of([(member(f"{name}/{deep}/f"), b"") for name in ("a", "b")])
+    with pytest.raises(Refused, match="more than 30 entries"):
+        unpacked("tar", text, tmp_path)
+
+
 def test_a_zip_that_says_less_than_it_holds_is_stopped_at_what_it_says(tmp_path: Path) -> None:
     zeros = bytes(5_000_000)
     text = zip_of({"a": zeros}).replace(struct.pack("<L", len(zeros)), struct.pack("<L", 10))

@@ -79,6 +79,14 @@ def test_a_reading_aid_is_no_part_of_a_text() -> None:
     assert steps(output(0, "m"), archive({**parts, "xl/sharedStrings.xml": texts})) == 5
 
 
+def test_a_long_shared_text_is_kept_by_no_cell() -> None:
+    """A cell's text is stripped each time it is read, so a long one would take long."""
+    parts = {**frame(["S"]), "xl/worksheets/sheet1.xml": sheet_xml([["?"]], [])}
+    for text, kept in ((f" {5:>200} ", "5"), ("\u3000" * 55_000, ""), ("7" * 257, "")):
+        made = archive({**parts, "xl/sharedStrings.xml": f"<sst><si><t>{text}</t></si></sst>"})
+        assert read_workbook(made).sheet("S")[0][0] == kept
+
+
 def one_sheet(sheet: str, **how: int) -> bytes:
     return archive({**frame(["S"]), "xl/worksheets/sheet1.xml": sheet}, **how)
 
@@ -94,6 +102,7 @@ BOMBS = {
         **frame(["S"] * 9),
         **{f"xl/worksheets/sheet{n}.xml": GOOD + " " * (MOST // 8) for n in range(1, 10)},
     }),
+    "many names of sheets": archive({**frame(["S"] * 65), "xl/worksheets/sheet1.xml": GOOD}),
     "many files": archive({**frame(["S"]), "xl/worksheets/sheet1.xml": GOOD,
                            **{f"x{n}": "" for n in range(400)}}),
     "lzma": one_sheet(GOOD, how=zipfile.ZIP_LZMA),

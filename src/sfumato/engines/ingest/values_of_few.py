@@ -6,6 +6,7 @@ Only the owner sees what is found (soundness rule 30).
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -82,7 +83,7 @@ def _bare(person: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def people_of(folder: Path, tables: Iterable[Path]) -> frozenset[str]:

@@ -22,6 +22,8 @@ from typing import IO, Any, Final, Protocol, cast
 from sfumato.dp.refusal import Refused
 from sfumato.system.folder_stream import HEAD, Kind
 
+ANNEX: Final = Path(".git/annex/objects")  # contents, to which links in a folder may lead
+_MAX_PADDING: Final = 16 << 20  # bytes behind the end of a tar file
 MAX_FILES: Final = 200_000  # most entries of an archive
 MAX_PATH, MAX_NAME, MAX_DEPTH = 1000, 255, 32  # bytes of a path and of a name; names in a path
 SPARE_BYTES: Final = 256 << 20  # the free disk space that an upload leaves
@@ -82,22 +84,21 @@ def unpack(kind: Kind, file: PartFile, target: Path, most: int) -> Unpacked:
     return Unpacked(_root(target), writer.files, writer.size)
 
 
-def copy_folder(
-    files: Sequence[tuple[str, Path]], annex: Path, target: Path, most: int
-) -> Unpacked:
+def copy_folder(files: Sequence[tuple[str, Path]], root: Path, target: Path, most: int) -> Unpacked:
     """Copy files into the new folder `target`, with the checks of an archive.
 
     Args:
         files: The path of each file in the folder, and where it is.
-        annex: The folder into which symbolic links may lead: the contents of git-annex.
+        root: The folder; symbolic links may lead only to the contents of its git-annex.
         target: The path of a folder that does not exist yet.
         most: The most bytes of all files together.
     """
-    writer = _Writer(target, most)
+    writer, annex = _Writer(target, most), root / ANNEX
     target.mkdir(mode=0o700)
     for path, place in files:
         found = place.resolve()
-        is_safe = found.is_relative_to(annex.resolve()) or not place.is_symlink()
+        is_inside = found.is_relative_to(root.resolve()) and not place.is_symlink()
+        is_safe = found.is_relative_to(annex.resolve()) or is_inside
         if not is_safe or not found.is_file():
             writer.take(Entry(path, "link" if place.is_symlink() else "special"))
             continue
@@ -142,6 +143,7 @@ class _Writer:
     entries: int = 0
     files: int = 0
     size: int = 0
+    skipped: int = 0  # bytes of hidden files
     seen: dict[str, tuple[str, bool]] = field(default_factory=dict)  # folded path: path, is a file
 
     def take(self, entry: Entry) -> None:
@@ -150,7 +152,10 @@ class _Writer:
         if self.entries > MAX_FILES:
             raise _too_many()
         names = self._checked(entry.name)
-        if is_hidden(names):
+        if is_hidden(names):  # it is not written, but it takes time to pass over
+            self.skipped += entry.size
+            if self.skipped > self.most:
+                raise too_large(self.most)
             return
         if entry.kind in ("link", "special"):
             raise self._refused(
@@ -192,6 +197,8 @@ class _Writer:
         A file is no folder, and no folder is spelled in two ways.
         """
         for depth in range(1, len(names) + 1):
+            if len(self.seen) > MAX_FILES:
+                raise _too_many()
             path = "/".join(names[:depth])
             mine = (path, is_file and depth == len(names))
             found = self.seen.setdefault(_folded(path), mine)
@@ -443,8 +450,11 @@ def _of_tar(file: object) -> Iterator[Entry]:
             yield _tar_entry(archive, member)
     if not is_end[-1]:
         raise EOFError
-    while source.read(CHUNK):  # so that gzip checks its sum
-        pass
+    left = _MAX_PADDING
+    while piece := source.read(CHUNK):  # so that gzip checks its sum
+        left -= len(piece)
+        if left < 0:
+            raise EOFError
 
 
 def _tar_entry(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Entry:

@@ -19,7 +19,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal, cast
@@ -369,7 +369,9 @@ class FolderUploads:
         found = None
         with contextlib.suppress(OSError, ValueError, TypeError):
             text = (self._place(upload) / "note.json").read_text("utf-8")
-            found = FolderUpload(**json.loads(text))
+            said = json.loads(text)
+            known = {one.name for one in fields(FolderUpload)}  # another version may write more
+            found = FolderUpload(**{key: said[key] for key in said if key in known})
         return found
 
     def _every(self) -> list[FolderUpload]:

@@ -108,7 +108,7 @@ class Repositories:
         """
         with self.lock:
             place = self._cloned(owner, url)
-            listed = [path for path in _files(place / "clone") if is_listed(path, patterns)]
+            listed = [path for path in files_of(place / "clone") if is_listed(path, patterns)]
             self._get(place, url, listed)
             try:
                 yield self._copy(place, listed)
@@ -121,7 +121,7 @@ class Repositories:
         clone, tree = place / "clone", place / "tree"
         shutil.rmtree(tree, ignore_errors=True)
         files = [(path, clone / path) for path in paths]
-        return str(copy_folder(files, clone / _ANNEX, tree, self.most).root)
+        return str(copy_folder(files, clone, tree, self.most).root)
 
     def sweep(self) -> None:
         """Delete clones that are older than a day, unless one is being fetched."""
@@ -191,7 +191,7 @@ class Repositories:
             )
 
 
-def _files(clone: Path) -> list[str]:
+def files_of(clone: Path) -> list[str]:
     """Return the paths of all files and links of a clone but hidden ones."""
     found = (path for path in clone.rglob("*") if path.is_symlink() or path.is_file())
     names = (path.relative_to(clone) for path in found)

@@ -111,7 +111,7 @@ class DataSets:
         if made is shape or source.folder is None:
             return made
         notes = self.draft_folder(source.folder).notes
-        if any(where.startswith(f"{DESCRIPTION}: ") for where, _ in notes):
+        if any(where == DESCRIPTION or where.startswith(f"{DESCRIPTION}: ") for where, _ in notes):
             raise Refused(
                 "bad-card",
                 f"The folder's {DESCRIPTION} would become public, but it contains a participant's "

@@ -19,7 +19,7 @@ from sfumato.features.data_sets.card_proposal import (
 from sfumato.features.data_sets.connection_service import Connections
 from sfumato.features.data_sets.folder_archive import ROWS
 from sfumato.features.data_sets.folder_upload_service import FolderUploads
-from sfumato.features.data_sets.repository_service import Repositories
+from sfumato.features.data_sets.repository_service import Repositories, files_of
 from sfumato.features.data_sets.service import DataSets
 from sfumato.features.data_sets.upload_service import Upload, Uploads
 from sfumato.release.guarantees.k_anonymity import OWNER_ONLY
@@ -234,9 +234,7 @@ def proposal(name: str, found: Described) -> Json:
 
 def with_patterns(proposed: Json, folder: Path) -> Json:
     """Add to a proposed card the patterns of the files that at least half of the people have."""
-    files = (*folder.glob("sub-*/**/*"), *folder.glob("derivatives/*/**/*"))
-    found = (path for path in files if path.is_file() or path.is_symlink())
-    paths = [path.relative_to(folder).as_posix() for path in found]
+    paths = [path for path in files_of(folder) if path.startswith(("sub-", "derivatives/"))]
     card = cast("Json", proposed["card"])
     return {**proposed, "card": {**card, "bids": {"files": file_patterns(paths)}}}
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from sfumato.features.pipelines.pages import program_page, run_terms
-from sfumato.server.console.number_text import margin
+from sfumato.server.console.number_text import harmless_cell, margin
 from sfumato.server.console.page import Page
 from sfumato.server.console.visit import Said, Visit
 
@@ -106,13 +106,13 @@ async def as_csv(visit: Visit) -> Response:
     writer = csv.writer(text)
     writer.writerow(("output", "index", "value", "lower_95", "upper_95"))
     for name, value, ends in _scalar_values(said):
-        writer.writerow((name, "", value, *(ends or ("", ""))))
+        writer.writerow((harmless_cell(name), "", value, *(ends or ("", ""))))
     for name, array in said["arrays"].items():
         by = array["margin"]
         for index, value in _indexed(array["values"]):
             place = _cell_name(array, index)
             around = ("", "") if by is None else (value - by, value + by)
-            writer.writerow((name, place, value, *around))
+            writer.writerow((harmless_cell(name), harmless_cell(place), value, *around))
     return _file(text.getvalue(), "text/csv; charset=utf-8", said, "csv")
 
 

@@ -266,10 +266,8 @@ class Pipelines:
         if table is None:
             raise no_sandbox()
         gave = [one.name for one in program.outputs if one.name not in table.never]
-        self.store.add_trial(found.data_set, found.digest, gave)
         trial = f"{count:,} synthetic people, epsilon {float(runs[0].epsilon):g}, seed {said}"
         choices = _choices(table, trial)
-        self.store.set_choices(found.data_set, found.digest, choices)
         plan: Json = {
             "warnings": table.warnings(),
             "epsilon": float(runs[0].epsilon),
@@ -286,6 +284,9 @@ class Pipelines:
             "spent": False,
         }
         if caller.user in (listing.owner, found.by):
+            # nobody else's trial changes what a run takes, or what its price warns of
+            self.store.add_trial(found.data_set, found.digest, gave)
+            self.store.set_choices(found.data_set, found.digest, choices)
             self.reviews.keep_trial(found, caller.user, plan)
         return plan
 

@@ -16,7 +16,7 @@ from sfumato.client.answer import Answer
 from sfumato.client.answer_table import cell_text
 from sfumato.dp.refusal import Refused
 from sfumato.server.console.answer_pictures import drawn, looks, pictured
-from sfumato.server.console.number_text import key_text
+from sfumato.server.console.number_text import harmless_cell, key_text
 from sfumato.server.console.page import Page
 from sfumato.server.console.visit import Said, Visit, unknown_page
 
@@ -97,15 +97,10 @@ def csv_of(found: Answer) -> str:
     frame = found.frame()
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow([_harmless(name) for name in frame])
+    writer.writerow([harmless_cell(name) for name in frame])
     for row in zip(*frame.values(), strict=True):
-        writer.writerow([_harmless(value) for value in row])
+        writer.writerow([harmless_cell(value) for value in row])
     return text.getvalue()
-
-
-def _harmless(value: object) -> object:
-    is_run = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
-    return f"'{value}" if is_run else value
 
 
 async def _said(visit: Visit) -> Said:

@@ -19,7 +19,9 @@ from xml.parsers import expat  # a DTD is refused, and nothing outside of the fi
 
 from sfumato.sandbox.file_formats.decompression import MOST
 
-MAX_ELEMENTS: Final = 9_000  # most XML elements of all parts together; it limits the time
+_MAX_TEXT: Final = 256  # letters of a text that cells may share; a longer one is no number or name
+_MAX_SHEETS: Final = 64
+MAX_ELEMENTS: Final = 4_000  # most XML elements of all parts together; it limits the time
 _MAX_DIRECTORY: Final = 16_384  # most bytes of the archive's list of files
 _END: Final = struct.Struct("<4s4H2LH")  # the end of that list: the last bytes of the archive
 _END_OF_64: Final = b"PK\x06\x07"  # where an archive of over 4 GB has the place of its list
@@ -187,6 +189,8 @@ class _Listed(_Document):
 
     def start(self, name: str, given: Mapping[str, str]) -> None:
         if name == "sheet":
+            if len(self.sheets) >= _MAX_SHEETS:
+                raise ValueError
             ids = [value for key, value in given.items() if key.endswith(":id")]
             self.sheets.append((given["name"], ids[0]))
 
@@ -206,7 +210,8 @@ class _SharedTexts(_Document):
         self.is_wanted = False
         self.is_phonetic = self.is_phonetic and name != "rPh"
         if name == "si":
-            self.texts.append(self.taken())
+            text = self.taken().strip()
+            self.texts.append(text if len(text) <= _MAX_TEXT else "")
 
 
 @dataclass

@@ -69,3 +69,9 @@ FILTERS: Final[Mapping[str, Callable[..., str]]] = {
     "moment": moment,
     "margin": margin,
 }
+
+
+def harmless_cell(value: object) -> object:
+    """Return a cell of a CSV file that no spreadsheet program takes for a formula."""
+    is_run = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+    return f"'{value}" if is_run else value
