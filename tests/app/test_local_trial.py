@@ -65,7 +65,7 @@ FAILS = {
     "waits": ("import signal\nsignal.pause()", "waited longer"),
     "status": ("import sys\nsys.exit('no such column: bmi')", "no such column: bmi"),
     "nothing": ("print(1)", "there is no result answer.txt"),
-    "text": (MEAN.replace("str(mean)", "'unknown'"), "m has no number"),
+    "text": (MEAN.replace("str(mean)", "'unknown'"), "m: no number"),
 }
 
 

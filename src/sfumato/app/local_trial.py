@@ -99,7 +99,7 @@ class Found:
 
         A limit that was used up comes first, then what the program printed, then how it ended.
         """
-        missing = [one for one in self.read if not one.is_number]
+        missing = [one for one in self.read if not one.is_number or one.lacks]
         is_whole = self.result.ending == "exit status 0" and not missing
         if is_whole:
             return ""
@@ -115,7 +115,7 @@ class Found:
         if self.result.ending != "exit status 0":
             last = printed.strip().rpartition("\n")[2]
             return f"it failed ({self.result.ending})" + (f": {last[:200]}" if last else "")
-        return f"{missing[0].name} has {missing[0].says}"
+        return f"{missing[0].name}: {missing[0].says}"
 
     def as_json(self) -> dict[str, object]:
         """Return the trial as JSON."""

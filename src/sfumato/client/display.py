@@ -253,7 +253,8 @@ class BlocksPlan(_Shown):
     def _words(self) -> tuple[str, list[str]]:
         head = f"At epsilon {self['epsilon']:g}, on {self['people']:,} synthetic people:"
         least = f"Least of both errors together: {self['proposed']} blocks. Nothing is spent."
-        foot = "Nothing is spent." if self["proposed"] is None else least
+        has_choice = self.shape.get("choice") is not None  # which says more than `least`
+        foot = "Nothing is spent." if self["proposed"] is None or has_choice else least
         return head, [foot, f"Note: {self['says']}."]
 
     def _repr_html_(self) -> str:

@@ -355,6 +355,7 @@ class Reading:
     name: str
     is_number: bool  # False if the output counts as the middle of the range
     says: str
+    lacks: int = 0  # how many numbers of a table or an array count as the middle of the range
 
     def as_json(self) -> dict[str, object]:
         """Return how the trial's output was parsed, as JSON for a plan."""
@@ -406,14 +407,14 @@ def _array_reading(parsed: object, output: Output) -> Reading:
     if isinstance(array, np.ndarray):
         finite = int(np.isfinite(array).sum())
         says = f"a table, of which {finite} of {output.count} cells are numbers"
-        return Reading(output.name, finite > 0, says if finite else f"no number: {says}")
+        lacks = output.count - finite
+        return Reading(output.name, finite > 0, says if finite else f"no number: {says}", lacks)
     if not isinstance(array, NumpyFile) or array.shape != output.shape:
         shape = ", ".join(map(str, output.shape))
         return Reading(output.name, False, f"no number: {output.path} is not an array of ({shape})")
     finite = int(np.isfinite(array.numbers()).sum())
-    return Reading(
-        output.name, finite > 0, f"an array, of which {finite} of {output.count} are numbers"
-    )
+    says = f"an array, of which {finite} of {output.count} are numbers"
+    return Reading(output.name, finite > 0, says, output.count - finite)
 
 
 def read_output(output: bytes, outputs: tuple[Output, ...]) -> list[int]:

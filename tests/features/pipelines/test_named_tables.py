@@ -32,8 +32,8 @@ PAIRS = [
                           "shape": [2, 3]}),
     ("m:0:9@r.xlsx#Sheet1!B3", {"name": "m", "lower": "0", "upper": "9", "path": "r.xlsx",
                                 "at": ["Sheet1!B3"]}),
-    ("m:0:9@r.json#rows=x", {"name": "m", "lower": "0", "upper": "9", "path": "r.json",
-                             "at": ["rows=x"]}),
+    ("m:0:9@r.json#x=y", {"name": "m", "lower": "0", "upper": "9", "path": "r.json",
+                          "at": ["x=y"]}),
     ("t:0:100@r.tsv#rows=A,B;columns=mean,sd", {
         "name": "t", "lower": "0", "upper": "100", "path": "r.tsv", "at": [], "rows": ["A", "B"],
         "columns": ["mean", "sd"]}),
@@ -54,6 +54,12 @@ def test_the_text_of_an_output_declares_it(case: int) -> None:
     text, expected = PAIRS[case]
     assert pipelines_cli._output(text) == expected
     assert read_outputs([expected])[0].name == expected["name"]
+
+
+@pytest.mark.parametrize("place", ["rows=A,B", "rows=A;column=n", "columns=n", "key=who"])
+def test_half_of_a_table_is_refused_and_no_place(place: str) -> None:
+    with pytest.raises(Refused, match="rows=A,B;columns=C,D"):
+        pipelines_cli._output(f"t:0:1@r.tsv#{place}")
 
 
 def terms(take: str = "mean") -> Run:

@@ -84,8 +84,14 @@ def listed_places(text: str) -> list[int | str]:
 def output_places(text: str) -> Json:
     """Parse where an output is in its file: a place, or a table's rows, columns, key and place."""
     parts = dict(part.partition("=")[::2] for part in text.split(";"))
-    if not {"rows", "columns"} <= set(parts) <= {"rows", "columns", "key", "at"}:
+    if not set(parts) & {"rows", "columns", "row", "column", "key"}:
         return {"at": listed_places(text)}
+    if not {"rows", "columns"} <= set(parts) <= {"rows", "columns", "key", "at"}:
+        raise Refused(
+            "bad-pipeline",
+            f"The place {text!r} of an output is neither a place nor a table with names.",
+            "Name the cells of a table by #rows=A,B;columns=C,D, and if needed ;key=COLUMN.",
+        )
     key: Json = {"key": parts["key"]} if "key" in parts else {}
     named: Json = {of: parts[of].split(",") for of in ("rows", "columns")}
     return {**named, **key, "at": listed_places(parts.get("at", ""))}

@@ -120,7 +120,10 @@ def _by_name(outputs: tuple[Output, ...], shape: object, what: str) -> dict[str,
     known = {output.name for output in outputs}
     for name in shape:
         if name not in known:
-            raise bad_pipeline(f"{what} names {name!r}, which is not an output of the program")
+            raise bad_pipeline(
+                f"{what} names {name!r}, which is not an output of the program; its outputs are "
+                f"{', '.join(sorted(known))}"
+            )
     return {name: read_positive(value, f"{what} of {name}") for name, value in shape.items()}
 
 

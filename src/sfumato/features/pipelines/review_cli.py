@@ -47,9 +47,10 @@ def review_lines(one: Review) -> list[str]:
 def state_lines(one: Review) -> list[str]:
     """Return the lines of a program's state: waiting, approved to a price, or declined and why."""
     by = f"by {one.get('decided_by')}, {one.get('decided_at')}"
+    batch = ", in batches too," if one.get("timing") == "batch" else ""
     state = {
         "waiting": f"  waits for the owner since {one.get('at')}",
-        "approved": f"  approved up to epsilon {one.get('most_epsilon', 0):g} a run {by}",
+        "approved": f"  approved up to epsilon {one.get('most_epsilon', 0):g} a run{batch} {by}",
         "declined": f"  declined {by}",
     }[one["state"]]
     changed = (

@@ -79,6 +79,7 @@ from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Catalogue, Clock, Listing
 from sfumato.vault.users import Caller
 
+SHORT_DIGEST: Final = 12  # the fewest letters of a digest that name a program
 MAX_HANDED_IN: Final = 1000  # the most programs of one author on one data set, in any state
 MAX_WAITING: Final = 20  # the most waiting programs of one author on one data set
 
@@ -227,7 +228,7 @@ class Pipelines:
         _check_blocks(listing.card, run)
         return {
             **chosen,
-            "warnings": price_warnings(run, self._tried(found)),
+            "warnings": [*_over(found, run), *price_warnings(run, self._tried(found))],
             "epsilon": float(run.epsilon),
             "delta": float(run.spent_delta),
             "mechanism": run.mechanism,
@@ -249,7 +250,7 @@ class Pipelines:
         program = _program_of(found, listing)
         if asked.timing == BATCH and not (self.timing == BATCH and found.may_batch):
             raise _no_batch(self.timing)
-        count = _people(card.size if asked.people is None else asked.people)
+        count = _people(most_people(card) if asked.people is None else asked.people)
         runs = [
             _planned(program, asked, blocks, card.delta_per_request)
             for blocks in blocks_to_try(count)
@@ -428,6 +429,9 @@ class Pipelines:
 
     def _found(self, listing: Listing, digest: str) -> Submitted:
         found = self.store.find(listing.card.name, digest)
+        if found is None and SHORT_DIGEST <= len(digest) < 64:
+            alike = [o for o in self.store.of(listing.card.name) if o.digest.startswith(digest)]
+            found = alike[0] if len(alike) == 1 else None
         if found is None:
             raise _unknown()
         return found
@@ -526,7 +530,13 @@ def _values(answer: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON of our 
 
 def _people(count: object) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= MAX_PEOPLE:
-        raise bad_pipeline(f"give a number of synthetic people from 2 to {MAX_PEOPLE:,}")
+        raise Refused(
+            "bad-pipeline",
+            "The data card does not say how many people there are, and neither does the request."
+            if count is None
+            else f"A trial has 2 to {MAX_PEOPLE:,} synthetic people.",
+            "Give a number of synthetic people: --people on the command line, people= in Python.",
+        )
     return count
 
 
@@ -537,10 +547,21 @@ def _check_blocks(card: Card, run: Run) -> None:
         raise refused
 
 
+def _over(found: Submitted, run: Run) -> list[str]:
+    """Return a warning if an approved program may not spend that much in one run."""
+    if found.state != APPROVED or run.epsilon <= found.most_epsilon:
+        return []
+    return [
+        f"The run costs epsilon {float(run.epsilon):g}, and the program is approved up to "
+        f"{float(found.most_epsilon):g} a run. Ask for less, or ask the owner to approve more."
+    ]
+
+
 def _check_approved(found: Submitted, run: Run) -> None:
     if found.state != APPROVED or run.epsilon > found.most_epsilon:
         what = (
-            f"It is approved up to epsilon {float(found.most_epsilon):g} a run."
+            f"It is approved up to epsilon {float(found.most_epsilon):g} a run, and this run costs "
+            f"{float(run.epsilon):g}."
             if found.state == APPROVED
             else f"Its state is: {found.state}."
         )
