@@ -12,6 +12,7 @@ import sfumato
 from sfumato.app.settings import change_settings, settings_of
 from sfumato.app.vault import OpenVault
 from sfumato.dp.refusal import Refused
+from sfumato.features.audit.sheet_verification import check_sheet
 from support.sandbox_blocks import needs_bubbles
 from support.small_vaults import card, make_vault, write_csv
 
@@ -97,6 +98,10 @@ def test_a_reviewed_program_runs_in_a_batch_and_says_so_everywhere(vault: OpenVa
     assert 140 < said["rows"][0][0] < 182
     charged = [e for e in vault.house.ledger.store.entries() if e.kind == "charged"]
     assert "side by side" in str(charged[-1].body)
+    sheet: Any = vault.call("sheet", {"entry": str(charged[-1].seq)})
+    assert sheet["timing"] == said["receipt"]["timing"]
+    assert check_sheet(sheet) == ()
+    assert check_sheet({**sheet, "timing": "isolated"}) != ()
     again = run(ria, digest, timing="isolated")  # the same question: the stored answer, as it ran
     assert again["rows"] == said["rows"]
     assert again["receipt"]["timing"] == said["receipt"]["timing"]

@@ -56,6 +56,7 @@ def sheet(ledger: Ledger, charge: Entry) -> Json:
         "epsilon": body["epsilon"],
         "delta": body["delta"],
         "bounding": body.get("bounding"),
+        **({"timing": body["timing"]} if "timing" in body else {}),  # of a program's blocks
         "mechanism": body.get("mechanism"),
         "noise": body["noise"],
         "selection": body.get("selection"),

@@ -141,7 +141,9 @@ def _of_entries(sheet: Sheet) -> list[str]:
     found: list[str] = []
     charge = json.loads(entries[0]["body"])
     body = charge["body"]
-    if any(sheet[name] != body.get(name) for name in _SAME) or sheet["question"] != body["says"]:
+    said = {name: sheet[name] for name in _SAME} | {"timing": sheet.get("timing")}
+    is_same = all(body.get(name) == value for name, value in said.items())
+    if not is_same or sheet["question"] != body["says"]:
         found.append("it differs from the ledger entry that was charged")
     if sheet["debits"] != charge["debits"] or sheet["asked_by"] != charge["user"]:
         found.append("it differs from the ledger entry that was charged")
