@@ -95,18 +95,20 @@ def test_a_job_waits_until_its_time_is_over(inputs: tuple[str, ...]) -> None:
 
 
 BURNS = """
+import time
 def f(rows):
-    while rows['height'].mean() < 99: pass
+    while time.process_time() < 5: pass
+    return 99
 """
 
 
 def test_blocks_that_have_not_ended_with_the_job_are_the_middle(
     pool: SandboxPool, inputs: tuple[str, ...]
 ) -> None:
-    limits = SandboxLimits(cpu_s=5, timing=BATCH, job_s=2)
-    began = time.monotonic()
-    assert set(ran(pool, function(BURNS, inputs, limits)).tolist()) == {MIDDLE}
-    assert time.monotonic() - began < 12 * 5 / 2  # else all blocks have burnt their time
+    limits = SandboxLimits(cpu_s=30, timing=BATCH, job_s=2)
+    assert ran(pool, function(BURNS, inputs, limits)).tolist() == [MIDDLE] * 12
+    few = function(BURNS, inputs[:1], replace(limits, job_s=60))
+    assert ran(pool, few).tolist() == [99]
 
 
 def test_no_program_without_an_image_has_more_calls_in_a_batch(pool: SandboxPool) -> None:
@@ -317,6 +319,12 @@ for name in ("\\0kept", ("127.0.0.1", 4444)):
     listening = socket.socket(socket.AF_UNIX if name == "\\0kept" else socket.AF_INET)
     listening.bind(name)
     listening.listen()
+lines = [line.split() for line in open("/proc/net/snmp") if line.startswith("Tcp:")]
+opened = int(dict(zip(*lines))["PassiveOpens"])
+if opened:
+    found.append("a count of connections")
+with socket.create_server(("127.0.0.1", 0)) as one, socket.create_connection(one.getsockname()):
+    pass
 found += os.listdir("/dev/shm") + os.listdir("/tmp")
 open("/dev/shm/kept", "w").write("x")
 if os.fork() == 0:
