@@ -292,7 +292,7 @@ def test_a_plan_is_a_table_for_people(vault: Vault) -> None:
     )
     first = plan["at"][0]
     assert f"± {first['noise']['mean']:.4g}" in repr(plan)
-    assert f"Least of both errors together: {plan['proposed']} blocks." in repr(plan)
+    assert f"of {plan['choice']['blocks']} blocks (--take auto)" in repr(plan)
     assert plan._repr_html_().count("<tr>") == 1 + len(plan["at"])
     assert "{" not in repr(plan) + plan._repr_html_()
 

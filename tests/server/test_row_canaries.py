@@ -182,6 +182,9 @@ def _read_everything(heard: Heard) -> None:
             heard.send("GET", path, heard.service.tokens[name])
 
 
+PROGRAM = "def mean(rows):\n    return rows['salary'].mean()\n"
+
+
 def _pages(heard: Heard) -> dict[str, list[str]]:
     """Return the addresses of each page that is shown, with what there is to be shown."""
     token, at, lock = heard.service.owner(), "/data-sets/patients", "/airlock/none"
@@ -196,7 +199,22 @@ def _pages(heard: Heard) -> dict[str, list[str]]:
     looks = [f"{op}&y={y}&look=light" for op in ops for y in ("n", "s")]
     survey = heard.service.call("POST", "/v1/surveys", {"survey": design()}, token=token)[1]
     of = f"/s/{survey['survey']}"
+    pipelines = "/v1/data-sets/patients/pipelines"
+    shape = {"source": PROGRAM, "name": "mean", "columns": ["salary"],
+             "outputs": [{"name": "m", "lower": 0, "upper": 120_000}]}  # fmt: skip
+    program = heard.service.call("POST", pipelines, shape, token=token)[1]["digest"]
+    terms = {"epsilon": 0.002, "blocks": 2, "op": "a run"}
+    ran = heard.service.call("POST", f"{pipelines}/{program}/runs", terms, token=token)
+    assert ran[0] == 200, ran
+    programs, run = f"{at}/programs", f"{at}/program-answer"
     return {
+        "/data-sets/{data_set}/programs": [programs],
+        "/data-sets/{data_set}/programs/new": [f"{programs}/new"],
+        "/data-sets/{data_set}/programs/{pipeline}": [f"{programs}/{program}"],
+        "/data-sets/{data_set}/programs/{pipeline}/review": [f"{programs}/{program}/review"],
+        "/data-sets/{data_set}/program-answer": [f"{run}?op=a%20run"],
+        "/data-sets/{data_set}/program-answer/numbers.csv": [f"{run}/numbers.csv?op=a%20run"],
+        "/data-sets/{data_set}/program-answer/answer.json": [f"{run}/answer.json?op=a%20run"],
         "/surveys": ["/surveys"], "/surveys/new": ["/surveys/new"],
         "/surveys/{survey}": [f"/surveys/{survey['survey']}"], "/s/{survey}": [of],
         "/s/{survey}/results": [f"{of}/results"], "/s/{survey}/reports": [f"{of}/reports"],

@@ -57,7 +57,7 @@ class Services(Protocol):
 
 @DATA_SET_VERBS.verb(
     "upload", "PUT", "/v1/uploads", "own", UploadFile, Upload,
-    refusals=("source-unreadable", "too-large"),
+    refusals=("source-unreadable", "too-large", "upload-unknown"),
     carries="file",
 )  # fmt: skip
 def upload(_services: Services, _caller: Caller, _asked: UploadFile) -> NoReturn:

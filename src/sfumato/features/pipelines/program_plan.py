@@ -203,7 +203,7 @@ class Run:
     def event(self) -> Event:
         """Return the privacy event (mechanism and its parameters) that the ledger charges."""
         if self.take == MEDIAN:
-            every = tuple(map(ExponentialEvent, self.losses))
+            every = tuple(ExponentialEvent(loss) for loss in self.losses)
             return every[0] if self.numbers == 1 else JointEvent(every)
         if self.rho:
             return GaussianEvent(self.rho, self.epsilon, self.delta)

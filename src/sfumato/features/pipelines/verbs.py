@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sfumato.features.jobs.service import RUN
 from sfumato.features.pipelines.schema import (
     DecidePipeline,
     OnePipeline,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
 PIPELINE_VERBS: Final = Verbs()
 _PIPELINES: Final = "/v1/data-sets/{data_set}/pipelines"
+_RUN: Final = "run"  # the kind of the jobs (features/jobs/model.py)
 _RULES: Final = "/v1/data-sets/{data_set}/pipeline-rules"
 _RUNS: Final = "/v1/data-sets/{data_set}/pipeline-runs"
 _REFUSALS: Final = (
@@ -139,7 +139,7 @@ def begin_pipeline_run(services: Services, caller: Caller, asked: RunPipeline) -
     services.pipelines.check_run(caller, asked)
     job = services.jobs.begin(
         caller,
-        RUN,
+        _RUN,
         asked.data_set,
         json_text(asked.as_body()),
         asked.op,

@@ -51,8 +51,16 @@ INSTEAD: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"choose --blocks, --trim and --take yourself", "choose the terms of the run yourself"),
         (r"trimmed mean \(--trim (\w+)\)", r"trimmed mean (without \1 at each end)"),
         (r"approve it with --timing batch", "allow batches on the page of its review"),
-        (r"Run `sfumato add NAME FOLDER` without --card: it shows which, and drafts",
-         "A draft of the card, made without a card of your own, shows which. It has"),
+        (r"Run `sfumato add NAME FOLDER` without --card\. It shows where, and drafts "
+         r"\[bids\.description\] without it",
+         "A draft of the card, made without a card of your own, shows where. It has "
+         "[bids.description] without it"),
+        (r": --people on the command line, people= in Python", ""),
+        (r" \(--with\)", ""),
+        (r": use `tar --dereference` \(not with hard links: also --hard-dereference\), or `zip` "
+         r"without -y", ", not the links"),
+        (r"ask the operator for --max-folder", "ask the operator to let larger folders in"),
+        (r" \(`git annex find --not --in origin` in a clone\)", ""),
         (r"Run `sfumato doctor` on the vault's machine: it says what is missing",
          "Whoever runs the vault can see there what is missing"),
         (r"on DuckDB, which `sfumato init` makes by default, or", "on DuckDB or"),
