@@ -31,6 +31,7 @@ Job = dict[str, Any]  # Any: JSON, as a researcher gave it
 Seen = tuple[int, int, int]  # exit status, most memory in bytes, most processes at once
 VOICE, INPUT = 3, 4  # the descriptors that a block keeps; the second till it is read
 _NEW_MOUNTS, _NEW_IPC, _NEW_UTS, _NEW_PIDS = 0x00020000, 0x08000000, 0x04000000, 0x20000000
+_NEW_GROUPS = 0x02000000
 _NEW_NETWORK, _SET_FLAGS, _IS_UP = 0x40000000, 0x8914, 1
 _BUFFERS = (("tcp_rmem", "4096 65536 131072"), ("tcp_wmem", "4096 16384 131072"))
 _LOW_PRIORITY = 10  # of a block in a batch, below its keeper's
@@ -52,6 +53,7 @@ _PROGRAMS = ("<function>", "/work/tmp/program.py")  # a stranger's, in a traceba
 _LOOK_S = 0.004
 _RESERVED = 16 << 30  # bytes of addresses that Java and others reserve and never use
 _MOST_THREADS = 32  # of a block that is one process: its keeper shares its processor
+_MOST_FILES = 7  # program, rows, answer, and those of a control group (control_group.py)
 _PAST = 250  # a descriptor above those that are open
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -108,8 +110,8 @@ def main() -> None:
     control = socket.socket(fileno=settings["control"])
     control.send(b"ready")
     while True:
-        order, descriptors, _, _ = socket.recv_fds(control, 65536, 3)
-        if len(descriptors) != 3:
+        order, descriptors, _, _ = socket.recv_fds(control, 65536, _MOST_FILES)
+        if len(descriptors) < 3:
             os._exit(0)
         keeper = os.fork()
         if keeper == 0:
@@ -155,7 +157,11 @@ def _wait_for(keeper: int, control: socket.socket) -> None:
 def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> NoReturn:
     try:
         control.close()
-        program, rows, answer = descriptors
+        program, rows, answer, *files = descriptors
+        group = TREE["group"](*files) if files else None
+        if order.get("is_trial_of_groups"):
+            _enter_group(group, answer)
+        order["has_group"] = group is not None
         if OWN["image"]:
             _leave_the_processor()
         until = time.monotonic() + order["wall_s"]
@@ -169,7 +175,9 @@ def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> 
         printed = _printed_file(order) if order.get("printed") else None
         hear, say = os.pipe()
         passed = socket.socketpair() if gatherer else None
-        block = os.fork()
+        block = os.fork() if group is None else group.fork()
+        if block < 0:
+            os._exit(1)
         if block == 0:
             os.close(hear)
             os.close(answer)
@@ -181,12 +189,25 @@ def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> 
         else:
             passed[1].close()
             both = hear, passed[0]
-            ended, used, heard, seen = _kept_tree(block, (gatherer, guard), both, order, until)
+            ended, used, heard, seen = _kept_tree(
+                block, (gatherer, guard, group), both, order, until
+            )
         _write_all(answer, _HEAD.pack(ended, used, len(heard)) + heard)
         if printed is not None:
             _write_all(answer, _trial_frame(seen, printed, order["printed"]))
     finally:
         os._exit(0)
+
+
+def _enter_group(group: Any, answer: int) -> NoReturn:  # Any: a group (process_tree.py)
+    """Answer whether a process can be started in the group that was handed in."""
+    child = group.fork()
+    if child == 0:
+        os._exit(0)
+    if child > 0:
+        os.waitpid(child, 0)
+        os.write(answer, READY)
+    os._exit(0)
 
 
 def _leave_the_processor() -> None:
@@ -230,7 +251,7 @@ def _guard(until: float) -> tuple[int, int]:
 
 def _kept_tree(
     block: int,
-    others: "tuple[tuple[int, int, int], tuple[int, int]]",
+    others: "tuple[tuple[int, int, int], tuple[int, int], Any]",  # Any: a group (process_tree.py)
     heard: "tuple[int, socket.socket]",
     order: Order,
     until: float,
@@ -239,15 +260,16 @@ def _kept_tree(
 
     `heard` is the pipe on which the block says that it is ready, and the socket for its listener.
     """
-    (gatherer, guard), (hear, passed) = others, heard
+    (gatherer, guard, group), (hear, passed) = others, heard
     tree = TREE["tree"](
         TREE["listener"](passed, until), {gatherer[0], guard[0]}, order["memory_mb"] << 20,
-        has_sockets=OWN["batch"],
+        group, has_sockets=OWN["batch"],
     )  # fmt: skip
     passed.close()
     os.write(guard[1], _PROCESS.pack(gatherer[0]))
     ended = tree.watch(block, order, until)
     is_cut = ended != DONE
+    tree.end()
     if is_cut:
         os.kill(gatherer[0], signal.SIGKILL)  # process 1: with it all others end at once
     os.kill(block, signal.SIGKILL)
@@ -464,6 +486,8 @@ def _as_block(
         if keeper is None:
             _hide_devices()
         else:
+            if order["has_group"] and LIBC.unshare(_NEW_GROUPS) != 0:  # /proc shows it as the top
+                os._exit(1)
             os.sched_setaffinity(0, set(OWN["cpus"]))
             os.setpgid(0, 0)  # else a signal to its process group would reach the keeper
             with open("/proc/self/oom_score_adj", "w") as line:

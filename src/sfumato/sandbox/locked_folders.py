@@ -36,7 +36,7 @@ class LockedFolder:
 def held_folder(above: Path, kind: str = DRAFT) -> Iterator[LockedFolder]:
     """Yield a new draft folder that is locked; delete it afterwards, unless it was renamed."""
     sweep(above)
-    made = _new(above, kind)
+    made = new_locked(above, kind)
     try:
         yield made
     finally:
@@ -53,7 +53,7 @@ def sweep(above: Path) -> None:
             os.close(lock)
 
 
-def _new(above: Path, kind: str) -> LockedFolder:
+def new_locked(above: Path, kind: str) -> LockedFolder:
     """Create a locked draft folder; try again if a concurrent sweep locked or deleted it first.
 
     Any other lock error is raised, because another try would fail too.
@@ -61,7 +61,7 @@ def _new(above: Path, kind: str) -> LockedFolder:
     while True:
         place = Path(tempfile.mkdtemp(prefix=kind, dir=above))
         try:
-            lock = _locked(place)
+            lock = locked(place)
         except (BlockingIOError, FileNotFoundError):
             continue
         except OSError:
@@ -75,12 +75,13 @@ def _new(above: Path, kind: str) -> LockedFolder:
 def _taken(place: Path) -> int | None:
     """Try to lock a folder; return the descriptor, or None if it is locked or can't be locked."""
     try:
-        return _locked(place)
+        return locked(place)
     except OSError:
         return None
 
 
-def _locked(place: Path) -> int:
+def locked(place: Path) -> int:
+    """Lock a folder, and return the descriptor that holds the lock; raise if it is locked."""
     lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -38,6 +38,8 @@ _MANY, _LOOK_S, _LOOK_AT_MANY_S = 8, 0.004, 0.02
 _MOST_SHARED = 4  # times the limit: the kernel takes long to free what many processes map
 _SOCKET = 512 << 10  # bytes that a socket may hold, which no process's memory shows
 _USUAL_BUFFER = 212_992
+_CLONE3, _INTO_GROUP = 435, 1 << 33
+_CLONE = struct.Struct("<11Q")  # struct clone_args
 _CPU_CLOCK = 2  # CPUCLOCK_SCHED of a whole process, as the kernel numbers clocks
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -82,12 +84,55 @@ def listener_from(block: socket.socket, until: float) -> int:
     os._exit(1)
 
 
+class Group:
+    """The control group of one block, by files that were opened outside (control_group.py)."""
+
+    def __init__(self, folder: int, clock: int, end: int, memory: "int | None" = None) -> None:
+        self._folder, self._clock, self._end, self._memory = folder, clock, end, memory
+
+    def fork(self) -> int:
+        """Fork as `os.fork` does; the child begins in the group. Return -1 if that fails.
+
+        To move a process into a group later, the kernel waits some ten milliseconds.
+        """
+        order = _CLONE.pack(_INTO_GROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, self._folder)
+        python = ctypes.pythonapi  # its calls keep the interpreter's lock, which the child needs
+        python.PyOS_BeforeFork()
+        child: int = python.syscall(_CLONE3, ctypes.c_char_p(order), ctypes.c_size_t(len(order)))
+        if child == 0:
+            python.PyOS_AfterFork_Child()
+        else:
+            python.PyOS_AfterFork_Parent()
+        return child
+
+    @property
+    def used_s(self) -> float:
+        """Return the processor seconds of all processes that were ever in the group."""
+        return int(os.pread(self._clock, 64, 0).split()[1]) / 1e6
+
+    @property
+    def memory(self) -> int:
+        """Return the bytes that the group holds, with the kernel's own; 0 if nobody counts."""
+        return 0 if self._memory is None else int(os.pread(self._memory, 64, 0))
+
+    def end(self) -> None:
+        """Kill all processes of the group at once, also those that are being made."""
+        os.write(self._end, b"1")
+
+
 class Tree:
     """The processes of one block: what they use, and what they ask of the keeper."""
 
-    def __init__(self, listener: int, ours: set[int], memory: int, *, has_sockets: bool) -> None:
-        """Watch all processes of this sandbox except `ours`; `memory` is the limit in bytes."""
-        self._has_sockets = has_sockets
+    def __init__(
+        self, listener: int, ours: set[int], memory: int, group: "Group | None", *,
+        has_sockets: bool,
+    ) -> None:  # fmt: skip
+        """Watch all processes of this sandbox except `ours`; `memory` is the limit in bytes.
+
+        If the block has a control group, that counts the processor time exactly. The sums below
+        miss the last milliseconds of processes that nobody waits for.
+        """
+        self._has_sockets, self._group = has_sockets, group
         self._socket = max(_SOCKET, 2 * sum(map(_setting, ("rmem_default", "wmem_default"))))
         self._ours = {1, os.getppid(), os.getpid(), *ours}
         self._listener, self._memory = listener, memory
@@ -98,7 +143,13 @@ class Tree:
     @property
     def used_s(self) -> float:
         """Return the processor seconds that were seen, of processes that run and that ended."""
-        return self._ended_s + sum(self._used.values())
+        summed = self._ended_s + sum(self._used.values())
+        return summed if self._group is None else max(summed, self._group.used_s)
+
+    def end(self) -> None:
+        """Kill the block's processes by its group; without a group, process 1 does that alone."""
+        if self._group is not None:
+            self._group.end()
 
     def watch(self, program: int, order: dict[str, Any], until: float) -> int:
         """Serve the tree until its first process ends or the block has used up a limit."""
@@ -121,12 +172,16 @@ class Tree:
                 look_at = time.monotonic() + (_LOOK_S if many <= _MANY else _LOOK_AT_MANY_S)
                 if self.used_s > order["cpu_s"]:
                     return LATE
-                if self.peak > self._memory:
+                if self.peak > self._memory or self._is_over(order["wall_mb"] << 20):
                     return FULL
                 if time.monotonic() > until:
                     return STALLED
         finally:
             os.close(watched)
+
+    def _is_over(self, wall: int) -> bool:
+        """Return True if the group holds more than that, with memory that no process shows."""
+        return self._group is not None and self._group.memory > wall
 
     def _look(self, until: float) -> int:
         """Measure all processes of the block, at most until then; return their number."""
@@ -310,5 +365,6 @@ def _collect(how: int) -> None:
 
 TREE: dict[str, Any] = {  # Any: as each is declared above
     "pass": pass_requests, "place": make_place_for_pipes, "listener": listener_from, "tree": Tree,
+    "group": Group,
     "orphans": take_over_orphans, "end": end_all, "pipes": PIPES,
 }  # fmt: skip

@@ -25,6 +25,7 @@ from sfumato.sandbox.base_environment import Environment, environment_digest, wi
 from sfumato.sandbox.block_batch import BlockBatch
 from sfumato.sandbox.block_timing import batch_s, drop_s, slot_s, turn_s, write_s
 from sfumato.sandbox.container_runtimes import APPTAINER, BUBBLEWRAP, DOCKER, Runtime
+from sfumato.sandbox.control_group import GroupHome, find_home
 from sfumato.sandbox.environment_store import Environments, missing_environment
 from sfumato.sandbox.machine_resources import FOR_BLOCKS, is_too_old, memory_mb, one_by_one
 from sfumato.sandbox.ports import (
@@ -96,6 +97,7 @@ class SandboxPool:
     ) -> None:
         """Store the settings of the pool; sandboxes start later, with this runtime only."""
         self.stalled_retries = _STALLED_RETRIES
+        self.find_home: Callable[[], GroupHome | None] = find_home  # for control groups of blocks
         self._runtime = runtime
         self._made, self._dice, self._sleep = made, dice, sleep
         self._job = threading.Lock()
@@ -277,7 +279,7 @@ class SandboxPool:
         self._warm_environment = made
         try:
             for cpu in cpus:
-                self._sandboxes.append(SandboxProcess(made, cpu, self._dice, self._runtime))
+                self._sandboxes.append(self._started(made, cpu))
         except SandboxProcessEnded:
             self._end()
             return False
@@ -290,8 +292,13 @@ class SandboxPool:
         made = self._warm_environment
         if made is None:
             raise SandboxProcessEnded
-        self._sandboxes[lane] = SandboxProcess(made, cpu, self._dice, self._runtime)
+        self._sandboxes[lane] = self._started(made, cpu)
         return self._sandboxes[lane]
+
+    def _started(self, made: Environment, cpu: int) -> SandboxProcess:
+        """Start a sandbox; a block that may be a process tree gets a control group, if possible."""
+        home = self.find_home() if made.is_image else None
+        return SandboxProcess(made, cpu, self._dice, self._runtime, home)
 
     def _is_still_warm(self, limits: SandboxLimits, own: str) -> bool:
         """Check the sandboxes by `_is_warm`, for a job that is already paid.

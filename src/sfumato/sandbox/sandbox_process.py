@@ -17,7 +17,8 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from sfumato.dp.ports import RandomSource
 from sfumato.sandbox.base_environment import Environment
 from sfumato.sandbox.container_root import listening
 from sfumato.sandbox.container_runtimes import BUBBLEWRAP, Runtime, command, program
+from sfumato.sandbox.control_group import GroupHome, SandboxGroups, wall_mb
 from sfumato.sandbox.nested import CONTROL
 from sfumato.sandbox.ports import SandboxLimits
 
@@ -44,7 +46,8 @@ _TIDY_S: Final = 10.0  # time for a container runtime to clean up after we close
 _BUBBLEWRAP: Final = Runtime()
 _GRACE_S: Final = 20.0  # how late a keeper's message may be; a later one counts as a host failure
 # if memory runs out, the OOM killer must choose a sandbox, and its largest process: a block
-_FIRST_TO_GO: Final = ("/bin/sh", "-c", 'echo "$0" >/proc/self/oom_score_adj; exec "$@"')
+_FIRST_TO_GO: Final = 'echo "$0" >/proc/self/oom_score_adj; exec "$@"'
+_ENTER: Final = "echo 0 >&0 && exec </dev/null || exit 1; "  # a control group (control_group.py)
 # an image's sandbox starts with 900, and its blocks set 1000: they end before their keeper
 _FIRST, _SECOND = "1000", "900"
 _FIRST_UID, _UIDS = 61_184, 4_000  # range of uids that systemd uses for temporary services
@@ -80,23 +83,66 @@ class SandboxProcess:
     """A running sandbox: a zygote (preloaded interpreter) in bubblewrap or in a container."""
 
     def __init__(
-        self, made: Environment, cpu: int, dice: RandomSource, runtime: Runtime = _BUBBLEWRAP
+        self,
+        made: Environment,
+        cpu: int,
+        dice: RandomSource,
+        runtime: Runtime = _BUBBLEWRAP,
+        home: GroupHome | None = None,
     ) -> None:
-        """Start the sandbox on one processor, and wait until its libraries are loaded."""
+        """Start the sandbox on one processor, and wait until its libraries are loaded.
+
+        With a `home` for control groups, each block gets a group of its own if the kernel lets the
+        sandbox start processes in it. In a container there are none: a block would leave the
+        container's own group, and so its limits.
+        """
         if shutil.which(program(runtime)) is None:
             raise SandboxProcessEnded
-        begin = _in_bubblewrap if runtime.name == BUBBLEWRAP else partial(_in_container, runtime)
-        self._process, ours = begin(made, cpu, own_uid(dice))
-        self._control = ours
         self._tidy_s = 0.0 if runtime.name == BUBBLEWRAP else _TIDY_S
-        ours.settimeout(_START_S)
+        uid = own_uid(dice)
+        self._groups = _new_groups(home, uid) if runtime.name == BUBBLEWRAP else None
+        if self._groups is not None:
+            with contextlib.suppress(SandboxProcessEnded):
+                self._begin(partial(_in_bubblewrap, made, cpu, uid, self._groups))
+                if self._can_enter():
+                    return
+                self.kill()
+            self._groups.close()
+            self._groups = None
+        start = _in_bubblewrap if runtime.name == BUBBLEWRAP else partial(_in_container, runtime)
+        self._begin(partial(start, made, cpu, uid))
+
+    def _begin(self, start: Callable[[], tuple[subprocess.Popen[bytes], socket.socket]]) -> None:
+        self._process, self._control = start()
+        self._control.settimeout(_START_S)
         try:
-            is_ready = ours.recv(16) == b"ready"
+            is_ready = self._control.recv(16) == b"ready"
         except OSError:
             is_ready = False
         if not is_ready:
             self.kill()
             raise SandboxProcessEnded
+
+    def _can_enter(self) -> bool:
+        """Return True if the sandbox can start a process in a block's control group."""
+        nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        order = {**_order(SandboxLimits()), "is_trial_of_groups": True}
+        until = time.monotonic() + _GRACE_S
+        try:
+            with self._block_group(SandboxLimits()) as group:
+                opened = nothing, nothing, *group
+                return (
+                    self._send_order(order, opened, partial(_exactly, count=1, until=until)) != b""
+                )
+        except SandboxProcessEnded:
+            return False
+        finally:
+            os.close(nothing)
+
+    @property
+    def has_groups(self) -> bool:
+        """Return True if each block has a control group of its own."""
+        return self._groups is not None
 
     @property
     def pid(self) -> int:
@@ -112,7 +158,9 @@ class SandboxProcess:
 
         Only the sandbox reads the two descriptors (program and rows).
         """
-        return self._send_order(_order(limits), program, rows, partial(_receive, limits=limits))
+        with self._block_group(limits) as group:
+            opened = program, rows, *group
+            return self._send_order(_order(limits), opened, partial(_receive, limits=limits))
 
     def try_out(self, program: int, rows: int, limits: SandboxLimits) -> tuple[Ran, TrialEnd]:
         """Run a program on one block of synthetic rows; return also its status and printed output.
@@ -120,15 +168,28 @@ class SandboxProcess:
         Never pass real rows here: the printed output leaves the sandbox without noise.
         """
         order = {**_order(limits), "printed": MAX_PRINTED}
-        return self._send_order(order, program, rows, partial(_receive_trial, limits=limits))
+        with self._block_group(limits) as group:
+            opened = program, rows, *group
+            return self._send_order(order, opened, partial(_receive_trial, limits=limits))
+
+    @contextmanager
+    def _block_group(self, limits: SandboxLimits) -> Iterator[tuple[int, ...]]:
+        """Yield the files of a new control group for one block, or none; nothing outlives it."""
+        try:
+            with contextlib.ExitStack() as stack:
+                groups = self._groups
+                yield () if groups is None else stack.enter_context(groups.block(limits))
+        except OSError:
+            raise SandboxProcessEnded from None
 
     def _send_order(
-        self, order: dict[str, float], program: int, rows: int, heard: Callable[[int], Heard]
+        self, order: dict[str, float], opened: tuple[int, ...], heard: Callable[[int], Heard]
     ) -> Heard:
+        """Send an order with its program, its rows and its control group; return what is heard."""
         hear, say = os.pipe2(os.O_CLOEXEC)
         try:
             message = json.dumps(order).encode()
-            socket.send_fds(self._control, [message], [program, rows, say])
+            socket.send_fds(self._control, [message], [*opened[:2], say, *opened[2:]])
             os.close(say)
             say = -1
             return heard(hear)
@@ -146,6 +207,8 @@ class SandboxProcess:
             self._process.wait(self._tidy_s)
         self._process.kill()
         self._process.wait()
+        if self._groups is not None:
+            self._groups.close()
 
 
 def _order(limits: SandboxLimits) -> dict[str, float]:
@@ -157,6 +220,7 @@ def _order(limits: SandboxLimits) -> dict[str, float]:
         "files": limits.files,
         "processes": limits.processes,
         "most_bytes": limits.most_bytes,
+        "wall_mb": wall_mb(limits),
     }
 
 
@@ -195,19 +259,39 @@ def _exactly(hear: int, count: int, until: float) -> bytes:
 # --- starting -------------------------------------------------------------------------------------
 
 
+def _new_groups(home: GroupHome | None, uid: int | None) -> SandboxGroups | None:
+    try:
+        return None if home is None else SandboxGroups(home.place, uid)
+    except OSError:
+        return None
+
+
 def _in_bubblewrap(
-    made: Environment, cpu: int, uid: int | None
+    made: Environment, cpu: int, uid: int | None, groups: SandboxGroups | None = None
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     zygote = _zygote(made, cpu, theirs.fileno())
     first = [*made.first, "-I", "/from/inside/inside.py", json.dumps(zygote)]
     try:
-        return _start(made, [BWRAP, *arguments(made), *first], uid, (theirs.fileno(),)), ours
+        argv = [BWRAP, *arguments(made, is_in_group=groups is not None), *first]
+        with _entry(groups) as entry:
+            return _start(made, argv, uid, (theirs.fileno(),), entry), ours
     except OSError:
         ours.close()
         raise SandboxProcessEnded from None
     finally:
         theirs.close()
+
+
+@contextmanager
+def _entry(groups: SandboxGroups | None) -> Iterator[int | None]:
+    """Yield the descriptor by which a launcher enters its sandbox's control group, if any."""
+    entry = None if groups is None else groups.entry()
+    try:
+        yield entry
+    finally:
+        if entry is not None:
+            os.close(entry)
 
 
 def _in_container(
@@ -259,18 +343,23 @@ def _zygote(made: Environment, cpu: int, control: int, *, is_nested: bool = Fals
 
 
 def _start(
-    made: Environment, argv: list[str], uid: int | None, kept: tuple[int, ...]
+    made: Environment,
+    argv: list[str],
+    uid: int | None,
+    kept: tuple[int, ...],
+    entry: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command with an empty environment.
+    """Start a command with an empty environment, in a control group if there is an `entry` to one.
 
     If this process runs as root, the command gets an unused uid.
     """
     found = shutil.which(argv[0])
     if found is None:
         raise FileNotFoundError
+    script = _FIRST_TO_GO if entry is None else _ENTER + _FIRST_TO_GO
     return subprocess.Popen(
-        [*_FIRST_TO_GO, _SECOND if made.is_image else _FIRST, found, *argv[1:]],
-        stdin=subprocess.DEVNULL,
+        ["/bin/sh", "-c", script, _SECOND if made.is_image else _FIRST, found, *argv[1:]],
+        stdin=subprocess.DEVNULL if entry is None else entry,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         pass_fds=kept,
@@ -284,7 +373,7 @@ def _start(
     )
 
 
-def arguments(made: Environment) -> list[str]:
+def arguments(made: Environment, *, is_in_group: bool = False) -> list[str]:
     """Return bubblewrap's arguments; the sandbox sees no file of the host but the environment.
 
     The zygote (the process from which blocks are forked) copies the environment into /env, a tmpfs
@@ -295,9 +384,14 @@ def arguments(made: Environment) -> list[str]:
     block. Every block drops it. For a batch it keeps a second one, to bring up each block's own
     network of one address. There is no /sys and no usable network. Only an image's sandbox has
     /proc: there the keeper measures a block's processes. No block sees it.
+
+    A sandbox with control groups keeps our view of them, because systemd lets nobody start a
+    process outside of its own view. Each block takes a view in which its group is the top.
     """
+    kinds = ("ipc", "pid", "net", "uts") if is_in_group else ("all",)
     return [
-        *("--unshare-all", "--unshare-user", "--as-pid-1", "--new-session"),
+        *(f"--unshare-{kind}" for kind in ("user", *kinds)),
+        *("--as-pid-1", "--new-session"),
         *("--uid", "1000", "--gid", "1000", "--hostname", "bubble"),
         *("--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"),
         *(("--cap-add", "CAP_NET_ADMIN") if made.is_batch else ()),
