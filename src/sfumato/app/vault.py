@@ -49,7 +49,9 @@ from sfumato.features.audit.service import Audit
 from sfumato.features.data_sets.add_service import AddJobs
 from sfumato.features.data_sets.card_text import card_shape
 from sfumato.features.data_sets.connection_service import set_up
+from sfumato.features.data_sets.fetched_folder_service import FetchedFolders
 from sfumato.features.data_sets.folder_upload_service import MAX_FOLDER_BYTES, FolderUploads
+from sfumato.features.data_sets.object_store_service import ObjectStores
 from sfumato.features.data_sets.repository_service import Repositories
 from sfumato.features.data_sets.row_source import Source
 from sfumato.features.data_sets.service import DataSets
@@ -208,7 +210,7 @@ class OpenVault(Vault):
         found = None if callable(source) else read_connection(os.fspath(source))
         if found is None:
             return callable(source)
-        return not self._sources.is_folder(self._caller, *found)
+        return self._sources.is_database(self._caller, *found)
 
     def add_report(self, name: str) -> AddReport:
         """Return how the rows of your data set were read when it was added; for you alone.
@@ -583,6 +585,10 @@ def open_services(  # noqa: PLR0913  # an operator's settings
     split = engine if isinstance(engine, DuckDBEngine | SparkEngine) else Unsplit(NAMES[kind])
     runs = runs_of(root) if sealing is None else sealing.drafts
     programs = PipelinePorts(ledger, split, sandbox, pool, runs)
+
+    def fetched(place: str) -> FetchedFolders:
+        return FetchedFolders(root / place, clock, most_folder, is_sealed=rest is not None)
+
     return VaultServices(
         folder=root,
         ledger=ledger,
@@ -612,12 +618,8 @@ def open_services(  # noqa: PLR0913  # an operator's settings
                         most_folder,
                         is_sealed=rest is not None,
                     ),
-                    Repositories(
-                        root / "incoming-repositories",
-                        clock,
-                        most_folder,
-                        is_sealed=rest is not None,
-                    ),
+                    Repositories(fetched("incoming-repositories")),
+                    ObjectStores(fetched("incoming-objects")),
                 ),
                 Jobs(SqlJobs(records), dice, clock),
                 Confirmations(ledger, SqlConfirmations(records), dice, clock),

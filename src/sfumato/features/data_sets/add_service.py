@@ -69,8 +69,8 @@ class AddJobs:
             self.sources.upload(caller, upload)
         for table in _tables_there(asked):
             self.sources.check_there(caller, _connection(asked), table)
-        if _is_of_a_connection(asked):
-            self.sources.check_alone(caller, _connection(asked), list(asked.tables))
+            if asked.tables:
+                self.sources.check_alone(caller, _connection(asked), table)
         card = read_card_shape(asked.card)
         people = self.sources.data_sets.check_card(asked.name, card, caller.user)
         second = self._second_person(caller, asked)
@@ -159,7 +159,7 @@ class AddJobs:
         """Return True if the rows come from a database, whose values have types."""
         if not _is_of_a_connection(asked):
             return False
-        return not self.sources.is_folder(caller, _connection(asked), _table(asked))
+        return self.sources.is_database(caller, _connection(asked), _table(asked))
 
     def _second_person(self, caller: Caller, asked: AddDataSet) -> User | None:
         """Return the named second person, who must confirm that the people have no budget yet.

@@ -1,4 +1,6 @@
-"""Database connections that the operator configures; owners name a connection and a table.
+"""Connections that the operator configures; owners name a connection and a table or data set.
+
+A connection is to a database, to a place of DataLad data sets, or to a place in an S3 bucket.
 
 So owners cannot choose the host that the service connects to, and never learn an address or a
 password. A connection is a private file of the operator. The service reads it at each use, so a new
@@ -17,7 +19,9 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets import object_store_service as object_store
 from sfumato.features.data_sets.repository_service import check_address, is_repository, url_of
+from sfumato.system.object_storage import BucketPlace
 from sfumato.vault.card.data_card import NAME
 from sfumato.vault.database_connection import TableReader, TableThere, read_table
 from sfumato.vault.users import Caller
@@ -33,6 +37,7 @@ class Connection:
     address: str = field(repr=False)
     owners: tuple[str, ...]
     names: tuple[str, ...] | None  # None allows all tables that the database role may read
+    bucket: BucketPlace | None = None  # of a connection to an S3 bucket
 
     @property
     def tables(self) -> tuple[str, ...] | None:
@@ -52,8 +57,11 @@ class Connections:
         for name in self.files:
             if not NAME.fullmatch(name):
                 raise _unusable(name, "its name must be letters, digits, - and _")
-            address = self._read(name).address
-            if is_repository(address):
+            found = self._read(name)
+            address = found.address
+            if found.bucket is not None:
+                object_store.check_installed()
+            elif is_repository(address):
                 check_address(address)
             else:
                 self.reader.check(address)
@@ -85,23 +93,34 @@ class Connections:
     def repository(self, caller: Caller, name: str, data_set: str) -> str | None:
         """Return the URL of a DataLad data set of the connection, if the caller may read it.
 
-        Return None if the connection is of a database. Refuse any other connection or data set.
+        Return None if the connection is another. Refuse any other connection or data set.
         """
         found = self._one(caller, name)
         if not is_repository(found.address):
             return None
         url = url_of(found.address, data_set)
+        self._check_named(found, data_set)
+        return url
+
+    def bucket(self, caller: Caller, name: str, path: str) -> BucketPlace | None:
+        """Return the place in an S3 bucket of the connection, if the caller may read this path.
+
+        Return None if the connection is another. Refuse any other connection or path.
+        """
+        found = self._one(caller, name)
+        if found.bucket is None:
+            return None
+        object_store.check_path(path)
+        self._check_named(found, path)
+        return found.bucket
+
+    def _check_named(self, found: Connection, data_set: str) -> None:
         if found.names is not None and data_set not in found.names:
             raise Refused(
                 "source-unreadable",
                 "The connection has no data set of that name that you may read.",
                 "Name another data set, or ask the operator for it.",
             )
-        return url
-
-    def is_of_repositories(self, caller: Caller, name: str) -> bool:
-        """Return True if the caller's connection is a place of DataLad data sets."""
-        return is_repository(self._one(caller, name).address)
 
     def _one(self, caller: Caller, name: str) -> Connection:
         found = self._for(caller, name)
@@ -134,13 +153,17 @@ class Connections:
 
     def _read(self, name: str) -> Connection:
         shape = _toml(name, self.files[name])
-        if set(shape) - _KEYS:
-            raise _unusable(name, "it may contain only address, owners and tables")
-        tables = shape.get("tables")
+        address, tables = _text(name, shape.get("address")), shape.get("tables")
+        is_bucket = object_store.is_object_store(address)
+        others = set(shape) - _KEYS - (object_store.KEYS if is_bucket else set())
+        if others:
+            more = f", {', '.join(sorted(object_store.KEYS))}" if is_bucket else ""
+            raise _unusable(name, f"it may contain only address, owners, tables{more}")
         return Connection(
-            _text(name, shape.get("address")),
+            address,
             _texts(name, shape.get("owners"), "owners"),
             None if tables is None else _texts(name, tables, "tables"),
+            object_store.place_of(address, shape) if is_bucket else None,
         )
 
 

@@ -7,30 +7,18 @@ fetching or adding fails, so that the next try gets only the contents that are m
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import re
 import shutil
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from sfumato.dp.refusal import Refused
-from sfumato.features.data_sets.folder_archive import (
-    ROWS,
-    SPARE_BYTES,
-    copy_folder,
-    free_bytes,
-    no_space,
-    too_large,
-    unreadable,
-)
-from sfumato.features.data_sets.upload_service import KEPT
+from sfumato.features.data_sets.fetched_folder_service import FetchedFolders
+from sfumato.features.data_sets.folder_archive import ROWS, unreadable
 from sfumato.system.git_annex import (
     Repository,
     content_size,
@@ -39,7 +27,6 @@ from sfumato.system.git_annex import (
     is_loopback_host,
 )
 from sfumato.vault.card.bids_patterns import is_listed
-from sfumato.vault.ports import Clock
 
 PREFIX: Final = "datalad+"
 _NAME: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]*/)*[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -85,16 +72,12 @@ def url_of(address: str, name: str) -> str:
 class Repositories:
     """The DataLad data sets that one vault is fetching on this machine."""
 
-    folder: Path
-    clock: Clock
-    most: int  # the most bytes of a folder
-    is_sealed: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock)  # one is fetched at a time
+    folders: FetchedFolders
 
     @contextmanager
     def draft(self, owner: str, url: str) -> Iterator[Path]:
         """Yield a clone without contents, beside a folder `tree` that has participants.tsv."""
-        with self.lock:
+        with self.folders.lock:
             place = self._cloned(owner, url)
             self._get(place, url, [ROWS])
             self._copy(place, [ROWS] if (place / "clone" / ROWS).exists() else [])
@@ -106,7 +89,7 @@ class Repositories:
 
         Delete it at the end; keep the clone if the block fails.
         """
-        with self.lock:
+        with self.folders.lock:
             place = self._cloned(owner, url)
             listed = [path for path in files_of(place / "clone") if is_listed(path, patterns)]
             self._get(place, url, listed)
@@ -117,46 +100,21 @@ class Repositories:
             shutil.rmtree(place, ignore_errors=True)
 
     def _copy(self, place: Path, paths: list[str]) -> str:
-        """Copy files out of the clone, with checks of names, links and sizes; return the folder."""
-        clone, tree = place / "clone", place / "tree"
-        shutil.rmtree(tree, ignore_errors=True)
-        files = [(path, clone / path) for path in paths]
-        return str(copy_folder(files, clone, tree, self.most).root)
+        """Copy files out of the clone; return the folder."""
+        clone = place / "clone"
+        return self.folders.copied(place, [(path, clone / path) for path in paths], clone)
 
     def sweep(self) -> None:
         """Delete clones that are older than a day, unless one is being fetched."""
-        if self.folder.is_dir() and self.lock.acquire(blocking=False):
-            try:
-                self._sweep()
-            finally:
-                self.lock.release()
-
-    def _sweep(self) -> None:
-        now = datetime.fromisoformat(self.clock.now())
-        for place in self.folder.iterdir():
-            begun = None
-            with contextlib.suppress(OSError, ValueError):
-                begun = datetime.fromisoformat((place / "begun").read_text())
-            if begun is None or now > begun + KEPT:
-                shutil.rmtree(place, ignore_errors=True)
+        self.folders.sweep()
 
     def _cloned(self, owner: str, url: str) -> Path:
         """Return the folder of a whole clone: that of an earlier try, or a new one."""
-        if self.is_sealed:
-            raise Refused(
-                "at-rest-not-possible",
-                "A vault that is encrypted at rest cannot keep folders of people's files.",
-                "Add them to a vault without a key, on a disk that is encrypted as a whole.",
-            )
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._sweep()
-        place = self.folder / hashlib.sha256(f"{owner}\n{url}".encode()).hexdigest()[:24]
+        place = self.folders.place(owner, url)
         if (place / "whole").exists():
             return place
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(mode=0o700)
-        (place / "begun").write_text(self.clock.now())
-        if not Repository(url, place / "clone").make(self.most):
+        self.folders.begin(place)
+        if not Repository(url, place / "clone").make(self.folders.most):
             shutil.rmtree(place, ignore_errors=True)
             raise unreadable(
                 "The data set could not be cloned.",
@@ -178,11 +136,8 @@ class Repositories:
                 "their size.",
                 "Correct them in the data set, for example with `git annex migrate`.",
             )
-        if sum(known) > self.most:
-            raise too_large(self.most)
-        if free_bytes(self.folder) < 2 * sum(known) + SPARE_BYTES:
-            raise no_space()
-        if absent and not Repository(url, clone).get(absent, self.most):
+        self.folders.check_room(known)
+        if absent and not Repository(url, clone).get(absent, self.folders.most):
             raise unreadable(
                 f"The contents of {len(absent)} files could not all be fetched from the data "
                 "set's own server.",

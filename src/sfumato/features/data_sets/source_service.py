@@ -19,11 +19,13 @@ from sfumato.features.data_sets.card_proposal import (
 from sfumato.features.data_sets.connection_service import Connections
 from sfumato.features.data_sets.folder_archive import ROWS
 from sfumato.features.data_sets.folder_upload_service import FolderUploads
+from sfumato.features.data_sets.object_store_service import ObjectStores, fetch_file, is_file
 from sfumato.features.data_sets.repository_service import Repositories, files_of
 from sfumato.features.data_sets.service import DataSets
 from sfumato.features.data_sets.upload_service import Upload, Uploads
 from sfumato.release.guarantees.k_anonymity import OWNER_ONLY
 from sfumato.system.folder_stream import archive_kind
+from sfumato.system.object_storage import BucketPlace
 from sfumato.vault.card.bids_patterns import file_patterns, listed_patterns
 from sfumato.vault.engine_port import Described, FolderDraft
 from sfumato.vault.users import Caller
@@ -42,6 +44,7 @@ class Sources:
     connections: Connections
     folders: FolderUploads
     repositories: Repositories
+    stores: ObjectStores
 
     def describe(self, caller: Caller, source: str, inner_table: str | None) -> Described:
         """Return the names and likely types of a source's columns: a file, or a database table."""
@@ -74,43 +77,63 @@ class Sources:
             return folder_proposal(name, self.data_sets.draft_folder(source))
         return proposal(name, self.describe(caller, source, inner_table))
 
-    # --- connections to databases and to DataLad data sets
+    # --- connections to databases, to DataLad data sets and to S3 buckets
 
     def columns(self, caller: Caller, connection: str, table: str) -> Described:
         """Return the names and types of the columns of a connection's table or data set."""
-        url = self.connections.repository(caller, connection, table)
-        if url is None:
-            return Described(tuple(self.connections.columns(caller, connection, table)))
-        with self.repositories.draft(caller.user, url) as clone:
-            return self.data_sets.describe(str(clone.with_name("tree") / ROWS), None)
+        return self._draft(caller, connection, table).columns
 
     def proposed_of(self, caller: Caller, connection: str, table: str) -> Json:
-        """Return a proposed data card for a connection's table or DataLad data set."""
+        """Return a proposed data card for a connection's table or data set."""
+        draft = self._draft(caller, connection, table)
+        made = proposal(name_of(draft.name), draft.columns)
+        return made if draft.paths is None else with_patterns(made, draft.paths)
+
+    def _draft(self, caller: Caller, connection: str, table: str) -> _Draft:
+        """Return what a card is proposed from; of a database, no row is read."""
+        last = table.rpartition("/")[2]
         url = self.connections.repository(caller, connection, table)
-        if url is None:
-            name = name_of(table.rpartition(".")[2])
-            return proposal(name, self.columns(caller, connection, table))
-        with self.repositories.draft(caller.user, url) as clone:
-            found = self.data_sets.describe(str(clone.with_name("tree") / ROWS), None)
-            return with_patterns(proposal(name_of(table.rpartition("/")[2]), found), clone)
+        if url is not None:
+            with self.repositories.draft(caller.user, url) as clone:
+                found = self.data_sets.describe(str(clone.with_name("tree") / ROWS), None)
+                return _Draft(last, found, files_of(clone))
+        place = self.connections.bucket(caller, connection, table)
+        if place is None:
+            found = Described(tuple(self.connections.columns(caller, connection, table)))
+            return _Draft(table.rpartition(".")[2], found)
+        if is_file(table):
+            with self._fetched_file(caller, place, table) as file:
+                return _Draft(last.rpartition(".")[0], self.data_sets.describe(file, None))
+        with self.stores.draft(caller.user, place, table) as (folder, paths):
+            found = self.data_sets.describe(str(Path(folder, ROWS)), None)
+            return _Draft(last.partition(".")[0], found, paths)
 
     def check_there(self, caller: Caller, connection: str, table: str) -> None:
         """Refuse a table or data set of a connection that the caller may not read."""
-        if self.connections.repository(caller, connection, table) is None:
+        if self.is_database(caller, connection, table):
             self.connections.there(caller, connection, table)
 
-    def check_alone(self, caller: Caller, connection: str, tables: Sequence[str]) -> None:
-        """Refuse further tables beside a DataLad data set, which has its own."""
-        if tables and self.connections.is_of_repositories(caller, connection):
+    def check_alone(self, caller: Caller, connection: str, table: str) -> None:
+        """Refuse a folder of a connection among several tables: it has its own."""
+        if self.is_folder(caller, connection, table):
             raise Refused(
                 "source-unreadable",
-                "A DataLad data set brings its own tables, from its folder phenotype.",
+                "A data set that is a folder brings its own tables, from its folder phenotype.",
                 "Leave the other tables out (--with).",
             )
 
     def is_folder(self, caller: Caller, connection: str, table: str) -> bool:
-        """Return True if a connection's source is a folder: a DataLad data set."""
-        return self.connections.repository(caller, connection, table) is not None
+        """Return True if a connection's source is a folder: of DataLad, or in a bucket."""
+        if self.connections.repository(caller, connection, table) is not None:
+            return True
+        is_object = self.connections.bucket(caller, connection, table) is not None
+        return is_object and not is_file(table)
+
+    def is_database(self, caller: Caller, connection: str, table: str) -> bool:
+        """Return True if a connection's source is a table of a database: its values have types."""
+        if self.connections.repository(caller, connection, table) is not None:
+            return False
+        return self.connections.bucket(caller, connection, table) is None
 
     # --- uploads of files and of folders
 
@@ -139,7 +162,7 @@ class Sources:
         """Provide each source of rows as a file during the block.
 
         A source is a path, a table of a connection, or a function that writes a CSV file. A zip or
-        tar file is unpacked. Of a DataLad data set, the files that the card lists are fetched.
+        tar file is unpacked. Of a connection's folder, the files that the card lists are fetched.
         """
         with ExitStack() as stack:
             files = {}
@@ -150,7 +173,8 @@ class Sources:
                     continue
                 connection = read_connection(fspath(source))
                 if connection is not None:
-                    self.check_alone(caller, connection[0], [one for one in sources if one])
+                    if len(sources) > 1:
+                        self.check_alone(caller, *connection)
                     fetched = self.fetched_table(caller, *connection, card)
                     files[name] = stack.enter_context(fetched)
                 elif is_archive(fspath(source)):
@@ -165,18 +189,38 @@ class Sources:
     ) -> Iterator[str]:
         """Fetch a database table's rows into a temporary file; delete the file at the end.
 
-        Of a DataLad data set, fetch the files that the card lists into a temporary folder.
+        Of a folder, fetch the files that the card lists into a temporary folder.
         """
         url = self.connections.repository(caller, connection, table)
         if url is not None:
             with self.repositories.fetched(caller.user, url, listed_patterns(card)) as folder:
                 yield folder
             return
+        place = self.connections.bucket(caller, connection, table)
+        if place is not None:
+            patterns = listed_patterns(card)
+            with (
+                self._fetched_file(caller, place, table)
+                if is_file(table)
+                else self.stores.fetched(caller.user, place, table, patterns)
+            ) as there:
+                yield there
+            return
 
         def fill(path: Path, room: int) -> None:
             self.connections.fetch(caller, connection, table, (path, room))
 
         with self._written(caller, TABLE_FILE, fill) as file:
+            yield file
+
+    @contextmanager
+    def _fetched_file(self, caller: Caller, place: BucketPlace, path: str) -> Iterator[str]:
+        """Fetch a table's file from a bucket into a temporary file; delete it at the end."""
+
+        def fill(target: Path, room: int) -> None:
+            fetch_file(place, path, target, room)
+
+        with self._written(caller, path.rpartition("/")[2], fill) as file:
             yield file
 
     @contextmanager
@@ -203,6 +247,15 @@ class Sources:
         finally:
             incoming.end(is_kept=is_whole)
         return upload
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """What a card is proposed from: a name, columns, and of a folder the paths of its files."""
+
+    name: str
+    columns: Described
+    paths: Sequence[str] | None = None
 
 
 def folder_proposal(name: str, draft: FolderDraft) -> Json:
@@ -232,9 +285,9 @@ def proposal(name: str, found: Described) -> Json:
     return {"columns": columns, "card": proposed_card(name, found)}
 
 
-def with_patterns(proposed: Json, folder: Path) -> Json:
+def with_patterns(proposed: Json, found: Sequence[str]) -> Json:
     """Add to a proposed card the patterns of the files that at least half of the people have."""
-    paths = [path for path in files_of(folder) if path.startswith(("sub-", "derivatives/"))]
+    paths = [path for path in found if path.startswith(("sub-", "derivatives/"))]
     card = cast("Json", proposed["card"])
     return {**proposed, "card": {**card, "bids": {"files": file_patterns(paths)}}}
 

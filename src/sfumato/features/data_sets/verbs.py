@@ -126,7 +126,7 @@ def connections(services: Services, caller: Caller, _asked: Empty) -> Json:
     "proposed-table", "GET", "/v1/connections/{connection}", "own", OneTable, ProposedTable,
     refusals=(
         "connection-unknown", "source-unreadable", "engine-unavailable", "engine-unsafe",
-        "not-installed",
+        "not-installed", "too-large", "at-rest-not-possible",
     ),
     is_long=True,
 )  # fmt: skip

@@ -39,6 +39,7 @@ class Receiver:
                 await self._threads.done(self._desk.uploads.sweep)
                 await self._threads.done(self._desk.folders.sweep)
                 await self._threads.done(self._desk.adding.sources.repositories.sweep)
+                await self._threads.done(self._desk.adding.sources.stores.sweep)
             await asyncio.sleep(SWEEP_S)
 
     async def received(self, token: str, params: Json, stream: Stream) -> Json:
