@@ -95,7 +95,9 @@ def proposed(
         "name; they share one budget",
         'version = "1"',
         "# budget = { epsilon = 1.0, delta = 0 }        # required; it holds for ever",
-        'nulls = ["", "n/a", "NA"]',
+        'nulls = ["", "n/a", "NA"]        # cells that count as empty; in BIDS, n/a',
+        "# missing = 0.1 in a column says how many of its values are empty, from knowledge. In",
+        "# synthetic data (twins), as many are missing: 5 % if you say nothing.",
     ]
     if "encoding" in card:
         lines += [f"encoding = {quoted(card['encoding'])}        # of the file"]

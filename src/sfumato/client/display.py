@@ -373,14 +373,52 @@ class CardView(_Shown):
             *([_average_line(self["secure_average"])] if "secure_average" in self.shape else []),
             *map(_table_line, self["tables"]),
             *table_text(*self.table()),
-            *([f"files: {', '.join(self['bids_files'])}"] if "bids_files" in self.shape else []),
+            *self.file_lines(),
         ]
+
+    def file_lines(self) -> list[str]:
+        """Return the files of a BIDS folder as lines of text: the data set's, and each person's."""
+        own = self.shape.get("bids_files")
+        found = [f"files of the data set: {', '.join(own)}"] if isinstance(own, Mapping) else []
+        if not self.shape.get("bids"):
+            return found
+        return [*found, self._people(), *table_text(*self.file_table())]
+
+    def file_table(self) -> tuple[list[str], list[list[str]]]:
+        """Return the files of each person as a table: the pattern of their path, and their kind."""
+        rows = [[str(pattern), file_kind(str(pattern))] for pattern in self["bids"]]
+        return ["file of each person", "kind"], rows
+
+    def _people(self) -> str:
+        limits = self.shape.get("folders")
+        if not isinstance(limits, Mapping):
+            return "Programs read no files of people, because the card does not say bids.people."
+        return (
+            f"Programs read these files, of {limits['people']} people at most, "
+            f"{limits['person_mb']} MB each at most. {{sub}} is the person, such as sub-01."
+        )
 
     def _repr_html_(self) -> str:
         more = ("not_dp" in self.shape) + ("secure_average" in self.shape)
         lines = self.lines()[: 3 + more + len(self["tables"])]
         head = "<br>".join(escape(line) for line in lines)
-        return f"<p>{head}</p>{table_html(*self.table())}"
+        files = ""
+        if self.shape.get("bids"):
+            files = f"<p>{escape(self._people())}</p>{table_html(*self.file_table())}"
+        return f"<p>{head}</p>{table_html(*self.table())}{files}"
+
+
+def file_kind(pattern: str) -> str:
+    """Return what kind of file a pattern of a data card means, by the ending of its name."""
+    named = (
+        ((".nii", ".nii.gz"), "image, with a .json file"),
+        ((".tsv", ".csv", ".tsv.gz"), "table"),
+        ((".json",), "JSON"),
+        ((".bval", ".bvec"), "directions of diffusion"),
+        ((".html", ".svg", ".png"), "report"),
+        ((".edf", ".bdf", ".vhdr", ".vmrk", ".eeg", ".set", ".fdt", ".fif"), "recording"),
+    )
+    return next((kind for ends, kind in named if pattern.endswith(ends)), "other")
 
 
 class AddReport(_Shown):

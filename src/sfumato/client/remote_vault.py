@@ -517,8 +517,9 @@ class RemoteVault(Vault):
             "not-allowed",
             f"Enrolling {user!r} in {group!r} for every data set is only possible in the vault's "
             "folder.",
-            "Run `sfumato enrol` on the service's machine with --vault DIR, or use grant(...) "
-            "for one of your data sets.",
+            f"Run `sfumato enrol {user} {group} --vault DIR` on the service's machine. For one of "
+            "your data sets, open its page Manage in the console and give the user's name under "
+            f"Who may ask, or in Python: vault.grant(DATA_SET, {user!r}, {group!r}).",
         )
 
     def close(self) -> None:

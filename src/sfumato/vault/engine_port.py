@@ -59,6 +59,9 @@ class PrepareOrder:
     sketch: str  # path of this table's own sketch
     folder: str | None = None  # a BIDS folder, from which each person's files are copied
     accept_unreadable: tuple[str, ...] = ()  # columns whose unreadable cells may become null
+    # (people domain, sketch file of an earlier version of this data set, sketch file of the other):
+    # a person has confirmed that these rows are about other people
+    different: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True)

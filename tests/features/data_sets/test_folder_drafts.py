@@ -226,7 +226,7 @@ def test_a_level_that_is_no_key_is_left_out_and_the_owner_is_told(tmp_path: Path
     told = run(made, "add", "study", str(study), "--card", str(text)).stdout
     assert "These files are public, as part of the card: participants.json." in told
     assert "Levels that are no keys of the card are left out: participants.json: sex: o." in told
-    assert "files: participants.json" in run(made, "card", "study").stdout
+    assert "files of the data set: participants.json" in run(made, "card", "study").stdout
     with sfumato.open(made) as opened:
         found = json.loads(looks_alike(opened)["participants.json"])
     assert found["sex"]["Levels"] == {"m": "male", "f": "declared"}

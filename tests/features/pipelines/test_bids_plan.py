@@ -26,12 +26,14 @@ files = ["anat/{sub}_T1w.nii.gz", "func/{sub}_events.tsv"]
 type = "integer"
 lower = 10
 upper = 90
+missing = 0
 [tables.moods]
 max_rows = 3
 [tables.moods.columns.score]
 type = "integer"
 lower = 1
 upper = 9
+missing = 0
 """
 PEOPLE = 24
 APP = """

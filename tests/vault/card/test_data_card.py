@@ -11,7 +11,7 @@ import pytest
 
 from sfumato.dp.refusal import Refused
 from sfumato.vault.card.card_json import card_json
-from sfumato.vault.card.data_card import Card, read_card
+from sfumato.vault.card.data_card import Card, check_unit, read_card
 from support.small_vaults import PATIENTS_CARD
 
 
@@ -144,3 +144,41 @@ def test_a_misspelt_column_is_told_what_was_meant_and_never_a_hidden_one() -> No
         with pytest.raises(Refused) as refused:
             card.index(f"{hidden}s")
         assert "Did you mean" not in refused.value.next_step
+
+
+def test_one_refusal_lists_all_faults_of_a_card() -> None:
+    shape = {
+        "unit": "participant_id",
+        "owner": "me",
+        "nulls": "n/a",
+        "bids": {"files": ["anat/{sub}_T1w.nii"]},
+        "columns": {
+            "age": {"type": "integer", "lower": 1},
+            "sex": {"type": "string"},
+            "iq": {"type": "integer"},
+        },
+        "tables": {"moods": {"columns": {"score": {"type": "text", "step": 2}}}},
+    }
+    with pytest.raises(Refused) as refused:
+        read_card("study", shape)
+    said = refused.value.cause
+    assert said.startswith("The data card has 7 faults. (1) Card does not know 'owner'")
+    for one in (
+        "There is no budget", "Nulls must be", "Column 'age' has one bound", "The type of column "
+        "'sex'", "Column 'score' is text", "Bids.people is missing",
+    ):  # fmt: skip
+        assert said.count(one) == 1, one
+    assert "iq" not in said
+
+
+def test_a_card_without_a_unit_is_told_its_other_faults_too() -> None:
+    with pytest.raises(Refused, match=r"has 2 faults.*the privacy unit.*There is no budget"):
+        check_unit({"columns": {}})
+
+
+def test_a_card_with_very_many_faults_names_the_first_of_them() -> None:
+    columns = {f"c{n}": {"type": "?"} for n in range(50)}
+    with pytest.raises(Refused) as refused:
+        read_card("wide", {"budget": {"epsilon": 1}, "columns": columns})
+    assert "has 50 faults" in refused.value.cause
+    assert refused.value.cause.endswith("... and 30 more.")

@@ -110,7 +110,16 @@ def prepared_sealed(rest: AtRest, room: Room, salt: str, request: Header) -> Hea
         [domain, _known(rest, path, work / f"sketch-{place}.json")]
         for place, (domain, path) in enumerate(body["sketches"])
     ]
-    said = prepare(room, salt, {**request, "tables": tables, "sketches": sketches})
+    different = [
+        [
+            domain,
+            _known(rest, own, work / f"own-{place}.json"),
+            _known(rest, other, work / f"other-{place}.json"),
+        ]
+        for place, (domain, own, other) in enumerate(body["different"])
+    ]
+    opened: Header = {"tables": tables, "sketches": sketches, "different": different}
+    said = prepare(room, salt, {**request, **opened})
     if "refused" not in said:
         for made, name in zip(("rows.duckdb", "people.json"), body["names"], strict=True):
             write_sealed(rest, work / made, out / made, name)

@@ -68,6 +68,8 @@ class Sketch:
     rows: tuple[Fingerprint, ...]
     columns: tuple[Fingerprint, ...]
     parts: tuple[Fingerprint, ...]
+    # a keyed hash of all rows of each table, and one of people's files; empty in an older sketch
+    whole: tuple[str, ...] = ()
 
 
 def containment(one: Fingerprint, other: Fingerprint) -> float:
@@ -139,17 +141,50 @@ def _deviations_below(ratio: float, freedom: float) -> float:
     return (1 - spread - math.cbrt(ratio)) / math.sqrt(spread)
 
 
-def domains_alike(sketch: Sketch, others: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+def domains_alike(new: NewSketch, others: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Return the people domains (names of the people in data sets) that appear to be the same.
 
     A domain whose sketch is unreadable counts as the same people.
     """
-    return tuple(sorted({domain for domain, path in others if _may_be(sketch, Path(path))}))
+    return tuple(sorted({domain for domain, path in others if _may_be(new, domain, Path(path))}))
 
 
-def _may_be(sketch: Sketch, path: Path) -> bool:
+@dataclass(frozen=True)
+class NewSketch:
+    """The sketch of new rows, and the pairs of sketches that a person has confirmed as different.
+
+    A confirmed pair covers new rows only if nothing has changed: all rows of all tables of people,
+    and all of their files, are those of the pair's first sketch, and the other data set's are those
+    of its second. Public tables are always compared.
+    """
+
+    own: Sketch  # of the tables of people
+    public: Sketch  # of the public tables
+    # people domain of the other, sketch of an earlier version of this data set, sketch of the other
+    different: tuple[tuple[str, str, str], ...] = ()
+
+    def is_confirmed(self, domain: str, other: Sketch) -> bool:
+        """Say whether a person has confirmed that these very rows are about other people."""
+        return any(
+            _are_same_rows(other, read_sketch(Path(second)))
+            and _are_same_rows(self.own, read_sketch(Path(first)))
+            for people, first, second in self.different
+            if people == domain
+        )
+
+
+def _are_same_rows(one: Sketch, other: Sketch | None) -> bool:
+    """Say whether two sketches are of the same rows and files; unknown means no."""
+    return bool(one.whole) and one == other
+
+
+def _may_be(new: NewSketch, domain: str, path: Path) -> bool:
     other = read_sketch(path)
-    return other is None or are_alike(sketch, other)
+    if other is None:
+        return True
+    if not are_alike(united((new.own, new.public)), other):
+        return False
+    return not new.is_confirmed(domain, other) or are_alike(new.public, other)
 
 
 def united(sketches: Sequence[Sketch]) -> Sketch:
@@ -158,6 +193,7 @@ def united(sketches: Sequence[Sketch]) -> Sketch:
         tuple(rows for sketch in sketches for rows in sketch.rows),
         tuple(column for sketch in sketches for column in sketch.columns),
         tuple(part for sketch in sketches for part in sketch.parts),
+        tuple(mark for sketch in sketches for mark in sketch.whole),
     )
 
 
@@ -167,6 +203,7 @@ def write_sketch(path: Path, sketch: Sketch) -> None:
         "rows": [rows.marks for rows in sketch.rows],
         "columns": [column.marks for column in sketch.columns],
         "parts": [part.marks for part in sketch.parts],
+        "whole": list(sketch.whole),
     }
     path.touch(mode=0o600)
     path.write_text(json.dumps({"sketch": VERSION, **body}), encoding="ascii")
@@ -178,7 +215,10 @@ def read_sketch(path: Path) -> Sketch | None:
         shape = json.loads(path.read_text(encoding="ascii"))
         if shape["sketch"] != VERSION:
             return None
-        return Sketch(*(tuple(_read(c) for c in shape[n]) for n in ("rows", "columns", "parts")))
+        rows, columns, parts = (
+            tuple(_read(c) for c in shape[n]) for n in ("rows", "columns", "parts")
+        )
+        return Sketch(rows, columns, parts, tuple(map(str, shape.get("whole", ()))))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -238,14 +278,14 @@ def take_sketch(
     identifiers = [i for i in range(width) if i == unit or _may_identify(connection, i, guesses[i])]
     quasi_identifiers = [i for i in range(width) if i not in identifiers and guesses[i][0] > 1]
     quasi_identifiers = sorted(quasi_identifiers, key=lambda i: -guesses[i][0])[:_PAIRED]
-    rows = _rows(connection, width, salt)
+    rows, whole = _rows(connection, width, salt)
     _mark(connection, [*identifiers, *quasi_identifiers], salt)
     columns = tuple(_column(connection, i) for i in identifiers)
     parts = tuple(
         p for p in _parts(connection, identifiers, quasi_identifiers) if len(p.marks) >= FEW
     )
     connection.execute("DROP TABLE marked")
-    return Sketch((rows,), columns, parts)
+    return Sketch((rows,), columns, parts, (whole,))
 
 
 def _text(order: TableOrder, place: int, cell: Cell | None) -> str:
@@ -368,15 +408,24 @@ def _mark(connection: duckdb.DuckDBPyConnection, places: Sequence[int], salt: st
     )
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, width: int, salt: str) -> Fingerprint:
+def _rows(connection: duckdb.DuckDBPyConnection, width: int, salt: str) -> tuple[Fingerprint, str]:
+    """Return the sample of whole rows, and one keyed hash of all rows, in any order."""
     cells = ", ".join(f"coalesce(strlen(n{i}) || '=' || n{i}, '-')" for i in range(width))
     row = f"array_to_string(list_sort([{cells}]), ',')"
-    marks = connection.execute(
-        f"SELECT mark, count(*) FROM (SELECT {secret_number('sketch-row', row)} AS mark FROM plain)"
-        f" GROUP BY mark ORDER BY mark LIMIT {KEPT}",
+    connection.execute(
+        f"CREATE TEMP TABLE row_marks AS SELECT {secret_number('sketch-row', row)} AS mark"
+        " FROM plain",
         [salt],
+    )
+    marks = connection.execute(
+        f"SELECT mark, count(*) FROM row_marks GROUP BY mark ORDER BY mark LIMIT {KEPT}"
     ).fetchall()
-    return _fingerprint(marks)
+    both = "count(*) || ':' || coalesce(sum(mark), 0)"
+    whole = connection.execute(
+        f"SELECT {secret_number('sketch-whole', both)} FROM row_marks", [salt]
+    ).fetchall()
+    connection.execute("DROP TABLE row_marks")
+    return _fingerprint(marks), str(whole[0][0])
 
 
 def _column(connection: duckdb.DuckDBPyConnection, place: int) -> Fingerprint:

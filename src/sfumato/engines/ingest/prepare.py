@@ -14,7 +14,7 @@ from typing import Final
 import duckdb
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.ingest.bids_folders import take_folders
+from sfumato.engines.ingest.bids_folders import folders_mark, take_folders
 from sfumato.engines.ingest.cell_format_sql import plain_spelling
 from sfumato.engines.ingest.cell_report import Cell, beyond, cells_report, staged, with_cuts
 from sfumato.engines.ingest.cell_sql import (
@@ -31,6 +31,7 @@ from sfumato.engines.ingest.cell_sql import (
     without_nulls,
 )
 from sfumato.engines.ingest.person_sketch import (
+    NewSketch,
     Sketch,
     domains_alike,
     take_sketch,
@@ -187,13 +188,15 @@ def _made(
     connection: duckdb.DuckDBPyConnection, order: Order, salt: str
 ) -> tuple[tuple[str, ...], tuple[TableReport, ...]]:
     taken = [(table, *_staged(connection, table, salt)) for table in order.tables]
-    own = united([sketch for table, sketch, _ in taken if table.key is None])
-    write_sketch(Path(order.work, "people.json"), own)
     people = [table for table in order.tables if table.unit is not None]
     if people:
         _write_persons(connection, people, salt)
     if order.folders is not None:
         take_folders(connection, order.folders, Path(order.work, FOLDERS))
+    own = united([sketch for table, sketch, _ in taken if table.key is None])
+    files = folders_mark(Path(order.work, FOLDERS), salt)
+    own = replace(own, whole=(*own.whole, files))
+    write_sketch(Path(order.work, "people.json"), own)
     reports = []
     for table, _, found in taken:
         if table.unit is None:
@@ -202,8 +205,9 @@ def _made(
         else:
             _write_people(connection, table, salt)
             reports.append(with_cuts(connection, table, found))
-    everybody = united([sketch for _, sketch, _ in taken])
-    return domains_alike(everybody, order.sketches), tuple(reports)
+    public = united([sketch for table, sketch, _ in taken if table.key is not None])
+    new = NewSketch(own, public, order.different)
+    return domains_alike(new, order.sketches), tuple(reports)
 
 
 def _staged(

@@ -57,6 +57,7 @@ class Order:
     work: str  # the private work folder
     tables: tuple[TableOrder, ...]
     sketches: tuple[tuple[str, str], ...]
+    different: tuple[tuple[str, str, str], ...] = ()
     folders: FolderOrder | None = None
 
 
@@ -72,6 +73,10 @@ def order_header(order: PrepareOrder, work: Path) -> Header:
             for table, source in pairs
         ],
         "sketches": [[domain, str(Path(path).absolute())] for domain, path in order.sketches],
+        "different": [
+            [domain, str(Path(own).absolute()), str(Path(other).absolute())]
+            for domain, own, other in order.different
+        ],
         "folders": _folders_json(order),
     }
 
@@ -169,12 +174,14 @@ def read_order(message: Header) -> Order:
             "work": str(work),
             "tables": list(tables),
             "sketches": list(sketches),
+            "different": list(different),
             "folders": None | list() as folders,
         }:
             return Order(
                 work,
                 tuple(_read_table(place, table) for place, table in enumerate(tables)),
                 tuple((str(domain), str(path)) for domain, path in sketches),
+                tuple((str(domain), str(own), str(other)) for domain, own, other in different),
                 None if folders is None else _read_folders(folders),
             )
         case _:

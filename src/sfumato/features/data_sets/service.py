@@ -25,6 +25,7 @@ from sfumato.features.data_sets.earlier_versions_service import (
     remove_earlier_versions as forget_earlier,
 )
 from sfumato.features.data_sets.row_source import Source
+from sfumato.features.data_sets.same_people import confirmed_pairs, same_people
 from sfumato.release.accounts import (
     cap_in_all,
     data_set_account,
@@ -439,7 +440,8 @@ class DataSets:
         """Prepare the rows; refuse if their people have a budget under another name.
 
         Only the owner's own data sets are compared, so other owners' rows affect no refusal (see
-        `_check_others`).
+        `_check_others`). If a second person has confirmed for these very rows that they are about
+        other people, nobody has to confirm it again.
         """
         table, sketch = places
         others = tuple((d, s) for d, s in self.catalogue.people(owner) if d != card.people)
@@ -452,18 +454,12 @@ class DataSets:
             sketch=str(sketch),
             folder=source.folder,
             accept_unreadable=source.accept_unreadable,
+            different=confirmed_pairs(card, self.ledger.store, self.catalogue, owner),
         )
         prepared = self._read(order, source)
         same = prepared.same_people
         if same and source.different_people is None:
-            raise Refused(
-                "same-people",
-                f"These rows seem to belong to the people {same[0]!r}, who already have a budget.",
-                f'Put people = "{same[0]}" on the data card, so that they share one budget. '
-                "Or, if a second person confirms that they are others, add --different-people "
-                "NAME.",
-                people=list(same),
-            )
+            raise same_people(same, self.catalogue, owner)
         return owners_report(prepared)
 
     def _sign(self, card: Card, before: Card | None, different_people: str | None) -> None:

@@ -2,7 +2,7 @@
 
 The bias is the difference between the average of blocks and the result on everybody. The trial
 depends on card, program and seed alone: it uses a schema twin and reads no row. Real rows can give
-a larger bias, and the twin's files are empty.
+a larger bias, and the twin's files are empty or invented.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from sfumato.features.pipelines.means_of_columns import (
 )
 from sfumato.features.pipelines.program_plan import BLOCKS, GROUP, PARTICIPANT, Run, inside_at
 from sfumato.features.pipelines.synthetic_blocks import SyntheticBlocks, synthetic_blocks, values_of
+from sfumato.features.synthetic.schema_twin import unsaid_columns, unsaid_share
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.sandbox.ports import MAX_KEPT, Sandbox, TrialJob, TrialResult
 from sfumato.sandbox.program_outputs import (
@@ -53,8 +54,12 @@ _ROWS: Final = (
     "can be larger, and no interval covers it"
 )
 _FILES: Final = (
-    "the synthetic people's files are empty, so the trial says nothing about files: only about "
-    "tables, and about few people"
+    "the synthetic people's files are empty (tables such as events have invented rows), so the "
+    "trial says nothing about files: only about tables, and about few people"
+)
+_UNSAID: Final = (
+    "the card does not say how many values are missing in {}: the synthetic people lack {:g} % "
+    "there, and real rows may have n/a or an empty cell more often"
 )
 _NEVER: Final = (
     "no number of blocks is proposed, because on synthetic people the program never gave a "
@@ -68,6 +73,7 @@ _SILENT: Final = (
     "everybody together gave no number for {}, so its bias is unknown: the number shown is the "
     "distance from the middle of its range, which replaces a missing number"
 )
+_NAMED: Final = 8  # the most columns that a sentence names
 Floats = NDArray[np.float64]
 
 
@@ -162,6 +168,7 @@ class Table:
     trials: tuple[Shown, ...]  # one per-person run, everybody, and one block per number of blocks
     silent: tuple[str, ...]  # outputs that gave no number in the run on everybody
     means: tuple[MeanOfColumn, ...]  # outputs that were the mean of a column on every block
+    unsaid: str = ""  # a sentence on columns whose card says nothing of missing values
 
     @property
     def never(self) -> tuple[str, ...]:
@@ -207,7 +214,8 @@ class Table:
         """Return a text that says what the table can and cannot show."""
         files = [_FILES] if self.lines[0].run.program.is_study else []
         silent = [_SILENT.format(", ".join(self.silent))] if self.silent else []
-        return "; ".join((_ROWS, *files, *silent))
+        unsaid = [self.unsaid] if self.unsaid else []
+        return "; ".join((_ROWS, *files, *silent, *unsaid))
 
 
 def blocks_to_try(people: int) -> tuple[int, ...]:
@@ -268,7 +276,14 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
         # show a failed run if there is one
         trials.append(min(shown[1:][own], key=lambda block: block.is_whole))
         place = own.stop
-    return Table(tuple(found), tuple(trials), silent, means)
+    return Table(tuple(found), tuple(trials), silent, means, _unsaid(card, program.columns))
+
+
+def _unsaid(card: Card, columns: Sequence[str]) -> str:
+    """Return a sentence on the columns whose card says nothing of missing values."""
+    names = unsaid_columns(card, columns)
+    shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    return _UNSAID.format(shown, float(100 * unsaid_share(card))) if names else ""
 
 
 def _rows(made: SyntheticBlocks) -> SyntheticRows:

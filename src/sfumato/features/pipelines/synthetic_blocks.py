@@ -1,6 +1,7 @@
 """Build blocks of synthetic people for trials: their rows, or folders from a schema twin.
 
-The blocks depend on card, program and seed alone; no row is read. The files in folders are empty.
+The blocks depend on card, program and seed alone; no row is read. In folders, only tables have
+content.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from sfumato.features.pipelines.program_plan import Program
+from sfumato.features.synthetic.person_files import NOT_AVAILABLE, person_files
 from sfumato.features.synthetic.schema_twin import TwinTable, most_rows, schema_tables
-from sfumato.features.synthetic.twin_files import NOT_AVAILABLE, stubs, twin_files
+from sfumato.features.synthetic.twin_files import twin_files
 from sfumato.sandbox.block_columns import folder_tables
 from sfumato.vault.card.bids import phenotype_path
 from sfumato.vault.card.data_card import Card
@@ -51,7 +53,7 @@ class SyntheticBlocks:
             return self.tables[0].text(people)
         parts = [whole(FILE, table.path, table.text(people)) for table in self.tables]
         for person in people:
-            files = stubs(self.card, KIND, person)
+            files = person_files(self.card, KIND, person)
             parts += [whole(FILE, path, text.encode()) for path, text in files]
             parts.append(whole(SAID, person, left.get(person, b"")))
         return b"".join(parts)

@@ -127,9 +127,26 @@ class Twin:
                 f"{self.name} (version {self.stamp['version']}): {self.stamp['guarantee']}",
                 f"{self.stamp['says']}.",
                 f"{len(self.files)} files, seed {self.stamp.get('seed')!r}",
+                *self._invented(),
                 *self._errors(),
             ]
         )
+
+    def _invented(self) -> Iterator[str]:
+        """Yield lines on missing values that the card does not declare, and on people's files."""
+        unsaid = cast("Json", self.stamp.get("missing_values") or {})
+        if unsaid:
+            names = ", ".join(map(str, cast("Sequence[str]", unsaid["not_declared"])))
+            yield (
+                f"The card does not say how many values are missing in {names}: {unsaid['share']} "
+                "are missing here, and real rows may lack more or fewer."
+            )
+        for key, says in (
+            ("invented_files", "These tables of people have invented rows"),
+            ("empty_files", "These files of people are empty, as the card does not describe them"),
+        ):
+            if key in self.stamp:
+                yield f"{says}: {', '.join(cast('Sequence[str]', self.stamp[key]))}"
 
     def _errors(self) -> Iterator[str]:
         """Yield lines on the twin's error (distance from the real rows), if it was asked for."""

@@ -15,6 +15,7 @@ Value = Fraction | str | bool | None
 # the number of distinct numbers or texts if the card declares neither bounds nor keys
 FREE: Final = 100
 FIRST, DAYS = date(2020, 1, 1), 3_650  # the years of a date without declared bounds
+_MANY: Final = 10  # with so many rows or more, a column with missing values lacks at least one
 _ZERO: Final = date(1970, 1, 1)
 
 
@@ -24,8 +25,10 @@ def values_of(column: Column, count: int, stream: Seeded, text_length: int) -> l
     values = _at(column, places, stream, text_length)
     if not column.missing:
         return values
-    gone = stream.uniforms(count) < float(column.missing)
-    return [None if is_gone else v for v, is_gone in zip(values, gone.tolist(), strict=True)]
+    gone = (stream.uniforms(count) < float(column.missing)).tolist()
+    if count >= _MANY and not any(gone):
+        gone[stream.integer(count)] = True  # so that a program meets a missing value
+    return [None if is_gone else v for v, is_gone in zip(values, gone, strict=True)]
 
 
 def different_values(column: Column, most: int) -> list[Value]:

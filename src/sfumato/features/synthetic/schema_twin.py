@@ -7,16 +7,22 @@ values are uniform and independent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Final
 
+from sfumato.dp.json_values import Json
 from sfumato.features.synthetic.column_values import Value, different_values, values_of
 from sfumato.features.synthetic.seeded_numbers import Seeded
+from sfumato.query.expression import Constant
+from sfumato.vault.card.bids import PARTICIPANTS, phenotype_path
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card, Table
 
 PUBLIC_ROWS: Final = 50  # number of rows of a public table whose key has no declared values
+# the share of missing values in a column whose card does not declare one
+MISSING: Final = Fraction(1, 20)
 Line = dict[str, Value]
 
 
@@ -47,7 +53,7 @@ def schema_tables(
 
     `beside` has the extra rows, which the twin must also contain.
     """
-    beside = beside or ExtraRows()
+    beside, card = beside or ExtraRows(), _as_published(card)
     public = public_tables(card, seed, beside)
     pools = pools_of(card, public)
     counts = _people(card, rows, Seeded(seed, "people"))
@@ -57,6 +63,56 @@ def schema_tables(
         else _private(card, table, counts, pools, (seed, beside))
         for table in card.every_table
     ]
+
+
+def unsaid_columns(card: Card, names: Collection[str] | None = None) -> tuple[str, ...]:
+    """Return the columns of people whose card does not declare a share of missing values.
+
+    Args:
+        card: The data card.
+        names: The columns that count, as `column` or `table.column`; by default all.
+    """
+    own, *others = card.every_table
+    found = [(column.name, column) for column in own.columns]
+    found += [(f"{t.name}.{c.name}", c) for t in others if not t.is_public for c in t.columns]
+    return tuple(n for n, c in found if c.missing is None and (names is None or n in names))
+
+
+def unsaid_share(card: Card) -> Fraction:
+    """Return the share of missing values in a twin's columns whose card does not declare one.
+
+    It is public: 5 % if the card is of a BIDS folder, where `n/a` is a value of every column, or if
+    the card names a marker of missing values; else 0.
+    """
+    return MISSING if card.bids is not None or any(card.nulls) else Fraction(0)
+
+
+def _as_published(card: Card) -> Card:
+    """Return the card with all that it says of the values in its tables of people.
+
+    Columns get a share of missing values, and texts without keys get the levels of a BIDS sidecar.
+    """
+    share, places = unsaid_share(card), enumerate(card.every_table)
+    own, *others = (t if t.is_public else _table_as_published(card, t, p, share) for p, t in places)
+    return replace(card, columns=own.columns, tables=tuple(others))
+
+
+def _table_as_published(card: Card, table: Table, place: int, share: Fraction) -> Table:
+    path = f"{phenotype_path(table.name)}.json" if place else PARTICIPANTS
+    said = card.metadata.sidecar(path)
+    columns = (
+        replace(c, missing=share if c.missing is None else c.missing, keys=_keys_of(c, said))
+        for c in table.columns
+    )
+    return replace(table, columns=tuple(columns))
+
+
+def _keys_of(column: Column, said: Json) -> tuple[Constant, ...] | None:
+    meaning = said.get(column.name)
+    levels = meaning.get("Levels") if isinstance(meaning, dict) else None
+    if column.keys is not None or column.type != "text" or not isinstance(levels, dict):
+        return column.keys
+    return tuple(Constant("text", level) for level in levels) or None
 
 
 def public_tables(card: Card, seed: str, beside: ExtraRows | None = None) -> dict[str, TwinTable]:

@@ -9,10 +9,16 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
 from sfumato.features.synthetic.matching_rows import matching_rows
 from sfumato.features.synthetic.schema import SchemaTwinRequest
-from sfumato.features.synthetic.schema_twin import ExtraRows, schema_tables
+from sfumato.features.synthetic.schema_twin import (
+    ExtraRows,
+    most_rows,
+    schema_tables,
+    unsaid_columns,
+    unsaid_share,
+)
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.features.synthetic.twin_files import Stamp, twin_json
-from sfumato.features.synthetic.twin_limits import check_rows, seed_of
+from sfumato.features.synthetic.twin_limits import MAX_VALUES, check_rows, largest, seed_of
 from sfumato.query.model import Query, query_json
 from sfumato.query.sql.select import read_sql
 from sfumato.release.permissions import listing_to_query, question_of
@@ -38,7 +44,7 @@ class Twins:
     def schema(self, caller: Caller, wanted: SchemaTwinRequest) -> Json:
         """Create a schema twin (synthetic data); with a query, some rows pass its filter."""
         card = listing_to_query(self.catalogue, caller, wanted.data_set)[0].card
-        rows = min(ROWS, card.size or ROWS) if wanted.rows is None else wanted.rows
+        rows = _default_rows(card) if wanted.rows is None else wanted.rows
         check_rows(card, rows)
         seed = seed_of(wanted.seed, self.dice)
         question = _question(card, wanted)
@@ -47,10 +53,22 @@ class Twins:
             made = matching_rows(card, question, Seeded(seed, "planted"))
             beside = ExtraRows(made.people, made.public)
         more: Json = {"seed": seed, "rows": rows, "epsilon": 0}
+        if unsaid := unsaid_columns(card):
+            share = f"{float(100 * unsaid_share(card)):g} %"
+            more["missing_values"] = {"share": share, "not_declared": list(unsaid)}
         if question is not None:
             more["for"] = wanted.sql or query_json(question)
         stamp = Stamp("schema-twin", card.name, card.version, SCHEMA_ONLY, SAYS, more)
         return twin_json(card, stamp, schema_tables(card, rows, seed, beside))
+
+
+def _default_rows(card: Card) -> int:
+    """Return the default number of rows: for the card's number of people, but 1,000 at most."""
+    rows = min(ROWS, card.size or ROWS)
+    if card.folders is None:
+        return rows
+    most = most_rows(card.every_table[0])
+    return min(rows, -(-card.folders.people * (1 + most) // 2), largest(card, MAX_VALUES))
 
 
 def _question(card: Card, wanted: SchemaTwinRequest) -> Query | None:

@@ -13,14 +13,18 @@ from typing import Final
 
 from sfumato.dp.json_values import Json
 from sfumato.features.synthetic.column_values import Value
+from sfumato.features.synthetic.person_files import (
+    NOT_AVAILABLE,
+    person_files,
+    person_files_json,
+)
 from sfumato.features.synthetic.schema_twin import TwinTable
 from sfumato.system.csv_writer import write_rows
-from sfumato.vault.card.bids import DESCRIPTION, person_path, phenotype_path, with_sidecars
+from sfumato.vault.card.bids import DESCRIPTION, phenotype_path
 from sfumato.vault.card.bids_files import data_set_files, description_of, file_json
 from sfumato.vault.card.data_card import Card
 
 STAMP: Final = "TWIN.json"  # the file that describes the twin
-NOT_AVAILABLE: Final = "n/a"
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,9 @@ class Stamp:
 
 def twin_json(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Json:
     """Return the synthetic twin as the JSON of a reply: its name, its stamp, and every file."""
-    files = dict(_files(card, stamp, tables))
-    files[STAMP] = json.dumps(stamp.as_json(), indent=2, ensure_ascii=False) + "\n"
-    return {"name": stamp.name, "stamp": stamp.as_json(), "files": files}
+    files, said = dict(_files(card, stamp, tables)), {**stamp.as_json(), **person_files_json(card)}
+    files[STAMP] = json.dumps(said, indent=2, ensure_ascii=False) + "\n"
+    return {"name": stamp.name, "stamp": said, "files": files}
 
 
 def _files(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tuple[str, str]]:
@@ -106,7 +110,7 @@ def _bids(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tup
         stem = "participants" if place == 0 else phenotype_path(table.name)
         yield f"{stem}.tsv", _text(table, "\t", NOT_AVAILABLE)
     for person in dict.fromkeys(str(row[0]) for row in tables[0].rows):
-        yield from stubs(card, stamp.kind, person)
+        yield from person_files(card, stamp.kind, person)
 
 
 def _twin_description(card: Card, stamp: Stamp) -> Json:
@@ -119,13 +123,3 @@ def _twin_description(card: Card, stamp: Stamp) -> Json:
         "Name": f"{own['Name']} ({stamp.name}: {stamp.says})",
         "GeneratedBy": [*(before if isinstance(before, list) else []), made],
     }
-
-
-def stubs(card: Card, kind: str, person: str) -> Iterator[tuple[str, str]]:
-    """Yield the path and the text of each of a synthetic person's files in a BIDS folder.
-
-    Only JSON sidecars have content, because a card does not describe images.
-    """
-    for pattern in with_sidecars(card.bids or ()):
-        path = person_path(pattern, person)
-        yield path, file_json({"Twin": kind}) if path.endswith(".json") else ""

@@ -33,7 +33,7 @@ INSTEAD: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"; --error does not go with it", "; a wanted error does not go with it"),
         (r"with --fresh, which", "with new noise (under More terms), which"),
         (r"ask the operator for --max-upload", "ask the operator to let larger files in"),
-        (r"add --different-people NAME", f"name them under {_NEW}"),
+        (r"add --different-people NAME(?: \([^)]*\))?", f"name them under {_NEW}"),
         (r": --different-people NAME, or different_people over HTTP", f", under {_NEW}"),
         (r"Add --with [^ ]*=FILE", "Bring that table's file too"),
         (r"Name yourself with --user NAME, or SFUMATO_USER", "Sign in again"),

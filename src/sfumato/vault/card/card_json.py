@@ -88,5 +88,5 @@ def _column_json(column: Column) -> Json:
         "upper": _bound(column, column.upper),
         "step": plain_number(column.step) if column.is_numeric else None,
         "keys": None if column.keys is None else [key_value(k) for k in column.keys],
-        **({"missing": float(column.missing)} if column.missing else {}),
+        **({"missing": float(column.missing)} if column.missing is not None else {}),
     }

@@ -57,8 +57,8 @@ class Column:
     upper: int | None = None
     step: Fraction = Fraction(1)
     keys: tuple[Constant, ...] | None = None
-    # the owner's estimate of the share of rows without a value; only twins use it
-    missing: Fraction = Fraction(0)
+    # the owner's estimate of the share of rows without a value, or None; only twins use it
+    missing: Fraction | None = None
     number_format: NumberFormat = PLAIN  # of numbers in a text file
     date_format: str = ""  # of dates or timestamps in a text file; ISO 8601 if empty
 
@@ -145,10 +145,10 @@ def _with_formats(column: Column, body: Mapping[str, object], numbers: NumberFor
     return replace(column, date_format=read_date_format(body["format"], where))
 
 
-def _read_missing(name: str, body: Mapping[str, object]) -> Fraction:
+def _read_missing(name: str, body: Mapping[str, object]) -> Fraction | None:
     """Read the owner's estimate of the share of missing values; the rows are not read for it."""
     if "missing" not in body:
-        return Fraction(0)
+        return None
     share = read_number(body["missing"], f"columns.{name}.missing")
     if not 0 <= share <= 1:
         raise bad_card(f"missing of column {name!r} must be a share from 0 to 1")

@@ -8,10 +8,11 @@ privacy budget.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fractions import Fraction
+from functools import partial
 from typing import Final
 
 from sfumato.dp.budget import Budget, read_delta, read_epsilon
@@ -35,7 +36,15 @@ from sfumato.vault.card.cell_formats import (
     read_number_format,
 )
 from sfumato.vault.card.columns import Column, read_columns, sql_name
-from sfumato.vault.card.field_readers import as_count, as_table, as_text, as_texts, bad_card
+from sfumato.vault.card.field_readers import (
+    all_faults,
+    as_count,
+    as_table,
+    as_text,
+    as_texts,
+    bad_card,
+    refusals,
+)
 from sfumato.vault.card.secure_average_terms import AverageTerms, read_averages
 
 ROW: Final = "row"
@@ -183,7 +192,63 @@ _CARD_KEYS: Final = {
 
 
 def read_card(name: str, shape: Mapping[str, object]) -> Card:
-    """Read the owner's data card; refuse unknown keys and contradictions."""
+    """Read the owner's data card; refuse unknown keys and contradictions, all in one refusal."""
+    try:
+        return _read_card(name, shape)
+    except Refused as refused:
+        found = refused
+    raise all_faults(found, refusals([lambda: _check_name(name), *_readers(shape)]))
+
+
+def _readers(shape: Mapping[str, object]) -> Iterator[Callable[[], object]]:
+    """Yield readers of single parts of a card, to find every fault of a card that is refused."""
+
+    def table(value: object) -> Mapping[str, object]:
+        return value if isinstance(value, Mapping) else {}
+
+    def part(reader: Callable[..., object], key: str, *more: object) -> Callable[[], object]:
+        return lambda: reader(shape[key], *more) if key in shape else None
+
+    yield lambda: as_table(shape, "card", _CARD_KEYS)
+    yield lambda: _budget(shape.get("budget"), "budget", Fraction(0))
+    yield part(_unit, "unit")
+    caps = table(shape.get("caps"))
+    yield part(as_table, "caps", "caps", {"user", "group", "raise"})
+    yield lambda: _raised_by_two(caps.get("raise", ALONE))
+    yield from (partial(_optional_budget, caps, of, Fraction(0)) for of in ("user", "group"))
+    yield part(as_table, "ask", "ask", {"who"})
+    yield lambda: as_texts(table(shape.get("ask")).get("who", []), "ask.who")
+    yield lambda: read_number_format(shape, "the card", PLAIN)
+    yield lambda: read_file_format(shape, UTF8)
+    for name in ("people", "version"):
+        yield part(as_text, name, name)
+    for name in ("max_groups", "max_rows", "size"):
+        yield part(as_count, name, name)
+    yield part(as_texts, "nulls", "nulls")
+    yield part(read_delta, "delta_per_request", "delta_per_request")
+    yield part(_read_limits, "limits")
+    yield part(_window, "window")
+    yield part(read_airlock, "airlock")
+    yield part(read_averages, "secure_average")
+    yield part(as_table, "columns", "columns", None)
+    for name, one in table(shape.get("columns")).items():
+        yield partial(read_columns, {name: one})
+    unit = str(shape.get("unit", ROW))
+    for name, one in table(shape.get("tables")).items():
+        yield partial(_read_table, name, unit, one, (PLAIN, UTF8))
+    yield part(read_bids, "bids", unit)
+    yield lambda: _check_bids_people(shape.get("bids"))
+
+
+def _check_bids_people(bids: object) -> None:
+    """Refuse a card that lists people's files, but not how many people there can be."""
+    if isinstance(bids, Mapping) and bids.get("files") and "people" not in bids:
+        raise bad_card(
+            "bids.people is missing: write the most people there can be, such as people = 100"
+        )
+
+
+def _read_card(name: str, shape: Mapping[str, object]) -> Card:
     _check_name(name)
     as_table(shape, "card", _CARD_KEYS)
     budget = _budget(shape.get("budget"), "budget", Fraction(0))
@@ -247,10 +312,11 @@ def check_unit(shape: Mapping[str, object]) -> None:
     For older cards without one, the unit is a row.
     """
     if "unit" not in shape:
-        raise bad_card(
+        missing = bad_card(
             'the card does not name the privacy unit: write unit = "COLUMN" with the column that '
             'names the person, or unit = "row" if no person has several rows'
         )
+        raise all_faults(missing, refusals(_readers(shape)))
 
 
 def _unit(word: object) -> str:

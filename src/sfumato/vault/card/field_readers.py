@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from sfumato.dp.refusal import Refused
+
+MOST: Final = 20  # the most faults of a card that one refusal lists
 
 
 def check_known(shape: Mapping[str, object], known: set[str], where: str) -> None:
@@ -12,7 +15,8 @@ def check_known(shape: Mapping[str, object], known: set[str], where: str) -> Non
     unknown = sorted(set(shape) - known)
     if unknown:
         it_knows = ", ".join(sorted(known))
-        raise bad_card(f"{where} does not know {unknown[0]!r} (it knows {it_knows})")
+        named = ", ".join(map(repr, unknown[:MOST]))
+        raise bad_card(f"{where} does not know {named} (it knows {it_knows})")
 
 
 def as_table(shape: object, name: str, known: set[str] | None) -> Mapping[str, object]:
@@ -50,5 +54,32 @@ def bad_card(what: str) -> Refused:
     return Refused(
         "bad-card",
         f"{what[0].upper()}{what[1:]}.",
+        "Correct the data card, and add the data set again.",
+    )
+
+
+def refusals(readers: Iterable[Callable[[], object]]) -> list[Refused]:
+    """Call each reader of a part of a data card, and return the refusals of all."""
+    found = []
+    for reader in readers:
+        try:
+            reader()
+        except Refused as refused:
+            found.append(refused)
+    return found
+
+
+def all_faults(first: Refused, others: Iterable[Refused]) -> Refused:
+    """Return one refusal that lists all faults of a data card, each once."""
+    causes = dict.fromkeys([*(one.cause for one in others)])
+    if first.cause not in causes:
+        causes = {first.cause: None, **causes}
+    if len(causes) < 2:
+        return first
+    lines = [f"({number}) {cause}" for number, cause in enumerate([*causes][:MOST], 1)]
+    more = [f"... and {len(causes) - MOST} more."] if len(causes) > MOST else []
+    return Refused(
+        first.code,
+        f"The data card has {len(causes)} faults. {' '.join([*lines, *more])}",
         "Correct the data card, and add the data set again.",
     )
