@@ -74,6 +74,13 @@ cd /tmp && make -s
         "for i in $(seq 300); do (:) & x=$(echo $i); done; echo $x > $2/answer.txt",
         "300\n",
     ),
+    "pipes of a shell whose handler restarts nothing": (
+        """
+for i in $(seq 100); do sh -c 'echo 1 2 | tr 1 3 | tail -n 1 | cat' || echo bad; done |
+sort -u > $2/answer.txt
+""",
+        "3 2\n",
+    ),
     "signals": (
         """
 sleep 9 & trap 'echo 4 > $2/answer.txt; exit' TERM; kill -TERM $$; wait
@@ -115,6 +122,39 @@ def test_python_starts_workers_and_other_programs(image: Image) -> None:
     version = environment().python.rpartition("/")[2]
     tried = image.tried(POOL.replace("python3.11", version))
     assert tried.output == answer(str(285 + 5 + 9)), tried.printed.decode()
+
+
+SIGNALS = """#!/opt/python/bin/python3.11
+import ctypes, os, signal, sys
+libc = ctypes.CDLL(None)
+def heard(*_):
+    global seen
+    seen += 1
+def ended():
+    child = os.fork()
+    if child == 0: os._exit(0)
+    return child
+seen = failed = 0
+signal.signal(signal.SIGCHLD, heard)   # as dash, and unlike bash, without SA_RESTART
+for nowhere in (1, 2**47, 2**63, 2**64 - 8, 2**64 - 1):  # rt_sigaction answers EFAULT
+    libc.syscall(13, 17, ctypes.c_ulong(nowhere), None, 8)
+for _ in range(400):
+    child = ended()
+    try:
+        for end in os.pipe(): os.close(end)
+    except InterruptedError:
+        failed += 1
+    os.waitpid(child, 0)
+if not seen: failed = "no signal"
+os.makedirs(sys.argv[2], exist_ok=True)
+open(sys.argv[2] + "/answer.txt", "w").write(str(failed))
+"""
+
+
+def test_no_pipe_fails_because_a_child_ended_meanwhile(image: Image) -> None:
+    version = environment().python.rpartition("/")[2]
+    tried = image.tried(SIGNALS.replace("python3.11", version))
+    assert tried.output == answer("0"), tried.printed.decode()
 
 
 def test_a_trial_gives_the_exit_status_of_the_first_process(image: Image) -> None:

@@ -6,7 +6,8 @@ It imports none of our modules, because the sandbox has none (inside.py). Three 
 - The *keeper* measures the processor time and the memory of all processes of the block, and answers
   the system calls that the block's filter passes to it (seccomp.py). A pipe that the kernel makes
   has a number that counts the pipes of the whole host. So the keeper makes a named pipe in a file
-  system of the block's own, opens both ends, and hands them to the program.
+  system of the block's own, opens both ends, and hands them to the program. A signal can interrupt
+  such a call, but a shell expects no interruption of `pipe`. So the kernel starts the call again.
 - The *reader*, process 1 of the block, takes over orphans. When the program has ended, it kills
   every other process and reads the results.
 """
@@ -25,7 +26,9 @@ from typing import Any
 
 PIPES = "/from"  # where the keeper makes pipes; the block cannot see this folder
 DONE, LATE, STALLED, FULL = 0, 1, 2, 4  # as in inside.py
-_PIPE2, _SYSINFO = 293, 99  # the only other call that arrives is pipe, without flags
+_PIPE2, _SYSINFO, _SIGACTION = 293, 99, 13  # the only other call that arrives is pipe
+_FLAGS_AT, _RESTART, _CONTINUE = 8, 0x10000000, 1  # sa_flags, SA_RESTART; let the kernel do it
+_END_OF_MEMORY = 1 << 56  # more than any process can use
 _SECCOMP, _SET_FILTER, _NEW_LISTENER, _WAIT_UNTIL_KILLED = 317, 1, 8, 32
 _RECEIVE, _SEND, _IS_VALID, _ADD = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
 _REQUEST = struct.Struct("<QIIiIQ6Q")  # struct seccomp_notif
@@ -221,18 +224,35 @@ class Tree:
         except OSError:  # the process ended meanwhile
             return
         number, process, _, call, _, _, *arguments = _REQUEST.unpack(request)
-        arguments[1] &= 0xFFFFFFFF  # the flags of pipe2
-        error = 0
+        error, how = 0, 0
         try:
             if call == _SYSINFO:
                 self._write(number, process, arguments[0], _memory_of(order))
+            elif call == _SIGACTION:
+                how = _CONTINUE
+                self._let_restart(number, process, arguments[1] + _FLAGS_AT)
             else:
-                flags = arguments[1] if call == _PIPE2 else 0
+                flags = arguments[1] & 0xFFFFFFFF if call == _PIPE2 else 0
                 self._hand_pipe(number, process, arguments[0], flags)
         except OSError as failed:
-            error = failed.errno or _FAULT
+            error = 0 if how else failed.errno or _FAULT
         with contextlib.suppress(OSError):
-            fcntl.ioctl(self._listener, _SEND, _ANSWER.pack(number, 0, -error, 0))
+            fcntl.ioctl(self._listener, _SEND, _ANSWER.pack(number, 0, -error, how))
+
+    def _let_restart(self, number: int, process: int, place: int) -> None:
+        """Let a handler of SIGCHLD restart the calls that the signal interrupts.
+
+        `place` is where the process keeps the flags of the handler that it is about to install.
+        Without the flag, a pipe often fails in a shell when an earlier command of a pipeline ends.
+        """
+        if place >= _END_OF_MEMORY:  # no place at all: the kernel will refuse it
+            return
+        memory = os.open(f"/proc/{process}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            flags = int.from_bytes(os.pread(memory, 8, place), "little")
+        finally:
+            os.close(memory)
+        self._write(number, process, place, (flags | _RESTART).to_bytes(8, "little"))
 
     def _hand_pipe(self, number: int, process: int, place: int, flags: int) -> None:
         """Make a pipe, give both ends to the process, and write their numbers to its memory."""

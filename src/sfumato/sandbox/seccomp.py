@@ -91,6 +91,7 @@ TREE: Final = {  # what a process tree may call in addition
     "eventfd2": 290,
 }  # fmt: skip
 PIPE, PIPE2, SYSINFO = 22, 293, 99  # system calls that the keeper answers for a tree
+_SIGACTION, _SIGCHLD = 13, 17
 _NOTIFY: Final = 0x7FC00000  # SECCOMP_RET_USER_NOTIF
 _XATTR: Final = tuple(range(188, 200))  # setxattr to fremovexattr, as of a file system without them
 # epoll_create, signalfd, signalfd4, epoll_create1, memfd_create, membarrier, io_uring_setup and
@@ -207,13 +208,20 @@ def _rules_of_a_tree(
 def requests_of_a_tree(machine: str) -> bytes:
     """Return the filter that passes a tree's calls for pipes and memory sizes to the keeper.
 
-    It comes on top of `tree_filter_for`, and allows all other calls.
+    It also passes each new handler of SIGCHLD, which is to restart those calls (process_tree.py).
+    The filter comes on top of `tree_filter_for`, and allows all other calls.
     """
     if machine not in _ARCH:
         raise UnknownMachine(machine)
     return b"".join([
         _op(_LOAD, _NUMBER_AT),
         *_answers((PIPE, PIPE2, SYSINFO), _NOTIFY),
+        _op(_EQUAL, _SIGACTION, 0, 5),
+        _op(_LOAD, _FIRST_AT),
+        _op(_EQUAL, _SIGCHLD, 0, 3),
+        _op(_LOAD, _SECOND_AT),
+        _op(_EQUAL, 0, 1, 0),  # it only asks which handler there is
+        _op(_RETURN, _NOTIFY),
         _op(_RETURN, _ALLOW),
     ])  # fmt: skip
 
