@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.program_files import Modules, read_texts
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.environment_store import Environments, missing_environment
 from sfumato.sandbox.ports import ISOLATED, SandboxLimits, SandboxStopped, TrialJob, TrialResult
@@ -132,7 +133,7 @@ class Found:
 
 
 def try_program(
-    source: str,
+    text: str | Mapping[str, object],
     data: str,
     outputs: Sequence[Mapping[str, object]],
     *,
@@ -141,6 +142,7 @@ def try_program(
 ) -> dict[str, object]:
     """Run a program once on all of the data, as one block; return the full result.
 
+    `text` is the text of the program, or of a folder what `read_folder` returns.
     `brought` is what the program brings along: image, lock or folder, followed by its path and, for
     an image, its digest. It is stored for the next trial, as by `sfumato pipeline environment add`.
     Or it is `environment`, followed by the name of one that is stored already.
@@ -148,8 +150,9 @@ def try_program(
     declared = read_outputs([dict(one) for one in outputs])
     kept = Environments()
     own = _added(kept, *brought) if brought else ""
-    text = _packed(Path(data))
-    job = TrialJob(_told(source, declared), (text,), _limits(limits), own)
+    rows = _packed(Path(data))
+    files = read_texts({"source": text} if isinstance(text, str) else text, least=0)
+    job = TrialJob(_told(files, declared), (rows,), _limits(limits), own)
     sandbox = SandboxPool(environment, SystemRandomSource(), own=kept)
     sandbox.stalled_retries = 1
     try:
@@ -176,10 +179,13 @@ def _added(kept: Environments, kind: str, place: str, digest: str = "") -> str:
     return (kept.add_lock if kind == LOCK else kept.add_folder)(Path(place)).name
 
 
-def _told(source: str, outputs: tuple[Output, ...]) -> dict[str, object]:
+def _told(files: tuple[str, str, Modules], outputs: tuple[Output, ...]) -> dict[str, object]:
+    source, main, modules = files
+    several: dict[str, object] = {"main": main, "modules": dict(modules)} if modules else {}
     return {
         "kind": "study", "source": source, "name": "group", "level": "group", "study": {},
         "outputs": [one.name for one in outputs], "paths": [one.path for one in outputs],
+        **several,
     }  # fmt: skip
 
 

@@ -95,7 +95,7 @@ class App(Protocol):
         ...
 
     def try_program(
-        self, source: str, data: str, outputs: Sequence[Json], **how: Any
+        self, text: str | Json, data: str, outputs: Sequence[Json], **how: Any
     ) -> Json:  # Any: see app/local_trial.py
         """Run a program once in a sandbox of this machine, on synthetic data; return the result."""
         ...
