@@ -6,6 +6,7 @@ import json
 import os
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,7 +121,7 @@ def test_a_function_has_no_files() -> None:
 
 def test_a_folder_is_read_without_what_is_hidden(tmp_path: Path) -> None:
     place = written(tmp_path / "p", {**FILES, ".git/x": "", "tools/__pycache__/m.pyc": ""})
-    said = read_folder(place)
+    said: Any = read_folder(place)
     assert said["main"] == "main.py"
     assert {one["path"] for one in said["modules"]} == FILES.keys() - {"main.py"}
     assert text_digest(said) == submitted(FILES).text_digest
@@ -153,7 +154,7 @@ def test_a_review_shows_what_became_of_each_file() -> None:
         return Submitted(program.digest, "town", json.dumps(program.as_json()), "ria", "now")
 
     now = {"main.py": MAIN, "tools/means.py": MEANS + "# new\n", "added.py": "1\n"}
-    said = changes_json(stored(FILES), stored(now))
+    said: Any = changes_json(stored(FILES), stored(now))
     assert said["text"] == []
     found = {one["path"]: (one["state"], one["text"]) for one in said["files"]}
     assert found["added.py"][0] == "added"
@@ -161,7 +162,7 @@ def test_a_review_shows_what_became_of_each_file() -> None:
     assert (found["place.txt"][0], found["place.txt"][1][1]) == ("removed", "-height")
     assert [line for line in found["tools/means.py"][1] if line[0] in "+-"] == ["+# new"]
     long = {f"f{n}.txt": "x\n" * (MAX_COMPARED // 2) for n in range(4)}
-    compared = changes_json(stored(FILES), stored({**FILES, **long}))["files"]
+    compared: Any = changes_json(stored(FILES), stored({**FILES, **long}))["files"]
     assert [one["text"] is None for one in compared] == [False, True, True, True]
 
 
@@ -189,7 +190,7 @@ def test_a_folder_runs_on_rows_and_its_answer_is_found_again(tmp_path: Path) -> 
     terms = {"data_set": "town", "pipeline": digest, "epsilon": 900, "blocks": 2, "cpu_s": 2}
     with sfumato.open(vault) as opened:
         hurry(opened)
-        found = opened.call("run-pipeline", {**terms, "op": "one"})
+        found: Any = opened.call("run-pipeline", {**terms, "op": "one"})
         assert found["rows"][0][0] == pytest.approx(160, abs=1)
         again = opened.call("pipeline-answer", {"data_set": "town", "op": "one"})
     assert again["rows"] == found["rows"]

@@ -230,9 +230,21 @@ def _ran(page: Page, url: str) -> str:
     expect(left).to_contain_text("400")
     page.get_by_role("button", name="Run it and pay ε 600").click()
     page.wait_for_url("**/jobs/*")
+    _look_at_progress(page)
     page.get_by_role("link", name="See the answer").click(timeout=TRIAL_MS)
     page.wait_for_url("**/program-answer?op=*")
     return page.url
+
+
+def _look_at_progress(page: Page) -> None:
+    """See time alone: how much is gone, of what the terms plan; nothing of blocks or results."""
+    bar = page.locator("progress")
+    expect(bar).to_be_visible(timeout=TRIAL_MS)
+    planned = int(bar.get_attribute("max") or 0)
+    assert planned >= 2 + 2 * 3  # to write the rows, and two blocks on each of two processors
+    first = bar.evaluate("bar => bar.value")
+    expect(page.locator(".gone")).to_contain_text(f"of {planned} s")
+    expect(bar).not_to_have_js_property("value", first)
 
 
 def _look_at_answer(page: Page, service: Service, answer: str) -> None:
@@ -387,7 +399,7 @@ def _handed_in_without_script(browser: Browser, service: Service) -> str:
         page.fill("#main-path", "main.py")
         page.get_by_role("button", name="Hand in").click()
         expect(page.locator(".lead")).to_contain_text("waits for the owner since")
-        return page.url.rsplit("/", 1)[1]
+        return str(page.url.rsplit("/", 1)[1])
 
 
 def test_the_author_reads_why_a_program_was_declined(browser: Browser, service: Service) -> None:

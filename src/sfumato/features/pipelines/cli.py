@@ -17,9 +17,9 @@ from sfumato.client.answer import Answer
 from sfumato.client.display import BlocksPlan, SubmittedProgram
 from sfumato.client.text_tables import warned
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.client import check_listed, listed_places, output_places
+from sfumato.features.pipelines.client import check_listed, listed_places, output_places, texts_of
 from sfumato.features.pipelines.environment_cli import environment
-from sfumato.features.pipelines.program_files import read_folder, texts_of
+from sfumato.features.pipelines.program_files import read_folder
 from sfumato.features.pipelines.review_cli import (
     NOTHING_CHECKED,
     confirmed,
@@ -412,14 +412,29 @@ def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -
         unit = " ranks among the blocks" if priced["error_is"] == "ranks" else ""
         says = (
             f"{priced['says']}: noise at 95 % {errors}{unit}. It costs epsilon "
-            f"{priced['epsilon']:g}. Nothing is spent. Timing {priced['timing']}."
+            f"{priced['epsilon']:g}. Nothing is spent. Timing {priced['timing']}.{_lasts(priced)}"
         )
         chosen = [priced["chosen_by"]] if "chosen_by" in priced else []
         shell.show(priced, "\n".join([*warned(priced.get("warnings", ())), says, *chosen]))
         return
-    with shell.open() as vault, show_elapsed("Running"):
-        answer = Answer.of(vault.call("run-pipeline", body))
+    with shell.open() as vault:
+        planned = _planned_s(vault, body)
+        with show_elapsed("Running", planned):
+            answer = Answer.of(vault.call("run-pipeline", body))
     shell.show(answer_shape(answer), repr(answer))
+
+
+def _lasts(priced: Json) -> str:
+    return f" It takes about {priced['seconds']} s." if priced.get("seconds") else ""
+
+
+def _planned_s(vault: Any, body: Json) -> int | None:  # Any: a vault, here or over HTTP
+    """Return how many seconds the run takes by its terms, or None if nothing says so."""
+    with contextlib.suppress(Refused):  # what refuses the run itself says why
+        terms = {key: value for key, value in body.items() if key != "op"}
+        seconds = vault.call("price-pipeline", terms).get("seconds")
+        return seconds if isinstance(seconds, int) else None
+    return None
 
 
 def program_text(file: str | None, main: str | None = None) -> Json:

@@ -14,8 +14,13 @@ from starlette.responses import Response
 from sfumato.client.ask_terms import Json
 from sfumato.client.display import BlocksPlan
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.client import check_listed, listed_places, output_places
-from sfumato.features.pipelines.program_files import MAX_FILES, texts_of
+from sfumato.features.pipelines.client import (
+    MAX_FILES,
+    check_listed,
+    listed_places,
+    output_places,
+    texts_of,
+)
 from sfumato.server.console.forms import Form
 from sfumato.server.console.number_text import margin
 from sfumato.server.console.page import Page

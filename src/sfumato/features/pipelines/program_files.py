@@ -49,16 +49,6 @@ def read_texts(shape: Mapping[str, object], least: int) -> tuple[str, str, Modul
     return source, main, modules
 
 
-def texts_of(program: Mapping[str, Any]) -> list[tuple[str, str]]:  # Any: JSON of our own store
-    """Return the path and the text of each file of a stored program, its main file first.
-
-    The path of a program's only file is "". An image's own program has no file.
-    """
-    modules = [(one["path"], one["text"]) for one in program.get("modules", ())]
-    main = [(program.get("main", ""), program["source"])] if program["source"] else []
-    return [*main, *modules]
-
-
 def text_digest(program: Mapping[str, Any]) -> str:  # Any: JSON of a program
     """Return the SHA-256 by which an approval rule names a program's text, with all its files."""
     keys = ("source", "main", "modules") if program.get("modules") else ("source",)

@@ -12,7 +12,7 @@ import click
 from sfumato.client.display import BlocksPlan
 from sfumato.client.text_tables import warned
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.program_files import texts_of
+from sfumato.features.pipelines.client import texts_of
 from sfumato.features.pipelines.program_review import table_words
 
 NOTHING_CHECKED: Final = (

@@ -219,6 +219,9 @@ class PipelinePrice(Reply):
 
     epsilon: float
     blocks: int
+    seconds: Annotated[
+        int | None, Meta(description="How long the run takes, whatever the program does.")
+    ] = None
 
 
 class PipelinePlan(Reply):
