@@ -141,6 +141,39 @@ def test_a_folder_is_given_whole(kind: str, tmp_path: Path) -> None:
     assert found["printed"] == "the mean is 175.0\nTrue\n"
 
 
+MODULE = "def mean(rows):\n    return sum(float(row[1]) for row in rows) / len(rows)\n"
+HELPER = "#!/bin/sh\ncat lib/unit.txt\n"
+SEVERAL = """#!/usr/bin/env python3
+import os, sys
+from lib import means
+rows = [line.split("\\t") for line in open(sys.argv[1] + "/participants.tsv")][1:]
+print(os.getcwd(), os.path.relpath(__file__), open("lib/unit.txt").read(), flush=True)
+if os.path.exists("/bin/sh"):
+    os.system("./lib/unit.sh")
+with open(sys.argv[2] + "/answer.txt", "w") as file:
+    file.write(str(means.mean(rows)))
+"""
+
+
+@pytest.mark.parametrize("kind", ["libraries", "image"])
+def test_a_program_of_several_files_runs_in_its_own_folder(
+    kind: str, table: str, image: tuple[str, str, str]
+) -> None:
+    files = {"lib/means.py": MODULE, "lib/unit.txt": "cm", "lib/unit.sh": HELPER}
+    modules = [{"path": path, "text": text} for path, text in files.items()]
+    text = {"source": SEVERAL, "main": "run.py", "modules": modules}
+    brought = image if kind == "image" else ()
+    found = local_trial.try_program(text, table, OUTPUTS, brought=brought, limits=LIMITS)
+    assert found["would_fail"] == "", found["printed"]
+    unit = "cm" if kind == "image" else ""  # an image has a shell
+    assert found["printed"] == f"/work/tmp/program run.py cm\n{unit}"
+    assert found["read"] == [{"output": "m", "is_number": True, "says": "175"}]
+    broken = {**text, "source": SEVERAL.replace("rows))", "[]))")}
+    found = local_trial.try_program(broken, table, OUTPUTS, brought=brought, limits=LIMITS)
+    assert 'File "/work/tmp/program/run.py", line 9' in str(found["printed"])
+    assert "sandbox" not in str(found["printed"])
+
+
 def test_other_data_are_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.parquet").write_bytes(b"PAR1")
     (tmp_path / "empty").mkdir()

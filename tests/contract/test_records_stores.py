@@ -71,7 +71,8 @@ def test_a_job_is_worked_on_by_one_node_at_a_time(node: Node) -> None:
     assert second.claim("a1", "two", "2026-11-21T10:00:10", "2026-11-21T10:00:16")
     assert not first.finish("a1", "one", "failed", "{}")
     assert second.finish("a1", "two", "done", "")
-    assert first.find("a1") == replace(JOB, state="done", tries=2)
+    started = "2026-11-21T10:00:10"  # by the second node
+    assert first.find("a1") == replace(JOB, state="done", tries=2, started=started)
 
 
 def test_the_jobs_of_many_keep_nobodys_out_of_those_that_are_looked_at(node: Node) -> None:

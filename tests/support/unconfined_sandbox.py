@@ -25,6 +25,11 @@ class Bare:
         del own
         return "bare"
 
+    def lanes(self, limits: SandboxLimits, own: str = "") -> int:
+        """Run one block at a time."""
+        del limits, own
+        return 1
+
     def check(self, limits: SandboxLimits, own: str = "") -> None:
         """Raise nothing."""
 

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.program_files import Modules, read_texts
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.environment_store import Environments, missing_environment
 from sfumato.sandbox.ports import ISOLATED, SandboxLimits, SandboxStopped, TrialJob, TrialResult
@@ -259,7 +260,7 @@ class Found:
 
 
 def try_program(
-    source: str,
+    text: str | Mapping[str, object],
     data: str,
     outputs: Sequence[Mapping[str, object]],
     *,
@@ -268,6 +269,7 @@ def try_program(
 ) -> dict[str, object]:
     """Run a program once on all of the data, as one block; return the full result.
 
+    `text` is the text of the program, or of a folder what `read_folder` returns.
     `brought` is what the program brings along: image, lock or folder, followed by its path and, for
     an image, its digest. It is stored for the next trial, as by `sfumato pipeline environment add`.
     Or it is `environment`, followed by the name of one that is stored already.
@@ -276,8 +278,9 @@ def try_program(
     kept = Environments()
     own = _added(kept, *brought) if brought else ""
     files = _read_data(Path(data))
-    text = b"".join(whole(FILE, path, files[path]) for path in sorted(files))
-    job = TrialJob(_told(source, declared), (text,), _limits(limits), own)
+    rows = b"".join(whole(FILE, path, files[path]) for path in sorted(files))
+    texts = read_texts({"source": text} if isinstance(text, str) else text, least=0)
+    job = TrialJob(_told(texts, declared), (rows,), _limits(limits), own)
     sandbox = SandboxPool(environment, SystemRandomSource(), own=kept)
     sandbox.stalled_retries = 1
     try:
@@ -291,7 +294,7 @@ def try_program(
     finally:
         sandbox.close()
     read = parsed_outputs(result.output, declared)
-    return Found(result, read, source, own.startswith(IMAGE), _columns(files)).as_json()
+    return Found(result, read, texts[0], own.startswith(IMAGE), _columns(files)).as_json()
 
 
 def _added(kept: Environments, kind: str, place: str, digest: str = "") -> str:
@@ -305,10 +308,13 @@ def _added(kept: Environments, kind: str, place: str, digest: str = "") -> str:
     return (kept.add_lock if kind == LOCK else kept.add_folder)(Path(place)).name
 
 
-def _told(source: str, outputs: tuple[Output, ...]) -> dict[str, object]:
+def _told(files: tuple[str, str, Modules], outputs: tuple[Output, ...]) -> dict[str, object]:
+    source, main, modules = files
+    several: dict[str, object] = {"main": main, "modules": dict(modules)} if modules else {}
     return {
         "kind": "study", "source": source, "name": "group", "level": "group", "study": {},
         "outputs": [one.name for one in outputs], "paths": [one.path for one in outputs],
+        **several,
     }  # fmt: skip
 
 

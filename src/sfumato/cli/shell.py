@@ -95,7 +95,7 @@ class App(Protocol):
         ...
 
     def try_program(
-        self, source: str, data: str, outputs: Sequence[Json], **how: Any
+        self, text: str | Json, data: str, outputs: Sequence[Json], **how: Any
     ) -> Json:  # Any: see app/local_trial.py
         """Run a program once in a sandbox of this machine, on synthetic data; return the result."""
         ...
@@ -272,16 +272,31 @@ class Progress:
     what: str
 
 
+_BAR: Final = 20  # the letters of a bar
+
+
+def elapsed_line(what: str, spent: float, planned_s: int | None) -> str:
+    """Return a line that says how much time has passed, with a bar if a time is planned."""
+    if not planned_s:
+        return f"{what}: {spent:.0f} s elapsed ..."
+    full = min(_BAR, int(_BAR * spent / planned_s))
+    bar = "#" * full + "." * (_BAR - full)
+    return f"{what}: [{bar}] {spent:.0f} of {planned_s} s planned ..."
+
+
 @contextmanager
-def show_elapsed(what: str) -> Iterator[Progress]:
-    """Print the elapsed time on standard error while the work of the block runs."""
+def show_elapsed(what: str, planned_s: int | None = None) -> Iterator[Progress]:
+    """Print the elapsed time on standard error while the work of the block runs.
+
+    If the work takes a planned time, print how much of it has passed.
+    """
     done, doing = threading.Event(), Progress(what)
 
     def tell() -> None:
         start, pause = time.monotonic(), 1.0
         while not done.wait(pause):
             spent = time.monotonic() - start
-            print(f"{doing.what}: {spent:.0f} s elapsed ...", file=sys.stderr, flush=True)
+            print(elapsed_line(doing.what, spent, planned_s), file=sys.stderr, flush=True)
             pause = min(2 * pause, 30.0)
 
     teller = threading.Thread(target=tell, daemon=True)

@@ -19,6 +19,7 @@ Job = dict[str, Any]  # Any: JSON, as a researcher gave it
 ROOT, WORK, TEMPORARY = "/env/own", "/work", "/work/tmp"
 HOME = f"{WORK}/home"
 PROGRAM, SOURCE, TARGET = "/work/tmp/program.py", "/work/in", "/work/out"
+FOLDER = "/work/tmp/program"  # of a program of several files
 VOICE = 3
 _NEW_MOUNTS = 0x00020000
 _BIND, _BELOW_TOO, _REMOUNT, _READ_ONLY, _NOSUID_NODEV = 4096, 16384, 32, 1, 2 | 4
@@ -194,6 +195,8 @@ def _become(job: Job, _text: bytes) -> NoReturn:
         signal.signal(ignored, signal.SIG_DFL)
     if os.path.isdir(job.get("folder", "")):
         os.chdir(job["folder"])
+    if "main" in job:
+        os.chdir(FOLDER)
     found = _found(command[0], settings.get("PATH", _PATH))
     if not os.access(found, os.X_OK):
         os.write(2, f"{command[0]}: not found\n".encode())  # as a shell says it; shown of trials
@@ -212,13 +215,14 @@ def _program(job: Job) -> list[str]:
     """
     if not job["source"]:
         return list(job["entry"])
+    place = f"{FOLDER}/{job['main']}" if "main" in job else PROGRAM
     first = job["source"].partition("\n")[0]
     interpreter = first[2:].split() if first.startswith("#!") else []
     if not interpreter:
-        return ["python3", PROGRAM]
+        return ["python3", place]
     if os.access(interpreter[0], os.X_OK):
-        return [PROGRAM]
-    return ["python3", PROGRAM] if "python" in first else [interpreter[0], PROGRAM]
+        return [place]
+    return ["python3", place] if "python" in first else [interpreter[0], place]
 
 
 def _found(name: str, path: str) -> str:

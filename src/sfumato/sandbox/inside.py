@@ -49,7 +49,7 @@ _TRIAL_HEAD = struct.Struct("<iQII")
 DONE, LATE, STALLED, BROKEN, FULL = 0, 1, 2, 3, 4
 READY = b"\x01"  # what a block says before the stranger's program has the word
 WHOLE = b"\x02"  # what a reader says last
-_PROGRAMS = ("<function>", "/work/tmp/program.py")  # a stranger's, in a traceback (function, study)
+_PROGRAMS = ("<function>", "/work/tmp/program")  # a stranger's, in a traceback (function, study)
 _LOOK_S = 0.004
 _RESERVED = 16 << 30  # bytes of addresses that Java and others reserve and never use
 _MOST_THREADS = 32  # of a block that is one process: its keeper shares its processor
@@ -529,7 +529,7 @@ def _exit_status(left: object) -> int:
 def _shown_failure() -> int:
     """Print the error that ended a program on made-up rows, from its own first line on."""
     kind, error, place = sys.exc_info()
-    while place is not None and place.tb_frame.f_code.co_filename not in _PROGRAMS:
+    while place is not None and not place.tb_frame.f_code.co_filename.startswith(_PROGRAMS):
         place = place.tb_next
     if kind is not None and error is not None:
         with contextlib.suppress(Exception):

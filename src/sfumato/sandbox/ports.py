@@ -272,6 +272,10 @@ class Sandbox(Protocol):
         """
         ...
 
+    def lanes(self, limits: SandboxLimits, own: str = "") -> int:
+        """Return how many blocks can run in parallel, from public numbers only; 0 if none can."""
+        ...
+
     def check(self, limits: SandboxLimits, own: str = "") -> None:
         """Raise `SandboxStopped` if no sandbox can start with these limits for each block."""
         ...

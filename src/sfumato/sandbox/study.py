@@ -19,6 +19,7 @@ from typing import Any
 Job = dict[str, Any]  # Any: JSON, as a researcher gave it
 INPUT = 4  # where a folder is read from; gone before the program has the word
 SOURCE, TARGET, PROGRAM = "/work/in", "/work/out", "/work/tmp/program.py"
+FOLDER = "/work/tmp/program"  # of a program of several files
 PARTICIPANT = "participant"
 MOST_FILE = 65_536  # of a result; more is not sent, for nothing that long is read
 _MOST_KEPT = 1_000  # files of a person's own run
@@ -181,10 +182,21 @@ def _write_study(job: Job, place: str, text: bytes, people: tuple[str, ...] = ()
 
 
 def _put_program(job: Job) -> None:
-    with open(PROGRAM, "w") as program:
-        program.write(job["source"])
-    os.chmod(PROGRAM, 0o700)
-    sys.path.insert(0, "/work/tmp")
+    """Write the program's files; a program of several files begins in its own folder."""
+    place = _main_place(job)
+    for path, text in {**job.get("modules", {}), job.get("main", ""): job["source"]}.items():
+        written = f"{FOLDER}/{path}" if path else place
+        _put(os.path.dirname(written), os.path.basename(written), [text.encode()])
+        if written == place or text.startswith("#!"):
+            os.chmod(written, 0o700)
+    if "main" in job:
+        os.chdir(FOLDER)
+    sys.path.insert(0, os.path.dirname(place))
+
+
+def _main_place(job: Job) -> str:
+    """Return the path of the program's file, or of the main one of several."""
+    return f"{FOLDER}/{job['main']}" if "main" in job else PROGRAM
 
 
 def _run_level(job: Job, place: str, level: str) -> None:
@@ -192,7 +204,7 @@ def _run_level(job: Job, place: str, level: str) -> None:
 
     What it prints, and how it ends (`job["left"]`), is heard of made-up rows alone (inside.py).
     """
-    sys.argv = [PROGRAM, place, TARGET, level]
+    sys.argv = [_main_place(job), place, TARGET, level]
     job["left"] = None
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")

@@ -393,6 +393,9 @@ class Job(Reply):
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
     begun: Name
     seconds: int | None
+    running: Annotated[
+        int | None, Meta(description="The seconds since it began to run; null if it does not run.")
+    ]
     failed: Annotated[Any, Meta(description="The refusal with which it failed, or null.")]
 
 

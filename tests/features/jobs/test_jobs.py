@@ -130,8 +130,8 @@ def test_a_job_is_answered_and_pays_once(service: Service) -> None:
 def test_what_is_told_of_a_job_that_is_over_has_no_duration(service: Service) -> None:
     said = ended(service, begin(service, 31)["job"])
     known = {"job", "kind", "data_set", "op", "state", "begun", "seconds", "failed", "answer"}
-    assert set(said) == {*known, "waits_for"}
-    assert (said["seconds"], said["waits_for"]) == (None, None)
+    assert set(said) == {*known, "waits_for", "running", "planned"}
+    assert all(said[name] is None for name in ("seconds", "running", "planned", "waits_for"))
 
 
 def test_another_operation_of_the_same_name_is_refused(service: Service) -> None:

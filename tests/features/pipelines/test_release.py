@@ -345,6 +345,11 @@ class Broken:
         """Return something."""
         return "broken"
 
+    def lanes(self, limits: SandboxLimits, own: str = "") -> int:
+        """Run one block at a time."""
+        del limits, own
+        return 1
+
     def check(self, limits: SandboxLimits, own: str = "") -> None:
         """Raise nothing."""
 

@@ -12,6 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 import sfumato
+from sfumato.features.pipelines.program_files import read_folder, text_digest
 from support.browser import Watched, bring, context_of
 from support.sandbox_blocks import needs_bubbles
 from support.script_injections import TEXTS, harm_on
@@ -229,9 +230,21 @@ def _ran(page: Page, url: str) -> str:
     expect(left).to_contain_text("400")
     page.get_by_role("button", name="Run it and pay ε 600").click()
     page.wait_for_url("**/jobs/*")
+    _look_at_progress(page)
     page.get_by_role("link", name="See the answer").click(timeout=TRIAL_MS)
     page.wait_for_url("**/program-answer?op=*")
     return page.url
+
+
+def _look_at_progress(page: Page) -> None:
+    """See time alone: how much is gone, of what the terms plan; nothing of blocks or results."""
+    bar = page.locator("progress")
+    expect(bar).to_be_visible(timeout=TRIAL_MS)
+    planned = int(bar.get_attribute("max") or 0)
+    assert planned >= 2 + 2 * 3  # to write the rows, and two blocks on each of two processors
+    first = bar.evaluate("bar => bar.value")
+    expect(page.locator(".gone")).to_contain_text(f"of {planned} s")
+    expect(bar).not_to_have_js_property("value", first)
 
 
 def _look_at_answer(page: Page, service: Service, answer: str) -> None:
@@ -329,6 +342,64 @@ def test_without_script_the_form_works_and_an_open_checklist_approves_nothing(
         expect(page.locator(".refused .cause")).to_contain_text("You have not confirmed: Were the")
         assert page.is_checked("#check-text")
     assert stored(service, digest)["state"] == "waiting"
+
+
+def test_a_folder_is_handed_in_and_each_file_is_reviewed(
+    browser: Browser, service: Service, tmp_path: Path
+) -> None:
+    files = {"main.py": "import lib.a\n", "lib/a.py": "x = 1\n", "lib/é.txt": "", ".git/x": ""}
+    place = tmp_path / "program"
+    for path, text in files.items():
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / path).write_text(text)
+    with as_user(browser, service, "ria") as context:
+        ria = Watched(context.new_page()).watch()
+        page = ria.page
+        page.goto(f"{service.url}{AT}/new")
+        fill_outputs(page, OUTPUTS)
+        page.set_input_files("#folder", place)
+        expect(page.locator("#read")).to_have_text("Read 3 files. Nothing is sent yet.")
+        expect(page.locator("#source")).to_have_value("import lib.a\n")
+        page.get_by_role("button", name="Hand in").click()  # a name that no owner could read
+        expect(page.locator("#problem-modules")).to_contain_text("must have a path of letters")
+        expect(page.locator("[name=module_text]").first).to_have_value("x = 1\n")
+        (place / "lib/é.txt").unlink()
+        page.set_input_files("#folder", place)
+        expect(page.locator("#read")).to_contain_text("Read 2 files")
+        page.get_by_role("button", name="Hand in").click()
+        expect(page.locator(".lead")).to_contain_text("waits for the owner since")
+        first = page.url.rsplit("/", 1)[1]
+        assert text_digest(stored(service, first)) == text_digest(read_folder(place))
+        decided(service, first, "approved")
+        check_pages(browser, service, "ria", [f"{AT}/{first}"])
+    second = _handed_in_without_script(browser, service)
+    with as_user(browser, service, "owner") as context:
+        page = context.new_page()
+        page.goto(f"{service.url}{AT}/{second}/review")
+        changed = page.locator("section:has(#changes)")
+        heads = changed.locator("h3").all_inner_texts()
+        assert heads[2:] == ["lib/a.py, changed", "lib/b.py, a new file"]
+        assert changed.locator(".added").all_inner_texts() == ["+x = 2", "+y = 3"]
+        whole = page.text_content("section:has(#program)") or ""
+        assert all(text in whole for text in ("3 files", "import lib.a", "x = 2", "y = 3"))
+    check_pages(browser, service, "owner", [f"{AT}/{second}/review"])
+
+
+def _handed_in_without_script(browser: Browser, service: Service) -> str:
+    with as_user(browser, service, "ria", javascript=False) as context:
+        page = context.new_page()
+        page.goto(f"{service.url}{AT}/new")
+        page.fill("#source", "import lib.a\n")
+        fill_outputs(page, OUTPUTS)
+        page.click("text=More files of the program")
+        for place, (path, text) in enumerate((("lib/a.py", "x = 2\n"), ("lib/b.py", "y = 3"))):
+            page.click("text=Another file")
+            page.locator("[name=module_path]").nth(place).fill(path)
+            page.locator("[name=module_text]").nth(place).fill(text)
+        page.fill("#main-path", "main.py")
+        page.get_by_role("button", name="Hand in").click()
+        expect(page.locator(".lead")).to_contain_text("waits for the owner since")
+        return str(page.url.rsplit("/", 1)[1])
 
 
 def test_the_author_reads_why_a_program_was_declined(browser: Browser, service: Service) -> None:

@@ -25,6 +25,7 @@ class Job:
     state: str = WAITING
     tries: int = 0  # how often it was started; more than once after a crash
     refusal: str = ""  # the refusal as JSON, if the job failed
+    started: str = ""  # when a runner last took it
 
 
 class JobStore(Protocol):

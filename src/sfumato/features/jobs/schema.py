@@ -27,4 +27,8 @@ class JobWithAnswer(Job):
     waits_for: Annotated[
         Name | None, Meta(description="The user whose confirmation it waits for.")
     ] = None
+    planned: Annotated[
+        int | None,
+        Meta(description="The seconds that a running program takes by its terms, or null."),
+    ] = None
     answer: Answer | None = None

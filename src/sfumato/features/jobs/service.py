@@ -19,6 +19,7 @@ from sfumato.features.jobs.model import (
     FAILED,
     OVER,
     RUN,
+    RUNNING,
     WAITING,
     Job,
     JobStore,
@@ -132,8 +133,7 @@ class Jobs:
 
         The elapsed time is the only measure of progress.
         """
-        begun = datetime.fromisoformat(job.created)
-        since = datetime.fromisoformat(self.clock.now()) - begun
+        is_running = job.state == RUNNING and job.started
         return {
             "job": job.id,
             "kind": job.kind,
@@ -141,9 +141,14 @@ class Jobs:
             "op": job.op,
             "state": job.state,
             "begun": job.created,
-            "seconds": None if job.state in OVER else max(0, int(since.total_seconds())),
+            "seconds": None if job.state in OVER else self._since(job.created),
+            "running": self._since(job.started) if is_running else None,
             "failed": json.loads(job.refusal) if job.refusal else None,
         }
+
+    def _since(self, then: str) -> int:
+        since = datetime.fromisoformat(self.clock.now()) - datetime.fromisoformat(then)
+        return max(0, int(since.total_seconds()))
 
     # --- for runners ----------------------------------------------------------------------------
 

@@ -15,9 +15,15 @@ _TABLES: Final = (
         created TEXT NOT NULL, state TEXT NOT NULL, tries {integer} NOT NULL,
         refusal TEXT NOT NULL, runner TEXT NOT NULL, until TEXT NOT NULL, UNIQUE (person, op)
     ){table_end}""",
+    """CREATE TABLE IF NOT EXISTS job_starts (
+        job TEXT NOT NULL PRIMARY KEY, started TEXT NOT NULL
+    ){table_end}""",
     "CREATE INDEX IF NOT EXISTS jobs_open ON jobs (created) WHERE state IN ('waiting', 'running')",
 )
 _KEPT: Final = "id, person, token, kind, data_set, op, body, created, state, tries, refusal"
+_SHOWN: Final = (
+    f"{_KEPT}, COALESCE((SELECT started FROM job_starts WHERE job_starts.job = jobs.id), '')"
+)
 _READY: Final = "(state = 'waiting' OR (state = 'running' AND until < ?))"
 
 
@@ -50,6 +56,7 @@ class SqlJobs:
                 values,
             )
             link.change(old, (job.user, job.op, job.user))
+            link.change("DELETE FROM job_starts WHERE job NOT IN (SELECT id FROM jobs)")
         return self._rows("person = ? AND op = ?", (job.user, job.op))[0]
 
     def find(self, job: str) -> Job | None:
@@ -71,7 +78,7 @@ class SqlJobs:
         place = "row_number() OVER (PARTITION BY person, kind ORDER BY created, id)"
         waiting = f"SELECT id AS job, {place} AS place FROM jobs WHERE {_READY} AND token <> ''"
         rows = self._records.rows(
-            f"SELECT {_KEPT} FROM jobs JOIN ({waiting}) AS waiting ON waiting.job = jobs.id"
+            f"SELECT {_SHOWN} FROM jobs JOIN ({waiting}) AS waiting ON waiting.job = jobs.id"
             " ORDER BY place, created, id LIMIT 500",
             (now,),
         )
@@ -79,11 +86,16 @@ class SqlJobs:
 
     def claim(self, job: str, by: str, now: str, until: str) -> bool:
         """Lease a ready job to the runner `by` until a time; return True if this succeeds."""
-        return self._changed(
-            "state = 'running', runner = ?, until = ?, tries = tries + 1",
-            f"id = ? AND {_READY}",
-            (by, until, job, now),
+        sql = (
+            "UPDATE jobs SET state = 'running', runner = ?, until = ?, tries = tries + 1"
+            f" WHERE id = ? AND {_READY}"
         )
+        with self._records.change() as link:
+            if link.change(sql, (by, until, job, now)) == 0:
+                return False
+            link.change("DELETE FROM job_starts WHERE job = ?", (job,))
+            link.change("INSERT INTO job_starts (job, started) VALUES (?, ?)", (job, now))
+            return True
 
     def renew(self, by: str, until: str) -> None:
         """Extend all leases of the runner `by` until a time; a living runner repeats this."""
@@ -110,7 +122,7 @@ class SqlJobs:
         )
 
     def _rows(self, which: str, values: Sequence[object]) -> tuple[Job, ...]:
-        rows = self._records.rows(f"SELECT {_KEPT} FROM jobs WHERE {which}", values)
+        rows = self._records.rows(f"SELECT {_SHOWN} FROM jobs WHERE {which}", values)
         return tuple(map(_job, rows))
 
     def _changed(self, what: str, which: str, values: Sequence[object]) -> bool:

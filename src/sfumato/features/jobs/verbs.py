@@ -7,8 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sfumato.dp.refusal import Refused
-from sfumato.features.jobs.model import ASK, DONE, Job
+from sfumato.features.jobs.model import ASK, DONE, RUN, RUNNING, Job
 from sfumato.features.jobs.schema import Jobs, JobWithAnswer, OneJob
+from sfumato.features.pipelines.schema import RunPipeline
 from sfumato.features.queries.schema import QUERY_REFUSALS, Ask
 from sfumato.wire import schema
 from sfumato.wire.json_text import json_text, read_json
@@ -18,6 +19,7 @@ from sfumato.wire.verb import Verbs, read_request, stored_body
 
 if TYPE_CHECKING:
     from sfumato.features.jobs import service
+    from sfumato.features.pipelines.service import Pipelines
     from sfumato.features.policy.confirmation_service import Confirmations
     from sfumato.features.queries.service import Queries
     from sfumato.vault.users import Caller
@@ -37,6 +39,11 @@ class Services(Protocol):
     @property
     def queries(self) -> Queries:
         """Return the query service."""
+        ...
+
+    @property
+    def pipelines(self) -> Pipelines:
+        """Return the service that runs programs."""
         ...
 
     @property
@@ -73,7 +80,9 @@ def job(services: Services, caller: Caller, asked: OneJob) -> Json:
     found = services.jobs.one(caller, asked.job)
     waits_for = services.confirmations.asked_of(found.id) if found.state == "waiting" else None
     answer = _answer(services, caller, found)
-    return {**services.jobs.shown(found), "waits_for": waits_for, "answer": answer}
+    planned = _planned_s(services, caller, found)
+    shown = services.jobs.shown(found)
+    return {**shown, "waits_for": waits_for, "planned": planned, "answer": answer}
 
 
 @JOB_VERBS.verb(
@@ -92,6 +101,16 @@ def cancel_job(services: Services, caller: Caller, asked: OneJob) -> Json:
 def events(services: Services, caller: Caller, asked: OneJob) -> Json:
     """Stream a job's state every half second until it ends, as server-sent events `state`."""
     return services.jobs.shown(services.jobs.one(caller, asked.job))
+
+
+def _planned_s(services: Services, caller: Caller, found: Job) -> int | None:
+    """Return how many seconds a running program takes by its terms; None of any other job."""
+    if found.kind != RUN or found.state != RUNNING:
+        return None
+    with contextlib.suppress(Refused):
+        asked = read_request(RunPipeline, read_json(found.body.encode()))
+        return services.pipelines.planned_s(caller, asked)
+    return None
 
 
 def _answer(services: Services, caller: Caller, found: Job) -> Json | None:

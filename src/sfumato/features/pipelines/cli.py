@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,8 +17,9 @@ from sfumato.client.answer import Answer
 from sfumato.client.display import BlocksPlan, SubmittedProgram
 from sfumato.client.text_tables import warned
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.client import check_listed, listed_places, output_places
+from sfumato.features.pipelines.client import check_listed, listed_places, output_places, texts_of
 from sfumato.features.pipelines.environment_cli import environment
+from sfumato.features.pipelines.program_files import read_folder
 from sfumato.features.pipelines.review_cli import (
     NOTHING_CHECKED,
     confirmed,
@@ -26,6 +28,11 @@ from sfumato.features.pipelines.review_cli import (
 )
 from sfumato.wire.query_json import Json
 
+_MAIN = click.option(
+    "--main",
+    metavar="PATH",
+    help="The main file, if FILE is a folder; by default the file called main or run.",
+)
 _TIMING = click.option(
     "--timing",
     type=click.Choice(["isolated", "batch"]),
@@ -40,7 +47,8 @@ def pipeline() -> None:
 
 @pipeline.command("submit")
 @click.argument("data_set")
-@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.argument("file", required=False, type=click.Path(exists=True))
+@_MAIN
 @click.option(
     "--function",
     metavar="NAME",
@@ -86,6 +94,8 @@ def pipeline() -> None:
 def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
     """Submit the program FILE; it can run once the owner approves it.
 
+    FILE is a file, or a folder with a main file and its modules.
+
     With --function, the program is that function in FILE. Without it, sfumato runs `FILE INPUT
     OUTPUT group`, where INPUT has a participants.tsv of the block's people. With --participants,
     sfumato first runs `FILE INPUT OUTPUT participant` for each person, with only that person in
@@ -97,7 +107,7 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
     kind = _kind(given["function"], given["participants"])
     body: Json = {
         "data_set": data_set,
-        "source": "" if file is None else text_of(file),
+        **program_text(file, given["main"]),
         "kind": kind,
         "name": given["function"] or "group",
         "outputs": outputs,
@@ -115,7 +125,8 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
 
 
 @pipeline.command("try")
-@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.argument("file", required=False, type=click.Path(exists=True))
+@_MAIN
 @click.option(
     "--data",
     required=True,
@@ -172,7 +183,7 @@ def try_(shell: Shell, file: str | None, **given: Any) -> None:
     }  # fmt: skip
     with show_elapsed("Trying"):
         found = shell.app.try_program(
-            "" if file is None else text_of(file),
+            program_text(file, given["main"]),
             given["data"],
             [_output(text) for text in given["outputs"]],
             brought=[*brought, *(place for named in places for place in named)],
@@ -401,14 +412,38 @@ def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -
         unit = " ranks among the blocks" if priced["error_is"] == "ranks" else ""
         says = (
             f"{priced['says']}: noise at 95 % {errors}{unit}. It costs epsilon "
-            f"{priced['epsilon']:g}. Nothing is spent. Timing {priced['timing']}."
+            f"{priced['epsilon']:g}. Nothing is spent. Timing {priced['timing']}.{_lasts(priced)}"
         )
         chosen = [priced["chosen_by"]] if "chosen_by" in priced else []
         shell.show(priced, "\n".join([*warned(priced.get("warnings", ())), says, *chosen]))
         return
-    with shell.open() as vault, show_elapsed("Running"):
-        answer = Answer.of(vault.call("run-pipeline", body))
+    with shell.open() as vault:
+        planned = _planned_s(vault, body)
+        with show_elapsed("Running", planned):
+            answer = Answer.of(vault.call("run-pipeline", body))
     shell.show(answer_shape(answer), repr(answer))
+
+
+def _lasts(priced: Json) -> str:
+    return f" It takes about {priced['seconds']} s." if priced.get("seconds") else ""
+
+
+def _planned_s(vault: Any, body: Json) -> int | None:  # Any: a vault, here or over HTTP
+    """Return how many seconds the run takes by its terms, or None if nothing says so."""
+    with contextlib.suppress(Refused):  # what refuses the run itself says why
+        terms = {key: value for key, value in body.items() if key != "op"}
+        seconds = vault.call("price-pipeline", terms).get("seconds")
+        return seconds if isinstance(seconds, int) else None
+    return None
+
+
+def program_text(file: str | None, main: str | None = None) -> Json:
+    """Return the text of a program, or the texts of its folder's files."""
+    if file is not None and Path(file).is_dir():
+        return read_folder(Path(file), main)
+    if main is not None:
+        raise click.UsageError("--main is for a folder.")
+    return {"source": "" if file is None else text_of(file)}
 
 
 def _reason(text: str | None) -> Json:
@@ -448,7 +483,8 @@ def _line(one: Any, source: bool, brought: Mapping[str, Any]) -> str:  # Any: JS
     own = one["environment"].partition("+")[2]
     if own:
         line += f"\n  with {own}{_of_image(brought.get(own))}"
-    return f"{line}\n{one['source']}" if source else line
+    texts = [f"== {path}\n{text}" if path else text for path, text in texts_of(one)]
+    return "\n".join([line, *texts]) if source else line
 
 
 def _brought(vault: Any) -> Mapping[str, Any]:  # Any: the app's own vault

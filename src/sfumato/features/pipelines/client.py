@@ -10,7 +10,9 @@ from typing import Any, Final
 from sfumato.client.ask_terms import Json, Number
 from sfumato.client.display import SubmittedProgram
 from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines import program_files
 
+MAX_FILES: Final = program_files.MAX_FILES
 _LISTS: Final = ("shape", "rows", "columns", "at")
 # output name -> (lower, upper) or (lower, upper, step); or a mapping with those, and `shape`, or
 # `rows` and `columns` for a table with named cells
@@ -95,6 +97,16 @@ def output_places(text: str) -> Json:
     key: Json = {"key": parts["key"]} if "key" in parts else {}
     named: Json = {of: parts[of].split(",") for of in ("rows", "columns")}
     return {**named, **key, "at": listed_places(parts.get("at", ""))}
+
+
+def texts_of(program: Mapping[str, Any]) -> list[tuple[str, str]]:  # Any: JSON of our own store
+    """Return the path and the text of each file of a stored program, its main file first.
+
+    The path of a program's only file is "". An image's own program has no file.
+    """
+    modules = [(one["path"], one["text"]) for one in program.get("modules", ())]
+    main = [(program.get("main", ""), program["source"])] if program["source"] else []
+    return [*main, *modules]
 
 
 def check_listed(outputs: Sequence[Json], whitelist: str) -> None:

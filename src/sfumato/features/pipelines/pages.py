@@ -14,7 +14,13 @@ from starlette.responses import Response
 from sfumato.client.ask_terms import Json
 from sfumato.client.display import BlocksPlan
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.client import check_listed, listed_places, output_places
+from sfumato.features.pipelines.client import (
+    MAX_FILES,
+    check_listed,
+    listed_places,
+    output_places,
+    texts_of,
+)
 from sfumato.server.console.forms import Form
 from sfumato.server.console.number_text import margin
 from sfumato.server.console.page import Page
@@ -29,6 +35,11 @@ _FIELDS: Final = ("name", "lower", "upper", "step", "shape", "path", "at")
 _BESIDE: Final = tuple(
     (re.compile(said), field)
     for said, field in (
+        (
+            r"file '.*' of the program|several files|files of the program|a program's folder|"
+            r"with all its files",
+            "modules",
+        ),
         (r"ASCII letters|control letters", "source"),
         (r"function has no name", "function"),
         (r"[Cc]olumn", "columns"),
@@ -69,7 +80,7 @@ async def form(visit: Visit) -> Response:
 
 async def hand_in(visit: Visit) -> Response:
     """Hand in the form's program, and go to its page; or show the form with what is wrong."""
-    if visit.form.has("rows"):  # the button for another output
+    if visit.form.has("rows") or visit.form.has("files"):  # for another output or another file
         return await _form_page(visit, None)
     made, refused = await visit.tried("submit-pipeline", lambda: _body(visit))
     if made is not None:
@@ -135,7 +146,7 @@ def facts(one: Said) -> dict[str, object]:
     return {
         "one": one,
         "environment": {"name": own, "kind": kind, "digest": digest},
-        "lines": one["source"].split("\n") if one["source"] else [],
+        "texts": [(path, text.split("\n")) for path, text in texts_of(one)],
         "plan": plan,
         "plan_table": None if plan is None else plan.table(),
     }
@@ -175,6 +186,8 @@ async def _form_page(visit: Visit, refused: Refused | None) -> Response:
     wanted = visit.form.count("rows") if visit.form.has("rows") else None
     empty = dict.fromkeys(_FIELDS, "")
     rows = [*outputs, *[empty] * MAX_ROWS][: min(MAX_ROWS, max(2, len(outputs), wanted or 0))]
+    modules = _typed_modules(visit.form)
+    files = visit.form.count("files") if visit.form.has("files") else None
     problem = None if refused is None else Problem(refused, _beside(refused, outputs))
     return visit.page(
         "program_form.html",
@@ -186,6 +199,8 @@ async def _form_page(visit: Visit, refused: Refused | None) -> Response:
         form=visit.form,
         chosen=visit.form.all("column"),
         outputs=rows,
+        modules=[*modules, *[("", "")] * MAX_FILES][: min(MAX_FILES - 1, files or len(modules))],
+        MAX_FILES=MAX_FILES,
         problem=problem,
     )
 
@@ -196,10 +211,12 @@ def _body(visit: Visit) -> dict[str, object]:
     kind = sent.text("kind")
     if sent.has("whitelist") and kind != "function":
         check_listed(outputs, sent.raw("whitelist"))
-    columns = sent.all("column")
+    columns, modules = sent.all("column"), _typed_modules(sent)
+    files = [{"path": path, "text": text} for path, text in modules]
     return {
         "data_set": visit.at("data_set"),
         "source": sent.raw("source"),
+        **({"main": sent.text("main"), "modules": files} if files else {}),
         "kind": kind,
         "name": sent.text("function") if kind == "function" else "group",
         "outputs": outputs,
@@ -225,6 +242,13 @@ def _typed_outputs(sent: Form) -> list[dict[str, str]]:
     columns = [[one.strip() for one in sent.fields.get(f"output_{name}", ())] for name in _FIELDS]
     rows = [dict(zip(_FIELDS, row, strict=True)) for row in zip(*columns, strict=False)]
     return [row for row in rows if any(row.values())][:MAX_ROWS]
+
+
+def _typed_modules(sent: Form) -> list[tuple[str, str]]:
+    """Return the files besides the main one, as they were typed; empty rows are left out."""
+    paths, texts = (sent.fields.get(f"module_{name}", ()) for name in ("path", "text"))
+    rows = [(path.strip(), text) for path, text in zip(paths, texts, strict=False)]
+    return [row for row in rows if any(row)]
 
 
 def _beside(refused: Refused, outputs: Sequence[Mapping[str, str]]) -> str:

@@ -8,7 +8,6 @@ dp/sampling/sampling_in_blocks.proof.md and median_of_blocks.proof.md.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -37,6 +36,12 @@ from sfumato.features.pipelines.price_split_plan import (
     read_shares,
     split_price,
 )
+from sfumato.features.pipelines.program_files import (
+    Modules,
+    modules_json,
+    read_texts,
+    text_digest,
+)
 from sfumato.query.expression import canonical_json
 from sfumato.sandbox.block_columns import block_columns, folder_columns, folder_tables
 from sfumato.sandbox.ports import BATCH, ISOLATED, SandboxLimits
@@ -58,10 +63,7 @@ AUTO: Final = "auto"  # as the program's last trial proposed; a run itself has o
 MAX_BLOCKS: Final = 1000
 # processor time of all blocks, in seconds: run one by one, they still end before a job's time limit
 MAX_CPU_S: Final = 7200
-MAX_SOURCE: Final = 200_000  # the most letters of a program
 BLOCKS: Final = (10, 20, 50, 100, 200, 500)  # the numbers of blocks that an error table compares
-# Control characters: an owner who reads a program would not see them.
-_UNSEEN: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
 _LIMITS: Final = {
     "cpu_s": (Fraction(1, 20), Fraction(600)),
     "memory_mb": (Fraction(256), Fraction(16_384)),
@@ -87,6 +89,8 @@ class Program:
     # the most people with folders, as the card declares; 0 if a block is only a table
     people: int = 0
     files: tuple[str, ...] = ()  # the card's patterns for the files of a person's folder
+    main: str = ""  # the path of the main file, whose text is the source; "" for a single file
+    modules: Modules = ()  # the other files of a program of several
 
     @property
     def own_environment(self) -> str:
@@ -109,7 +113,13 @@ class Program:
             "columns": list(self.columns),
             "outputs": [output.as_json() for output in self.outputs],
             **({"files": list(self.files)} if self.is_study else {}),
+            **modules_json(self.main, self.modules),
         }
+
+    @property
+    def text_digest(self) -> str:
+        """Return a SHA-256 of the program's text alone, with all of its files."""
+        return text_digest(self.as_json())
 
     @property
     def digest(self) -> str:
@@ -124,6 +134,7 @@ class Program:
             "name": self.name,
             "outputs": [output.name for output in self.outputs],
             "paths": [output.path for output in self.outputs],
+            **({"main": self.main, "modules": dict(self.modules)} if self.modules else {}),
         }
 
 
@@ -323,19 +334,15 @@ class Run:
 
 def read_program(card: Card, shape: Mapping[str, object], environment: str) -> Program:
     """Parse a submitted program that runs in the given environment; refuse an invalid one."""
-    source, name, kind = shape.get("source"), shape.get("name"), shape.get("kind", "function")
-    least = 0 if is_image(environment) else 1  # an image has a program of its own
-    is_text = isinstance(source, str) and source.isascii()
-    if not isinstance(source, str) or not is_text or not least <= len(source) <= MAX_SOURCE:
-        raise bad_pipeline(f"a program must be 1 to {MAX_SOURCE:,} ASCII letters of Python")
-    if _UNSEEN.search(source):
-        raise bad_pipeline(
-            "a program's text may have line ends and tabs, but no other control letters"
-        )
+    name, kind = shape.get("name"), shape.get("kind", "function")
+    # an image has a program of its own
+    source, main, modules = read_texts(shape, least=0 if is_image(environment) else 1)
     if not isinstance(name, str) or not name.isidentifier():
         raise bad_pipeline("the function has no name")
     if not isinstance(kind, str) or kind not in KINDS:
         raise bad_pipeline(f"its kind must be one of {', '.join(KINDS)}")
+    if modules and kind == "function":
+        raise bad_pipeline("a function is one text, and only a program has several files")
     if card.unit == ROW:
         raise bad_pipeline(
             "the privacy unit of the data card is a row, but the blocks of a program are "
@@ -353,7 +360,9 @@ def read_program(card: Card, shape: Mapping[str, object], environment: str) -> P
             "an image needs a program that runs over a folder, and people's own runs need files"
         )
     files = card.bids or ()
-    return Program(card.name, kind, source, name, columns, outputs, environment, people, files)
+    return Program(
+        card.name, kind, source, name, columns, outputs, environment, people, files, main, modules
+    )
 
 
 def inside_at(program: Program, card: Card, level: str) -> dict[str, object]:

@@ -106,7 +106,26 @@ def changes_json(before: Submitted, now: Submitted) -> Json:
         "decided_at": before.decided_at,
         "terms": _diff(terms_of(old), terms_of(new)),
         "text": _diff(_lines(old["source"]), _lines(new["source"])),
+        "files": _file_changes(old, new),
     }
+
+
+def _file_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Json]:  # Any: our JSON
+    """Return what became of each file besides the main one: a diff of those that differ.
+
+    At most MAX_COMPARED lines of all of them together are compared.
+    """
+    before, now = ({one["path"]: one["text"] for one in p.get("modules", ())} for p in (old, new))
+    made: list[Json] = []
+    left = MAX_COMPARED
+    for path in sorted(before.keys() | now.keys()):
+        texts = [_lines(texts[path]) if path in texts else [] for texts in (before, now)]
+        state = "changed" if all(texts) else "added" if path in now else "removed"
+        if texts[0] == texts[1]:
+            continue
+        left -= max(map(len, texts))
+        made.append({"path": path, "state": state, "text": None if left < 0 else _diff(*texts)})
+    return made
 
 
 def terms_of(program: Mapping[str, Any]) -> list[str]:  # Any: JSON of our own store
@@ -117,6 +136,7 @@ def terms_of(program: Mapping[str, Any]) -> list[str]:  # Any: JSON of our own s
         f"name: {program['name']}",
         f"libraries: {libraries}",
         f"environment: {own or 'none'}",
+        *([f"main file: {program['main']}"] if program.get("modules") else []),
         *(f"column: {name}" for name in program["columns"]),
         *(f"file: {name}" for name in program.get("files", ())),
         *map(output_line, program["outputs"]),

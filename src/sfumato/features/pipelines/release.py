@@ -40,6 +40,7 @@ from sfumato.release.plan_description import digest
 from sfumato.release.receipts import not_dp_json, odds_of
 from sfumato.release.release_order import Asker, Release
 from sfumato.sandbox.block_columns import folder_tables
+from sfumato.sandbox.block_timing import drop_s, slot_s, write_s
 from sfumato.sandbox.ports import (
     BATCH,
     ISOLATED,
@@ -55,6 +56,7 @@ from sfumato.sandbox.ports import (
     StudyOrder,
     study_room,
 )
+from sfumato.sandbox.program_environment import is_image
 from sfumato.sandbox.program_outputs import Output
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ledger_entries import Charge, Charged, OperationState, Pending
@@ -336,10 +338,32 @@ def _laid(order: RunOrder) -> InputTiming:
 
     The largest size follows from the card. Both decide when the blocks start.
     """
-    run, folders = order.run, order.card.folders
+    return _input_timing(order.card, order.run, time.monotonic())
+
+
+def _input_timing(card: Card, run: Run, since: float) -> InputTiming:
+    folders = card.folders
     if folders is None or not run.program.is_study:
-        return InputTiming(time.monotonic())
-    return InputTiming(time.monotonic(), run.person_runs, folders.people * folders.person_mb)
+        return InputTiming(since)
+    return InputTiming(since, run.person_runs, folders.people * folders.person_mb)
+
+
+def planned_s(sandbox: Sandbox, card: Card, run: Run) -> float | None:
+    """Return how many seconds a run takes, from its terms, its card and this machine alone.
+
+    No row, no block's result and no other run changes it (soundness rule 27). A run takes longer if
+    it waits for another one, or if the host fails. None means that no sandbox can run it.
+    """
+    own = run.program.own_environment
+    lanes = sandbox.lanes(run.limits, own)
+    if lanes < 1:
+        return None
+    laid, is_tree = _input_timing(card, run, 0.0), is_image(run.program.environment)
+    files = len({output.path for output in run.program.outputs})
+    blocks = slot_s(run.blocks, lanes, run.limits, files, is_tree=is_tree)
+    people = run.person_runs
+    turns = write_s(laid) + slot_s(people, lanes, run.limits, is_tree=is_tree) if people else 0.0
+    return turns + write_s(laid) + blocks + drop_s(laid)
 
 
 def _charge(order: RunOrder) -> Charge:

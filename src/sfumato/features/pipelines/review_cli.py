@@ -12,6 +12,7 @@ import click
 from sfumato.client.display import BlocksPlan
 from sfumato.client.text_tables import warned
 from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.client import texts_of
 from sfumato.features.pipelines.program_review import table_words
 
 NOTHING_CHECKED: Final = (
@@ -37,7 +38,7 @@ def review_lines(one: Review) -> list[str]:
         *_trial_lines(one["trial"]),
         *_change_lines(one["changes"]),
         "",
-        *_numbered(one["source"]),
+        *_numbered(texts_of(one)),
         "",
         "Questions to answer before you approve:",
         *(f"  {question['asks']}" for question in one["checklist"]),
@@ -118,7 +119,20 @@ def _change_lines(changes: Review | None) -> list[str]:
     if changes is None:
         return ["The author has no approved program of this name to compare with."]
     head = f"Changes since {changes['digest'][:12]}, approved {changes['decided_at']}:"
-    return [head, *_part("declaration", changes["terms"]), *_part("text", changes["text"])]
+    files = changes.get("files", ())
+    return [
+        head,
+        *_part("declaration", changes["terms"]),
+        *_part("text", changes["text"]),
+        *(
+            line
+            for file in files
+            for line in (
+                f"  {file['state']}: {file['path']}",
+                *_part(f"text of {file['path']}", file["text"]),
+            )
+        ),
+    ]
 
 
 def _part(name: str, lines: Sequence[str] | None) -> list[str]:
@@ -127,8 +141,12 @@ def _part(name: str, lines: Sequence[str] | None) -> list[str]:
     return [f"  {line}" for line in lines] or [f"  The {name} is the same."]
 
 
-def _numbered(source: str) -> list[str]:
-    if not source:
+def _numbered(texts: Sequence[tuple[str, str]]) -> list[str]:
+    if not texts:
         return ["The program is the image's own; there is no text."]
-    lines = source.split("\n")
-    return [f"{number:>5}  {line}" for number, line in enumerate(lines, 1)]
+    lines: list[str] = []
+    for place, (path, text) in enumerate(texts):
+        said = " (the main file)" if place == 0 else ""
+        lines += [f"{path}{said}:"] if path else []
+        lines += [f"{number:>5}  {line}" for number, line in enumerate(text.split("\n"), 1)]
+    return lines

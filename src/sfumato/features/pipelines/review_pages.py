@@ -67,10 +67,16 @@ async def _page(visit: Visit, refused: Refused | None) -> Response:
         people=people_of(card),
         terms=[] if changes is None else diff_lines(changes["terms"]),
         text_changes=[] if changes is None else diff_lines(changes["text"]),
+        file_changes=[] if changes is None else _file_changes(changes),
         ticked=visit.form.all("checked"),
         most=visit.form.text("most_epsilon") or "1",
         reason=visit.form.raw("reason"),
     )
+
+
+def _file_changes(changes: Said) -> list[dict[str, object]]:
+    """Return what became of each file besides the main one, with its diff."""
+    return [{**one, "text": diff_lines(one["text"])} for one in changes["files"]]
 
 
 def _body(visit: Visit, one: Said) -> dict[str, object]:

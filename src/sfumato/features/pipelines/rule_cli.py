@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 import click
 
 from sfumato.cli.shell import Shell, command, number
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.cli import pipeline
+from sfumato.features.pipelines.cli import pipeline, program_text
+from sfumato.features.pipelines.program_files import text_digest
 from sfumato.wire.query_json import Json
 
 
@@ -63,8 +62,8 @@ def rules(shell: Shell, data_set: str) -> None:
     "--text",
     "texts",
     multiple=True,
-    type=click.Path(exists=True, dir_okay=False),
-    help="Approve only the program in this file, with any libraries. Repeatable.",
+    type=click.Path(exists=True),
+    help="Approve only the program in this file or folder, with any libraries. Repeatable.",
 )
 @click.option("--files", is_flag=True, help="Also approve programs that read people's files.")
 @command
@@ -79,7 +78,7 @@ def rule(shell: Shell, data_set: str, **given: Any) -> None:
         "most_epsilon": number(given["most_epsilon"], "epsilon"),
         "most_total": number(given["most_total"], "epsilon"),
         "most_delta": number(given["most_delta"], "delta"),
-        "texts": [hashlib.sha256(Path(one).read_bytes()).hexdigest() for one in given["texts"]],
+        "texts": [text_digest(program_text(one)) for one in given["texts"]],
         "takes_files": given["files"],
     }
     with shell.open() as vault:

@@ -94,6 +94,8 @@ def _stored_program(found: Submitted) -> Program:
         said["environment"],
         people=1 if "files" in said else 0,  # a program on folders; how many people is not stored
         files=tuple(said.get("files", ())),
+        main=said.get("main", ""),
+        modules=tuple((one["path"], one["text"]) for one in said.get("modules", ())),
     )
 
 

@@ -52,6 +52,13 @@ class OutputRange(Struct, kw_only=True, forbid_unknown_fields=True):
     upper: Any
 
 
+class ProgramFile(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A file of a program of several files, besides its main file."""
+
+    path: Name
+    text: Annotated[str, letters(200_000)]
+
+
 class SubmitPipeline(OfDataSet, frozen=True, kw_only=True):
     """A request to submit a program for the owner's approval."""
 
@@ -62,6 +69,10 @@ class SubmitPipeline(OfDataSet, frozen=True, kw_only=True):
     epsilon: Number = UNSET
     kind: Annotated[Any, shaped(Short | None)] = UNSET
     environment: Annotated[Any, shaped(Annotated[str, letters(80)] | None)] = UNSET
+    main: Annotated[
+        Any, shaped(Name | None, "The path of the file in `source`, if there are `modules`.")
+    ] = UNSET
+    modules: Annotated[Any, shaped(Annotated[list[ProgramFile], items(99)] | None)] = UNSET
 
 
 class OnePipeline(OfDataSet, frozen=True, kw_only=True):
@@ -208,6 +219,9 @@ class PipelinePrice(Reply):
 
     epsilon: float
     blocks: int
+    seconds: Annotated[
+        int | None, Meta(description="How long the run takes, whatever the program does.")
+    ] = None
 
 
 class PipelinePlan(Reply):

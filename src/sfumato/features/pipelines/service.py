@@ -6,6 +6,7 @@ An owner approves each program once, by its digest.
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -55,6 +56,7 @@ from sfumato.features.pipelines.release import (
     PipelinePorts,
     RunOrder,
     no_sandbox,
+    planned_s,
     run_pipeline,
     stored_answer,
 )
@@ -238,9 +240,19 @@ class Pipelines:
             "says": run.in_words(),
             "timing": run.timing_says,
             "blocks": run.blocks,
+            "seconds": self._planned_s(listing.card, run),
             "state": found.state,
             "spent": False,
         }
+
+    def planned_s(self, caller: Caller, asked: RunPipeline) -> int | None:
+        """Return how many seconds a run takes by its terms, whatever the program does, or None."""
+        listing, _ = self._listing(caller, asked.data_set)
+        found = self._found(listing, asked.pipeline)
+        self._check_seen(caller, listing, found)
+        terms, _ = self._chosen(found, asked)
+        run = read_run(_program_of(found, listing), terms, listing.card.delta_per_request)
+        return self._planned_s(listing.card, run)
 
     def plan(self, caller: Caller, asked: PlanPipeline) -> Json:
         """Estimate a program's noise and bias for several block counts, on synthetic people."""
@@ -321,6 +333,10 @@ class Pipelines:
         return replace(release, answer={**release.answer, "warnings": warnings})
 
     # --- helpers ------------------------------------------------------------------------------
+
+    def _planned_s(self, card: Card, run: Run) -> int | None:
+        planned = planned_s(self.door.sandbox, card, run)
+        return None if planned is None else math.ceil(planned)
 
     def _timed(self, found: Submitted, asked: PipelineTerms) -> dict[str, object]:
         """Return the terms of a run with its timing: a batch if operator and owner allow it."""

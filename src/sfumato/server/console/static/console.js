@@ -4,6 +4,7 @@ import { exhibiting } from "./exhibit.js";
 import { following } from "./job.js";
 import { pricing } from "./price.js";
 import { busy, checklist, reading } from "./program.js";
+import { readingFolder } from "./program-folder.js";
 import { uploading } from "./upload.js";
 
 for (const element of document.querySelectorAll(".scripted")) element.hidden = false;
@@ -34,5 +35,6 @@ const line = document.querySelector("[data-events]");
 if (line) following(line);
 
 for (const input of document.querySelectorAll("[data-into]")) reading(input);
+for (const input of document.querySelectorAll("[data-program-folder]")) readingFolder(input);
 for (const one of document.querySelectorAll("form[data-busy]")) busy(one);
 for (const one of document.querySelectorAll("form[data-checklist]")) checklist(one);
