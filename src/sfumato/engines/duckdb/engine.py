@@ -458,7 +458,7 @@ class DuckDBEngine:
     def describe(self, source: str, inner_table: str | None) -> Described:
         """Guess the column names and types of a source, for a proposed data card; show no value."""
         request: Header = {"do": "describe", "source": str(Path(source).absolute())}
-        with work_for(self._encryption, Path()) as work:
+        with temporary_folder() as plain, work_for(self._encryption, plain) as work:
             request |= {"inner_table": inner_table, "work": str(work)}
             answer = self._once(request, self._limits.deadline_of(0))
         if answer is None or answer[0].get("ok") is not True:
