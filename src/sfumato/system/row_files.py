@@ -23,12 +23,12 @@ KINDS: Final = (
     "Stata or SAS"
 )
 
+SUFFIXES: Final = (*PLAIN, *(end + packed for end in (*TEXT, *LINES) for packed in COMPRESSED))
+# a file that may have several tables, so that one file can serve several tables of a card
+OF_TABLES: Final = (*DUCKDB, *SHARED, *SQLITE, *SHEETS)
+
 
 def row_suffix(name: str) -> str | None:
     """Return the suffix of a file of rows, such as `.xlsx` or `.csv.gz`; None for another file."""
     lower = name.casefold()
-    packed = next((end for end in COMPRESSED if lower.endswith(end)), "")
-    inner = (*TEXT, *LINES) if packed else PLAIN
-    rest = lower.removesuffix(packed)
-    found = next((end for end in inner if rest.endswith(end)), None)
-    return None if found is None else found + packed
+    return next((suffix for suffix in SUFFIXES if lower.endswith(suffix)), None)

@@ -63,6 +63,7 @@ from sfumato.query.printing.expressions import LONGEST
 from sfumato.query.printing.statements import Statement, lower
 from sfumato.sandbox.ports import SplitOrder
 from sfumato.system.group_commit import MAX_BATCH, GroupCommit, Outcome
+from sfumato.system.row_files import KINDS
 from sfumato.system.temporary_folders import temporary_folder
 from sfumato.vault.add_report import read_report
 from sfumato.vault.engine_port import (
@@ -462,9 +463,7 @@ class DuckDBEngine:
             request |= {"inner_table": inner_table, "work": str(work)}
             answer = self._once(request, self._limits.deadline_of(0))
         if answer is None or answer[0].get("ok") is not True:
-            raise Refused(
-                "source-unreadable", "The source cannot be read.", "Give CSV, TSV or Parquet."
-            )
+            raise Refused("source-unreadable", "The source cannot be read.", f"Give {KINDS}.")
         if "refused" in answer[0]:
             raise refused_by_worker(answer[0]["refused"])
         return read_described(answer[0])

@@ -21,6 +21,7 @@ from sfumato.system.row_files import DUCKDB, KINDS, PARQUET, SHARED
 
 DECIMAL: Final = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")  # its width and scale
 _DUCKDB: Final = (*DUCKDB, *SHARED)
+_SHOWN: Final = 20  # how many tables a refusal names
 
 
 @dataclass(frozen=True)
@@ -137,11 +138,15 @@ def _inner_table(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> s
     ]
     fitting = [t for t in tables if wanted is None or wanted in (t[1], f"{t[0]}.{t[1]}")]
     if len(fitting) != 1:
+        shown = ", ".join(f"{schema}.{table}" for schema, table in tables[:_SHOWN])
         raise Refused(
             "source-unreadable",
-            "The DuckDB file must hold exactly one table"
-            + (" of that name." if wanted is not None else "."),
-            "Say which of its tables to read, as SCHEMA.TABLE.",
+            "The DuckDB file has no table of that name."
+            if wanted is not None
+            else f"The DuckDB file has {len(tables)} tables.",
+            f"Name one of them with --table, or inner_table in Python: {shown}."
+            if tables
+            else "Give the file with your rows.",
         )
     schema, table = fitting[0]
     return f"handed_in.{named(schema)}.{named(table)}"

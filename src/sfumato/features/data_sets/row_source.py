@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.refusal import Refused
+from sfumato.system.row_files import OF_TABLES
 from sfumato.vault.card.bids import DESCRIPTION, MAX_DESCRIPTION, phenotype_path
 from sfumato.vault.card.data_card import Card, Table
 from sfumato.vault.engine_port import SourceFile
@@ -121,7 +122,7 @@ class Source:
             return SourceFile(path)
         if self.folder is not None:
             return SourceFile(str(Path(self.folder, f"{phenotype_path(table.name)}.tsv")))
-        if self.path.casefold().endswith((".duckdb", ".ddb", ".db")):
+        if self.path.casefold().endswith(OF_TABLES):
             return SourceFile(self.path, table.name)
         raise Refused(
             "source-unreadable",

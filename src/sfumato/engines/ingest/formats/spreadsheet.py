@@ -47,7 +47,7 @@ def _one_sheet(book: Any, wanted: str | None) -> Any:
         raise _refused("The file has no sheet with cells.", "Give the file with your rows.")
     raise _refused(
         "The file has no sheet of that name." if wanted is not None else "It has several sheets.",
-        f"Name one of them with --table: {shown}.",
+        f"Name one of them with --table, or inner_table in Python: {shown}.",
     )
 
 

@@ -65,7 +65,7 @@ def _one_table(connection: sqlite3.Connection, wanted: str | None) -> str:
         "The SQLite database has no table of that name."
         if wanted is not None
         else f"The SQLite database has {len(names)} tables.",
-        f"Name one of them with --table: {shown}.",
+        f"Name one of them with --table, or inner_table in Python: {shown}.",
     )
 
 
