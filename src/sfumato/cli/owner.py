@@ -13,6 +13,7 @@ from sfumato.cli.guided_card import guided_card
 from sfumato.cli.shell import Shell, at_rest_key, command, connections_of, show_elapsed
 from sfumato.client.card_file import card_of
 from sfumato.dp.refusal import Refused
+from sfumato.system.row_files import is_source
 from sfumato.wire.connection_name import read_connection
 
 _LOST: Final = "Keep a copy of it elsewhere. If you lose the key, you lose the rows."
@@ -143,7 +144,7 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
 def _check_source(source: str) -> None:
     """Refuse a source that is not an existing file, BIDS folder or connection table."""
     place = Path(source)
-    is_there = place.is_file() or (place / "participants.tsv").is_file()
+    is_there = is_source(source) or (place / "participants.tsv").is_file()
     if read_connection(source) is None and not is_there:
         raise click.BadParameter(f"there is no file {source!r}", param_hint="SOURCE")
 

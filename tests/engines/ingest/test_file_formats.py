@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import duckdb
 import openpyxl
@@ -178,6 +178,12 @@ def stored(vault: OpenVault, name: str, columns: int) -> list[tuple[object, ...]
         return sorted(connection.execute(f'SELECT {values} FROM "rows"').fetchall(), key=str)
 
 
+def proposed(vault: OpenVault, path: Path, table: str | None = None) -> dict[str, str]:
+    """Return the columns that are proposed for a file, with their types."""
+    found = cast("list[dict[str, str]]", vault.proposed("p", path, table)["columns"])
+    return {one["name"]: one["type"] for one in found}
+
+
 def refused(vault: OpenVault, path: Path, **how: Any) -> Refused:
     with pytest.raises(Refused) as found:
         vault.add("r", path, shape("r"), different_people="the board", **how)
@@ -196,10 +202,7 @@ def test_a_format_has_the_same_rows(vault: OpenVault, tmp_path: Path, suffix: st
     MAKERS[suffix](path)
     before = path.read_bytes()
     name = "f" + suffix.replace(".", "-")
-    found = vault.proposed(name, path)["columns"]
-    assert {one["name"]: one["type"] for one in found} == {
-        name: column["type"] for name, column in COLUMNS.items()
-    }
+    assert proposed(vault, path) == {name: str(one["type"]) for name, one in COLUMNS.items()}
     vault.add(name, path, shape(name), different_people="the board")
     assert stored(vault, name, 5) == the_values()
     assert path.read_bytes() == before
@@ -254,7 +257,7 @@ def test_a_file_with_several_tables_names_them(
     columns = {name: COLUMNS[name] for name in ("who", "kg")}
     keyed = {**columns, "who": {"type": "text"}}
     within = "main.Labor 2024" if suffix == ".duckdb" else "Labor 2024"
-    assert [one["name"] for one in vault.proposed(name, path, within)["columns"]][:2] == [*columns]
+    assert [*proposed(vault, path, within)][:2] == [*columns]
     vault.add(name, path, shape(name, keyed), inner_table=within, different_people="the board")
     assert {str(row[0])[0] for row in stored(vault, name, 2)} == {"L"}
 
@@ -325,3 +328,28 @@ def refused_by_add(vault: OpenVault, path: Path) -> Refused:
     with pytest.raises(Refused) as found:
         vault.add("r", path, shape("r"), different_people="the board")
     return found.value
+
+
+def test_a_folder_of_parquet_files_is_one_table(vault: OpenVault, tmp_path: Path) -> None:
+    """Spark's folder with Hive's partitions, and a pattern; a file of Spark's own is left out."""
+    folder = tmp_path / "out"
+    rows = frame()
+    for year in ("2023", "2024"):
+        part = folder / f"year={year}" / "_x"
+        part.mkdir(parents=True)
+        kept = rows[: ROWS // 2] if year == "2023" else rows[ROWS // 2 :].assign(more=1)
+        kept.to_parquet(part.parent / "part-0.parquet")
+        (part / "left.parquet").write_bytes(b"not whole")
+    (folder / "_SUCCESS").touch()
+    assert [*proposed(vault, folder)] == [*COLUMNS, "more", "year"]
+    columns = {**COLUMNS, "year": {"type": "text", "keys": ["2023", "2024"]}}
+    vault.add("pq", folder, shape("pq", columns), different_people="the board")
+    expected = [
+        (*row, "2023" if int(str(row[0])[1:]) < ROWS // 2 else "2024") for row in the_values()
+    ]
+    assert stored(vault, "pq", 6) == sorted(expected, key=str)
+    pattern = folder / "year=2024" / "*.parquet"
+    vault.add("one", pattern, shape("one"), different_people="the board")
+    assert stored(vault, "one", 5) == [
+        row[:5] for row in sorted(expected, key=str) if row[5] == "2024"
+    ]

@@ -63,7 +63,7 @@ from sfumato.query.printing.expressions import LONGEST
 from sfumato.query.printing.statements import Statement, lower
 from sfumato.sandbox.ports import SplitOrder
 from sfumato.system.group_commit import MAX_BATCH, GroupCommit, Outcome
-from sfumato.system.row_files import KINDS
+from sfumato.system.row_files import KINDS, is_source
 from sfumato.system.temporary_folders import temporary_folder
 from sfumato.vault.add_report import read_report
 from sfumato.vault.engine_port import (
@@ -431,7 +431,7 @@ class DuckDBEngine:
         check_sealable(self._encryption, order.card)
         target, sketch = (Path(path).absolute() for path in (order.target, order.sketch))
         for source in order.sources:
-            if not Path(source.path).is_file():
+            if not is_source(source.path):
                 raise source_missing(source.path)
         for place in (target, sketch):
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

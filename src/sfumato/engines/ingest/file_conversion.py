@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from sfumato.engines.ingest.cell_format_sql import TEXT
 from sfumato.engines.ingest.csv_layout import in_utf8, is_text_file
 from sfumato.engines.ingest.formats.arrow_file import arrow_to_parquet
 from sfumato.engines.ingest.formats.compressed_file import unpack
@@ -17,7 +18,6 @@ from sfumato.engines.ingest.formats.json_lines import json_lines
 from sfumato.engines.ingest.formats.spreadsheet import spreadsheet
 from sfumato.engines.ingest.formats.sqlite_table import is_sqlite, sqlite_table
 from sfumato.engines.ingest.formats.statistics_file import statistics_file
-from sfumato.engines.ingest.formats.typed_rows import TypedRows, write_typed
 from sfumato.engines.ingest.prepare_order import TableOrder
 from sfumato.system.row_files import (
     ARROW,
@@ -29,13 +29,16 @@ from sfumato.system.row_files import (
     STATISTICS,
     row_suffix,
 )
+from sfumato.system.typed_rows import TypedRows, write_typed
 
-_TYPED: Final[Mapping[str, Callable[[str, str | None], TypedRows]]] = {
+_READERS: Final[Mapping[str, Callable[[str, str | None], TypedRows]]] = {
     **dict.fromkeys(LINES, lambda source, _table: json_lines(source)),
     **dict.fromkeys((*SQLITE, *SHARED), sqlite_table),
     **dict.fromkeys(SHEETS, spreadsheet),
     **dict.fromkeys(STATISTICS, lambda source, _table: statistics_file(source)),
 }
+
+_TYPED: Final = "TYPED"  # the kind of a column with other values than texts
 
 
 def converted(order: TableOrder, work: Path, most: int | None = None) -> TableOrder:
@@ -57,7 +60,7 @@ def converted(order: TableOrder, work: Path, most: int | None = None) -> TableOr
         target = work / f"arrow-{order.place}.parquet"
         arrow_to_parquet(order.source, target, most)
         return replace(order, source=str(target))
-    if suffix in _TYPED and (suffix not in SHARED or is_sqlite(order.source)):
+    if suffix in _READERS and (suffix not in SHARED or is_sqlite(order.source)):
         return _typed(order, work, most)
     if most is None and is_text_file(order.source):
         copy = work / f"utf8-{order.place}{suffix}"
@@ -67,9 +70,9 @@ def converted(order: TableOrder, work: Path, most: int | None = None) -> TableOr
 
 def _typed(order: TableOrder, work: Path, most: int | None) -> TableOrder:
     suffix = row_suffix(order.source) or ""
-    found = _TYPED[suffix](order.source, order.inner_table)
+    found = _READERS[suffix](order.source, order.inner_table)
     target = work / f"typed-{order.place}.tsv"
-    kinds = write_typed(found, target, most)
+    kinds = tuple(TEXT if text else _TYPED for text in write_typed(found, target, most))
     file = replace(order.file, encoding="utf-8")
     if found.has_schema:
         file = replace(file, names=None, is_header_sure=True)

@@ -17,7 +17,7 @@ from sfumato.engines.ingest.csv_layout import is_text_file, text_layout
 from sfumato.engines.ingest.prepare_order import TableOrder
 from sfumato.engines.shared.locked_connection import named, quoted
 from sfumato.system.csv_writer import NO_VALUE
-from sfumato.system.row_files import DUCKDB, KINDS, PARQUET, SHARED
+from sfumato.system.row_files import DUCKDB, KINDS, PARQUET, SHARED, parquet_files
 
 DECIMAL: Final = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")  # its width and scale
 _DUCKDB: Final = (*DUCKDB, *SHARED)
@@ -53,12 +53,15 @@ class Source:
 
 def paths_of(source: str) -> tuple[str, ...]:
     """Return the files that DuckDB opens to read a source."""
-    return (source, source + ".wal") if _suffix(source) in _DUCKDB else (source,)
+    files = parquet_files(source)
+    return files or ((source, source + ".wal") if _suffix(source) in _DUCKDB else (source,))
 
 
 def open_source(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> Source:
     """Return the columns and SQL of a source, chosen by its file suffix; or refuse the source."""
-    suffix = _suffix(order.source)
+    suffix, files = _suffix(order.source), parquet_files(order.source)
+    if files:
+        return _table_source(connection, _read_parquet(files, order.source))
     if is_text_file(order.source):
         return _text_source(order)
     if suffix in PARQUET:
@@ -70,6 +73,23 @@ def open_source(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> Sou
         "source-unreadable",
         "The file's name does not end in a suffix of a format that can be read, such as .csv.",
         f"Give {KINDS}.",
+    )
+
+
+def _read_parquet(files: Sequence[str], source: str) -> str:
+    """Return SQL that reads Parquet files as one table, with the columns of all files.
+
+    The names of folders such as `year=2024` are columns, as Hive and Spark write them.
+    """
+    listed = ", ".join(quoted(file) for file in files)
+    is_below = Path(source).is_dir()
+    parts = [
+        Path(file).relative_to(source).parts if is_below else Path(file).parts for file in files
+    ]
+    partitioned = any("=" in part for path in parts for part in path[:-1])
+    return (
+        f"read_parquet([{listed}], union_by_name = true,"
+        f" hive_partitioning = {str(partitioned).lower()}, hive_types_autocast = false)"
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.system.row_files import OF_TABLES
+from sfumato.system.row_files import OF_TABLES, parquet_files
 from sfumato.vault.card.bids import DESCRIPTION, MAX_DESCRIPTION, phenotype_path
 from sfumato.vault.card.data_card import Card, Table
 from sfumato.vault.engine_port import SourceFile
@@ -81,8 +81,9 @@ class Source:
 
     @property
     def folder(self) -> str | None:
-        """Return the BIDS folder of the rows; None if the rows come from a file."""
-        return self.path if Path(self.path).is_dir() else None
+        """Return the BIDS folder of the rows; None if the rows come from files."""
+        is_folder = Path(self.path).is_dir() and not parquet_files(self.path)
+        return self.path if is_folder else None
 
     def with_description(self, shape: Mapping[str, object]) -> Mapping[str, object]:
         """Add the folder's dataset_description.json to the data card, which makes it public.

@@ -38,8 +38,8 @@ def arrow_to_parquet(source: str, target: Path, most: int | None) -> None:
 def _reader(arrow: Any, file: Any) -> Any:
     """Return a reader of batches: of the file format, of the stream format, or of Feather 1."""
     from pyarrow import (
-        feather,  # type: ignore[import-untyped]
-        ipc,  # type: ignore[import-untyped]
+        feather,
+        ipc,
     )
 
     start = file.read(6)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.ingest.formats.typed_rows import TypedRows
+from sfumato.system.typed_rows import TypedRows
 
 _LONGEST: Final = 8 << 20  # the most characters of a line
 _COLUMNS: Final = 20_000

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.ingest.formats.typed_rows import TypedRows
 from sfumato.system.optional_packages import extra_module
+from sfumato.system.typed_rows import TypedRows
 
 _SHOWN: Final = 20  # how many sheets a refusal names
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.ingest.formats.typed_rows import TypedRows
 from sfumato.engines.shared.locked_connection import named
+from sfumato.system.typed_rows import TypedRows
 
 _MAGIC: Final = b"SQLite format 3\0"
 _SHOWN: Final = 20  # how many tables a refusal names

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.ingest.formats.typed_rows import TypedRows
 from sfumato.system.optional_packages import extra_module
+from sfumato.system.typed_rows import TypedRows
 
 _READERS: Final[Mapping[str, str]] = {
     ".sav": "read_sav",

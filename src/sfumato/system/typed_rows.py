@@ -14,13 +14,9 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.ingest.cell_format_sql import TEXT
 from sfumato.system.csv_writer import NO_VALUE, write_rows
-
-TYPED: Final = "TYPED"  # the kind of a column with other values than texts
 
 
 @dataclass(frozen=True)
@@ -33,13 +29,13 @@ class TypedRows:
     has_schema: bool = True
 
 
-def write_typed(found: TypedRows, target: Path, most: int | None) -> tuple[str, ...]:
-    """Write rows as CSV, at most `most` of them; return the kind of each column."""
+def write_typed(found: TypedRows, target: Path, most: int | None = None) -> tuple[bool, ...]:
+    """Write rows separated by tabs, at most `most` of them; say which columns have texts only."""
     is_text = [True] * len(found.names)
     with target.open("w", encoding="utf-8", newline="") as file:
         write_rows(file, [[*found.names]], "\t")
         write_rows(file, _spelled(islice(found.rows, most), is_text), "\t")
-    return tuple(TEXT if text else TYPED for text in is_text)
+    return tuple(is_text)
 
 
 def _spelled(rows: Iterable[Sequence[object]], is_text: list[bool]) -> Iterable[list[str]]:
