@@ -1,4 +1,4 @@
-"""Rows that come as a frame: of pandas, polars or pyarrow, in a folder and at a service."""
+"""Rows that come as a frame or as a list, in a folder and at a service."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset
 import pytest
 
 import sfumato
@@ -60,8 +61,38 @@ FRAMES: Final[dict[str, Callable[[], Any]]] = {
     "pandas by index": lambda: in_pandas().set_index("who"),
     "pandas, some rows": lambda: pd.concat([in_pandas(), in_pandas()]).iloc[5:],
     "polars": lambda: pl.from_pandas(in_pandas()),
+    "polars, lazy": lambda: pl.from_pandas(in_pandas()).lazy(),
     "pyarrow": lambda: pa.Table.from_pandas(in_pandas()),
+    "pyarrow, read once": lambda: pa.Table.from_pandas(in_pandas()).to_reader(max_chunksize=2),
+    "pyarrow, a data set": lambda: pyarrow.dataset.dataset(pa.Table.from_pandas(in_pandas())),
+    "duckdb": lambda: in_duckdb("SELECT * FROM found"),
+    "a list": lambda: in_a_list(),
+    "any Arrow stream": lambda: Stream(pa.Table.from_pandas(in_pandas())),
 }
+
+
+def in_duckdb(sql: str) -> duckdb.DuckDBPyRelation:
+    connection = duckdb.connect()
+    connection.register("found", pa.Table.from_pandas(in_pandas()))
+    return connection.sql(sql)
+
+
+def in_a_list() -> list[dict[str, object]]:
+    """Return rows as dicts: Python's values, and a missing name for a missing value."""
+    rows = pa.Table.from_pandas(in_pandas()).to_pylist()
+    for row in rows:
+        row["day"] = None if row["day"] is None else row["day"].date()
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]
+
+
+class Stream:
+    """A frame of a library that nobody here knows: it has Arrow's stream, and nothing else."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +129,7 @@ def test_a_frame_that_was_read_without_names_is_refused(vault: OpenVault) -> Non
         vault.add("bare", several, card("bare"))
 
 
-@pytest.mark.parametrize("wrong", [None, 7, [["p1", 2]], {"who": ["p1"]}, np.zeros((2, 2))])
+@pytest.mark.parametrize("wrong", [None, 7, [], [["p1", 2]], {"who": ["p1"]}, np.zeros((2, 2)), pd])
 def test_what_is_no_frame_is_refused(vault: OpenVault, wrong: object) -> None:
     with pytest.raises(Refused, match="a file or a frame"):
         vault.add("none", wrong, card("none"))

@@ -54,6 +54,7 @@ class Finding(NamedTuple):
 
 FOR: Final[Mapping[str, str]] = {
     "serve": "serving a vault and its console over HTTP",
+    "files": "rows from Excel, OpenDocument, Arrow, SPSS, Stata, SAS and .zst files",
     "frames": "answers as pandas, polars or arrow, and programs on pandas frames",
     "plot": "pictures of answers as .svg and .png files",
     "lab": "attacks and audits (the lab's pages also need serve)",

@@ -17,7 +17,8 @@ from sfumato.dp.refusal import Refused
 def guided_card(shell: Shell, vault: Any, name: str, source: str, table: str | None) -> None:
     """Write a draft data card into the current folder, and print what to do next."""
     target = Path(f"{name}.card.toml")
-    typed = f"sfumato add {name} {shlex.quote(source)} --card {target}{shell.named}"
+    within = "" if table is None else f" --table {shlex.quote(table)}"
+    typed = f"sfumato add {name} {shlex.quote(source)}{within} --card {target}{shell.named}"
     if target.exists():
         raise Refused(
             "data-set-exists",

@@ -13,6 +13,7 @@ from sfumato.cli.guided_card import guided_card
 from sfumato.cli.shell import Shell, at_rest_key, command, connections_of, show_elapsed
 from sfumato.client.card_file import card_of
 from sfumato.dp.refusal import Refused
+from sfumato.system.row_files import is_source
 from sfumato.wire.connection_name import read_connection
 
 _LOST: Final = "Keep a copy of it elsewhere. If you lose the key, you lose the rows."
@@ -84,7 +85,9 @@ def change_key(shell: Shell, new: str) -> None:
 @click.option(
     "--card", type=click.Path(exists=True, dir_okay=False), help="The data card, a TOML file."
 )
-@click.option("--table", help="The table to add, if SOURCE is a DuckDB file with several tables.")
+@click.option(
+    "--table", help="The table or sheet to add, if SOURCE is a file that has several of them."
+)
 @click.option(
     "--with",
     "tables",
@@ -107,7 +110,8 @@ def change_key(shell: Shell, new: str) -> None:
 def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) -> None:
     """Add a data set or a new version, with its card; without --card, propose a card.
 
-    SOURCE is a file, a BIDS folder or its zip or tar file, or a table of a connection:
+    SOURCE is a file (CSV, TSV, JSON lines, Parquet, Arrow, Excel, SQLite, DuckDB, SPSS, Stata or
+    SAS), a BIDS folder or its zip or tar file, or a table of a connection:
     connection:NAME/SCHEMA.TABLE. If a service's folder upload is cut off, run the command again:
     it sends only what is missing.
     """
@@ -119,7 +123,7 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
         with show_elapsed("Preparing the rows") as doing:
             if shell.is_remote:
                 vault.say = lambda what: setattr(doing, "what", what)
-            signed = vault.add(name, source, card, **_where(shell, options))
+            signed = vault.add(name, source, card, **_where(options))
         public = vault.call("card", {"data_set": signed.name})
     shell.show(
         {
@@ -140,30 +144,19 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
 def _check_source(source: str) -> None:
     """Refuse a source that is not an existing file, BIDS folder or connection table."""
     place = Path(source)
-    is_there = place.is_file() or (place / "participants.tsv").is_file()
+    is_there = is_source(source) or (place / "participants.tsv").is_file()
     if read_connection(source) is None and not is_there:
         raise click.BadParameter(f"there is no file {source!r}", param_hint="SOURCE")
 
 
-def _where(shell: Shell, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of `add` that say how to read the rows.
-
-    Refuse the options that a service doesn't take.
-    """
+def _where(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of `add` that say how to read the rows."""
     said = {
         "tables": _tables(options["tables"]),
         "different_people": options["different_people"],
         "accept_unreadable": options["accept_unreadable"],
     }
-    if not shell.is_remote:
-        return {**said, "inner_table": options["table"]}
-    if options["table"] is not None:
-        raise Refused(
-            "not-allowed",
-            "--table works only if --vault names a folder, not a service.",
-            "Leave --table out, and give a DuckDB file that has only one table.",
-        )
-    return said
+    return {**said, "inner_table": options["table"]}
 
 
 def _tables(pairs: tuple[str, ...]) -> dict[str, str]:

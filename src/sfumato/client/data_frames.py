@@ -1,11 +1,11 @@
-"""Write pandas, polars or pyarrow frames as CSV files, the form in which a vault adds rows."""
+"""Write data frames and lists of rows as text files, the form in which a vault adds rows."""
 
 from __future__ import annotations
 
 import csv
 import importlib.util
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,6 +14,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.system.csv_writer import NO_VALUE
 from sfumato.system.optional_packages import extra_module
 from sfumato.system.temporary_folders import temporary_folder
+from sfumato.system.typed_rows import TypedRows, write_typed
 
 Rows: TypeAlias = Any  # a path, or a frame; Any because its library need not be installed
 
@@ -61,7 +62,7 @@ def as_files(files: Mapping[str, Rows]) -> Iterator[dict[str, str | os.PathLike[
                 paths[name] = rows
                 continue
             check_frame(rows)
-            paths[name] = held.enter_context(temporary_folder()) / "rows.csv"
+            paths[name] = held.enter_context(temporary_folder()) / "rows.tsv"
             write_frame(rows, paths[name])
         yield paths
 
@@ -73,7 +74,7 @@ def check_frame(frame: Rows) -> None:
         raise Refused(
             "source-unreadable",
             f"Rows must be a file or a frame, not {type(frame).__name__!r}.",
-            "Give a path, or a frame of pandas, polars or pyarrow.",
+            "Give a path, a frame of pandas, polars, pyarrow or DuckDB, or a list of dicts.",
         )
     if any(isinstance(name, tuple) for name in names):
         raise Refused(
@@ -93,17 +94,24 @@ def check_frame(frame: Rows) -> None:
 def write_frame(frame: Rows, path: Path) -> None:
     """Write the frame as CSV; missing values stay missing, and numbers stay exact."""
     kind = _library(frame)
-    if kind == "polars":
-        frame.write_csv(path, null_value=NO_VALUE, quote_style="non_numeric")
+    if _is_rows(frame):
+        names = [str(name) for name in _names(frame) or ()]
+        rows = ([row.get(name) for name in names] for row in frame)
+        write_typed(TypedRows(tuple(names), rows), path)
         return
-    if kind == "pyarrow":
-        frame = frame.to_pandas(integer_object_nulls=True, date_as_object=True)
+    if kind == "polars":
+        frame = frame.collect() if hasattr(frame, "collect") else frame
+        frame.write_csv(path, separator="\t", null_value=NO_VALUE, quote_style="non_numeric")
+        return
+    if kind != "pandas":
+        frame = _table(frame).to_pandas(integer_object_nulls=True, date_as_object=True)
     has_names = any(name is not None for name in frame.index.names)
     frame.to_csv(
         path,
         index=has_names,  # a named index may hold the person; an unnamed one is dropped
         na_rep=NO_VALUE,
         quoting=csv.QUOTE_NONNUMERIC,
+        sep="\t",
         lineterminator="\n",
         encoding="utf-8",
     )
@@ -111,9 +119,34 @@ def write_frame(frame: Rows, path: Path) -> None:
 
 def _names(frame: Rows) -> list[object] | None:
     """Return a data frame's column names, or None if the object is not a frame."""
-    attribute = {"pandas": "columns", "polars": "columns", "pyarrow": "column_names"}
-    found = getattr(frame, attribute.get(_library(frame), ""), None)
-    return None if found is None else list(found)
+    if _is_rows(frame):
+        return list(dict.fromkeys(name for row in frame for name in row))
+    if hasattr(frame, "collect_schema"):  # of polars, also of a lazy frame
+        return list(frame.collect_schema().names())
+    if _library(frame) == "pandas":
+        return list(getattr(frame, "columns", ())) or None
+    schema: Any = getattr(frame, "schema", None)
+    if hasattr(schema, "names"):  # of pyarrow: a table, batch, reader or dataset
+        return list(schema.names)
+    if _library(frame) in {"duckdb", "_duckdb"} and hasattr(frame, "columns"):
+        return list(frame.columns)
+    return list(_table(frame).schema.names) if hasattr(frame, "__arrow_c_stream__") else None
+
+
+def _is_rows(frame: Rows) -> bool:
+    """Return True if the rows are a list of mappings, such as dicts."""
+    is_list = isinstance(frame, Sequence) and not isinstance(frame, str | bytes)
+    return is_list and bool(frame) and all(isinstance(row, Mapping) for row in frame)
+
+
+def _table(frame: Rows) -> Any:
+    """Return a frame of any library as a table of pyarrow."""
+    arrow = extra_module("pyarrow", "frames")
+    if hasattr(frame, "to_arrow_table"):  # a relation of DuckDB
+        return frame.to_arrow_table()
+    if hasattr(frame, "to_table"):  # a dataset of pyarrow
+        return frame.to_table()
+    return arrow.table(frame)
 
 
 def _library(frame: object) -> str:

@@ -60,13 +60,17 @@ class Service(Protocol):
         ...
 
 
-def add(  # noqa: PLR0913, PLR0917  # an owner's words
-    service: Service,
-    name: str,
-    card: Mapping[str, object],
-    files: Mapping[str, Rows],
-    different_people: str | None = None,
-    accept_unreadable: Sequence[str] = (),
+@dataclass(frozen=True)
+class How:
+    """How an owner's rows are to be read, and who confirms that the people are new."""
+
+    inner_table: str | None = None
+    different_people: str | None = None
+    accept_unreadable: Sequence[str] = ()
+
+
+def add(
+    service: Service, name: str, card: Mapping[str, object], files: Mapping[str, Rows], how: How
 ) -> Added:
     """Upload the files, add them as a data set, and wait until the service has read them.
 
@@ -80,10 +84,13 @@ def add(  # noqa: PLR0913, PLR0917  # an owner's words
             check_card(name, card)
         rows = _rows(service, paths, card)
     body: Json = {"name": name, "card": _plain(card), **rows}
-    if different_people is not None:
-        body["different_people"] = different_people
-    if accept_unreadable:
-        body["accept_unreadable"] = list(accept_unreadable)
+    if how.inner_table is not None:
+        _check_table_is_free(body)
+        body["table"] = how.inner_table
+    if how.different_people is not None:
+        body["different_people"] = how.different_people
+    if how.accept_unreadable:
+        body["accept_unreadable"] = list(how.accept_unreadable)
     job = service.call("add", body)
     while job["state"] not in OVER:
         time.sleep(PAUSE_S)
@@ -96,6 +103,16 @@ def add(  # noqa: PLR0913, PLR0917  # an owner's words
     with contextlib.suppress(Refused):  # an older service has none
         report = AddReport(service.call("add-report", {"data_set": name}))
     return Added(str(found["name"]), str(found["version"]), str(found["people"]), report)
+
+
+def _check_table_is_free(body: Json) -> None:
+    """Refuse a table of a file if the rows come from a connection, whose table is named already."""
+    if "connection" in body:
+        raise Refused(
+            "bad-request",
+            "--table names a table or sheet of a file, but the rows come from a connection.",
+            "Name the table in the source: connection:NAME/SCHEMA.TABLE.",
+        )
 
 
 def _rows(service: Service, files: Mapping[str, Path], card: Mapping[str, object]) -> Json:
@@ -123,8 +140,9 @@ def _rows(service: Service, files: Mapping[str, Path], card: Mapping[str, object
     return {"connection": found[""][0], "table": named.pop(""), "tables": named}
 
 
-def proposed(service: Service, source: Path) -> Json:
+def proposed(service: Service, source: Path, inner_table: str | None = None) -> Json:
     """Return the columns of a file or database table and a draft card, as the service reads it."""
+    within = {} if inner_table is None else {"table": inner_table}
     there = read_connection(os.fspath(source))
     if os.path.isdir(source):  # people's files are not needed for a draft
         made = service.call("proposed", {"upload": service.send_folder(source, {})})
@@ -133,7 +151,7 @@ def proposed(service: Service, source: Path) -> Json:
         return made
     if there is None:
         sent = service.send_folder(source, {}) if is_folder(source) else service.send(source)
-        return service.call("proposed", {"upload": sent})
+        return service.call("proposed", {"upload": sent, **within})
     return service.call("proposed-table", {"connection": there[0], "table": there[1]})
 
 

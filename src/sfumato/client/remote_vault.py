@@ -298,6 +298,7 @@ class RemoteVault(Vault):
         source: Rows,
         card: CardOrFile,
         *,
+        inner_table: str | None = None,
         different_people: str | None = None,
         tables: Mapping[str, Rows] | None = None,
         accept_unreadable: Sequence[str] = (),
@@ -310,6 +311,7 @@ class RemoteVault(Vault):
                 pandas, polars or pyarrow, or a table of a connection,
                 `connection:NAME/SCHEMA.TABLE`.
             card: The data card: a mapping, or the path of its TOML file.
+            inner_table: The table or sheet to read, if the file has several.
             different_people: The name of the person who confirms that these people differ from
                 those of a similar data set.
             tables: The sources of the card's other tables, by name.
@@ -324,7 +326,8 @@ class RemoteVault(Vault):
                 `data-set-exists` if that version exists already.
         """
         files = {"": source, **(tables or {})}
-        return owner.add(self, name, card_of(card), files, different_people, accept_unreadable)
+        where = owner.How(inner_table, different_people, tuple(accept_unreadable))
+        return owner.add(self, name, card_of(card), files, where)
 
     def add_report(self, name: str) -> AddReport:
         """Return how the rows of your data set were read when it was added; for you alone.
@@ -354,12 +357,15 @@ class RemoteVault(Vault):
         """
         return owner.described(self, source)
 
-    def proposed(self, name: str, source: str | os.PathLike[str]) -> Json:
+    def proposed(
+        self, name: str, source: str | os.PathLike[str], inner_table: str | None = None
+    ) -> Json:
         """Return the columns of a file or database table, and a draft data card to complete.
 
         Args:
             name: The name of the future data set.
             source: A file's path, or a table of a database connection of the service.
+            inner_table: The table or sheet to read, if the file has several.
 
         Returns:
             A mapping with `columns` and `card`.
@@ -367,7 +373,7 @@ class RemoteVault(Vault):
         Raises:
             Refused: `source-unreadable` if it cannot be read.
         """
-        return owner.proposed(self, source)
+        return owner.proposed(self, source, inner_table)
 
     def grant(self, data_set: str, user: str, group: str | None = None) -> Json:
         """Allow a user to ask questions of a data set of yours.

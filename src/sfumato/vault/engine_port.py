@@ -40,10 +40,10 @@ class EngineLost(EngineStopped):
 
 @dataclass(frozen=True)
 class SourceFile:
-    """The source file of a table's rows: CSV, TSV, Parquet or DuckDB."""
+    """The source file of a table's rows."""
 
     path: str
-    inner_table: str | None = None  # the table inside a DuckDB file, if it has several
+    inner_table: str | None = None  # the table or sheet in the file, if it has several
 
 
 @dataclass(frozen=True)

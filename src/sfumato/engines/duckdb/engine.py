@@ -63,6 +63,7 @@ from sfumato.query.printing.expressions import LONGEST
 from sfumato.query.printing.statements import Statement, lower
 from sfumato.sandbox.ports import SplitOrder
 from sfumato.system.group_commit import MAX_BATCH, GroupCommit, Outcome
+from sfumato.system.row_files import KINDS, is_source
 from sfumato.system.temporary_folders import temporary_folder
 from sfumato.vault.add_report import read_report
 from sfumato.vault.engine_port import (
@@ -430,7 +431,7 @@ class DuckDBEngine:
         check_sealable(self._encryption, order.card)
         target, sketch = (Path(path).absolute() for path in (order.target, order.sketch))
         for source in order.sources:
-            if not Path(source.path).is_file():
+            if not is_source(source.path):
                 raise source_missing(source.path)
         for place in (target, sketch):
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -458,13 +459,11 @@ class DuckDBEngine:
     def describe(self, source: str, inner_table: str | None) -> Described:
         """Guess the column names and types of a source, for a proposed data card; show no value."""
         request: Header = {"do": "describe", "source": str(Path(source).absolute())}
-        with work_for(self._encryption, Path()) as work:
+        with temporary_folder() as plain, work_for(self._encryption, plain) as work:
             request |= {"inner_table": inner_table, "work": str(work)}
             answer = self._once(request, self._limits.deadline_of(0))
         if answer is None or answer[0].get("ok") is not True:
-            raise Refused(
-                "source-unreadable", "The source cannot be read.", "Give CSV, TSV or Parquet."
-            )
+            raise Refused("source-unreadable", "The source cannot be read.", f"Give {KINDS}.")
         if "refused" in answer[0]:
             raise refused_by_worker(answer[0]["refused"])
         return read_described(answer[0])

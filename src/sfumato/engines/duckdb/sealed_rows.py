@@ -19,6 +19,7 @@ from sfumato.engines.shared.disk_full import is_full
 from sfumato.engines.shared.locked_connection import Room
 from sfumato.engines.shared.message_frames import Header
 from sfumato.query.measure import Cells
+from sfumato.system.row_files import row_suffix
 from sfumato.vault.encryption_at_rest import PIECE, AtRest, DecryptionError
 
 SEALED: Final = ".sealed"  # suffix of a source file that was encrypted at upload
@@ -154,7 +155,7 @@ def _reachable(rest: AtRest, source: str, work: Path, place: int) -> str:
     """Decrypt an encrypted source to memory; return the path from which the source can be read."""
     if not source.endswith(SEALED):
         return source
-    target = work / f"source-{place}{Path(source.removesuffix(SEALED)).suffix}"
+    target = work / f"source-{place}{row_suffix(source.removesuffix(SEALED)) or ''}"
     open_in_memory(rest, source, target)
     return str(target)
 

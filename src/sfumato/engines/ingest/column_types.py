@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import duckdb
@@ -18,11 +19,13 @@ from sfumato.engines.ingest.csv_layout import (
     is_text_file,
     text_layout,
 )
+from sfumato.engines.ingest.file_conversion import converted
 from sfumato.engines.ingest.prepare_order import TableOrder
 from sfumato.engines.ingest.source_files import open_source, paths_of
 from sfumato.engines.shared.locked_connection import Room, open_locked
 from sfumato.engines.shared.message_frames import Header
-from sfumato.vault.card.cell_formats import THOUSANDS, UTF8
+from sfumato.system.csv_writer import NO_VALUE
+from sfumato.vault.card.cell_formats import THOUSANDS
 from sfumato.vault.card.data_card import Limits
 
 _SAMPLE: Final = 1000
@@ -58,24 +61,27 @@ def column_types(room: Room, message: Header) -> Header:
     """
     source, table = str(message["source"]), message.get("inner_table")
     inner = None if table is None else str(table)
+    order = TableOrder(0, source, inner, None, None, (), (), Limits())
     try:
-        if is_text_file(source):
-            return _of_text(source)
-        return _of_table(room, TableOrder(0, source, inner, None, None, (), (), Limits()))
+        order = converted(order, Path(str(message["work"])), _SAMPLE)
+        if is_text_file(order.source):
+            return _of_text(order)
+        return _of_table(room, order)
     except Refused as refused:
         return {"refused": [refused.code, refused.cause, refused.next_step]}
 
 
-def _of_text(source: str) -> Header:
-    encoding = guessed_encoding(source)
-    layout = text_layout(source, UTF8, encoding)
+def _of_text(order: TableOrder) -> Header:
+    encoding = guessed_encoding(order.source)
+    layout = text_layout(order.source, order.file, encoding)
     cells = [
         [row[place].strip() for row in layout.rows if place < len(row)]
         for place in range(len(layout.names))
     ]
     check_column_names(layout.names, cells)
     named = [place for place, name in enumerate(layout.names) if name.strip()]
-    return _said([layout.names[i] for i in named], [cells[i] for i in named], encoding)
+    texts = [[text for text in cells[i] if text != NO_VALUE] for i in named]
+    return _said([layout.names[i] for i in named], texts, encoding)
 
 
 def _of_table(room: Room, order: TableOrder) -> Header:

@@ -30,6 +30,7 @@ from sfumato.engines.ingest.cell_sql import (
     without_nul,
     without_nulls,
 )
+from sfumato.engines.ingest.file_conversion import converted
 from sfumato.engines.ingest.person_sketch import (
     NewSketch,
     Sketch,
@@ -40,7 +41,7 @@ from sfumato.engines.ingest.person_sketch import (
 )
 from sfumato.engines.ingest.prepare_order import FOLDERS, Order, TableOrder, read_order
 from sfumato.engines.ingest.source_errors import AS_TEXT, UNREADABLE
-from sfumato.engines.ingest.source_files import DECIMAL, decoded, open_source, paths_of
+from sfumato.engines.ingest.source_files import DECIMAL, open_source, paths_of
 from sfumato.engines.shared.locked_connection import Room, checkpoint, open_locked
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.shared.prepared_table import CROWD_BITS, coded
@@ -172,7 +173,7 @@ def prepare(room: Room, salt: str, message: Header) -> Header:
 
 def _prepared(room: Room, salt: str, message: Header) -> Header:
     order = read_order(message)
-    order = replace(order, tables=tuple(decoded(t, Path(order.work)) for t in order.tables))
+    order = replace(order, tables=tuple(converted(t, Path(order.work)) for t in order.tables))
     paths = {path: None for table in order.tables for path in paths_of(table.source)}
     room = replace(room, paths=tuple(paths))
     connection = open_locked(str(Path(order.work, "rows.duckdb")), room, read_only=False)

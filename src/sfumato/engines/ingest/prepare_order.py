@@ -38,6 +38,8 @@ class TableOrder:
     name: str = ""
     file: FileFormat = UTF8
     accepted: tuple[str, ...] = ()  # columns whose unreadable cells may become null
+    # of a text copy of a file with types: each column's kind; None if the owner's file is text
+    kinds: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

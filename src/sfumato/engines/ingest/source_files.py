@@ -1,10 +1,10 @@
-"""Open an owner's source file (CSV, TSV, Parquet or DuckDB) as SQL over trimmed texts."""
+"""Open a source file (CSV, TSV, Parquet or DuckDB) as SQL over trimmed texts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -13,14 +13,15 @@ import duckdb
 from sfumato.dp.refusal import Refused
 from sfumato.engines.ingest.cell_format_sql import TEXT
 from sfumato.engines.ingest.cell_sql import trimmed
-from sfumato.engines.ingest.csv_layout import SUFFIXES, in_utf8, is_text_file, text_layout
+from sfumato.engines.ingest.csv_layout import is_text_file, text_layout
 from sfumato.engines.ingest.prepare_order import TableOrder
 from sfumato.engines.shared.locked_connection import named, quoted
 from sfumato.system.csv_writer import NO_VALUE
+from sfumato.system.row_files import DUCKDB, KINDS, PARQUET, SHARED, parquet_files
 
 DECIMAL: Final = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")  # its width and scale
-_PARQUET: Final = (".parquet", ".pq")
-_DUCKDB: Final = (".duckdb", ".ddb", ".db")
+_DUCKDB: Final = (*DUCKDB, *SHARED)
+_SHOWN: Final = 20  # how many tables a refusal names
 
 
 @dataclass(frozen=True)
@@ -52,34 +53,43 @@ class Source:
 
 def paths_of(source: str) -> tuple[str, ...]:
     """Return the files that DuckDB opens to read a source."""
-    return (source, source + ".wal") if _suffix(source) in _DUCKDB else (source,)
-
-
-def decoded(order: TableOrder, work: Path) -> TableOrder:
-    """Convert an order's text source to UTF-8; return the order with the path of that copy.
-
-    The order is unchanged if its source needs no copy.
-    """
-    if not is_text_file(order.source) or not Path(order.source).is_file():
-        return order
-    copy = work / f"utf8-{order.place}{_suffix(order.source)}"
-    return replace(order, source=in_utf8(order.source, order.file, copy))
+    files = parquet_files(source)
+    return files or ((source, source + ".wal") if _suffix(source) in _DUCKDB else (source,))
 
 
 def open_source(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> Source:
     """Return the columns and SQL of a source, chosen by its file suffix; or refuse the source."""
-    suffix = _suffix(order.source)
+    suffix, files = _suffix(order.source), parquet_files(order.source)
+    if files:
+        return _table_source(connection, _read_parquet(files, order.source))
     if is_text_file(order.source):
         return _text_source(order)
-    if suffix in _PARQUET:
+    if suffix in PARQUET:
         return _table_source(connection, f"read_parquet({quoted(order.source)})")
     if suffix in _DUCKDB:
         _attach(connection, order.source)
         return _table_source(connection, _inner_table(connection, order.inner_table))
     raise Refused(
         "source-unreadable",
-        "The source's name must end in one of " + ", ".join((*SUFFIXES, *_PARQUET, *_DUCKDB)) + ".",
-        "Give CSV, TSV, Parquet or a DuckDB file.",
+        "The file's name does not end in a suffix of a format that can be read, such as .csv.",
+        f"Give {KINDS}.",
+    )
+
+
+def _read_parquet(files: Sequence[str], source: str) -> str:
+    """Return SQL that reads Parquet files as one table, with the columns of all files.
+
+    The names of folders such as `year=2024` are columns, as Hive and Spark write them.
+    """
+    listed = ", ".join(quoted(file) for file in files)
+    is_below = Path(source).is_dir()
+    parts = [
+        Path(file).relative_to(source).parts if is_below else Path(file).parts for file in files
+    ]
+    partitioned = any("=" in part for path in parts for part in path[:-1])
+    return (
+        f"read_parquet([{listed}], union_by_name = true,"
+        f" hive_partitioning = {str(partitioned).lower()}, hive_types_autocast = false)"
     )
 
 
@@ -111,7 +121,8 @@ def _text_source(order: TableOrder) -> Source:
         f" nullstr = {quoted(NO_VALUE)}, columns = {{{columns}}})"
     )
     sql = _texts([f"c{i}" for i in range(len(layout.names))], read)
-    return Source(layout.names, sql, (TEXT,) * len(layout.names), sql)
+    kinds = order.kinds or (TEXT,) * len(layout.names)
+    return Source(layout.names, sql, kinds, sql)
 
 
 def _table_source(connection: duckdb.DuckDBPyConnection, table: str) -> Source:
@@ -147,11 +158,15 @@ def _inner_table(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> s
     ]
     fitting = [t for t in tables if wanted is None or wanted in (t[1], f"{t[0]}.{t[1]}")]
     if len(fitting) != 1:
+        shown = ", ".join(f"{schema}.{table}" for schema, table in tables[:_SHOWN])
         raise Refused(
             "source-unreadable",
-            "The DuckDB file must hold exactly one table"
-            + (" of that name." if wanted is not None else "."),
-            "Say which of its tables to read, as SCHEMA.TABLE.",
+            "The DuckDB file has no table of that name."
+            if wanted is not None
+            else f"The DuckDB file has {len(tables)} tables.",
+            f"Name one of them with --table, or inner_table in Python: {shown}."
+            if tables
+            else "Give the file with your rows.",
         )
     schema, table = fitting[0]
     return f"handed_in.{named(schema)}.{named(table)}"

@@ -8,6 +8,7 @@ fits.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.ingest.csv_layout import check_utf8
+from sfumato.engines.ingest.file_conversion import converted
 from sfumato.engines.ingest.prepare_order import TableOrder
 from sfumato.engines.ingest.source_files import Source, open_source, paths_of
 from sfumato.engines.shared.locked_connection import Room, named, open_locked
@@ -33,14 +34,16 @@ def value_census(room: Room, message: Header) -> tuple[Header, bytes]:
     order = TableOrder(
         0, source, None if table is None else str(table), None, None, (), (), Limits()
     )
-    connection = open_locked(":memory:", replace(room, paths=paths_of(source)), read_only=False)
     try:
-        check_utf8(source)
-        return _counted(connection, open_source(connection, order), message)
+        order = converted(order, Path(room.spill))
+        room = replace(room, paths=paths_of(order.source))
+        connection = open_locked(":memory:", room, read_only=False)
+        try:
+            return _counted(connection, open_source(connection, order), message)
+        finally:
+            connection.close()
     except Refused as refused:
         return {"refused": [refused.code, refused.cause, refused.next_step]}, b""
-    finally:
-        connection.close()
 
 
 def _counted(

@@ -35,12 +35,12 @@ class AddJobs:
     confirmations: Confirmations
     users: AccessStore
 
-    def proposed_upload(self, caller: Caller, upload: str) -> Json:
+    def proposed_upload(self, caller: Caller, upload: str, table: str | None = None) -> Json:
         """Return an upload's columns, and a proposed data card for the owner to complete."""
         found = self.sources.upload(caller, upload)
         stem = found.name if archive_kind(found.name) else found.name.rpartition(".")[0]
         name = name_of((stem.partition(".")[0] if found.path.is_dir() else stem) or found.name)
-        made = self.sources.proposed(caller, name, str(found.path), None)
+        made = self.sources.proposed(caller, name, str(found.path), table)
         return {"upload": found.id, "name": found.name, **made}
 
     def begin_folder(self, caller: Caller, asked: BeginFolder) -> Json:
@@ -101,6 +101,7 @@ class AddJobs:
                 own, tables = self._files(caller, asked, stack)
                 source = Source(
                     own,
+                    None if _is_of_a_connection(asked) else asked.table,
                     different_people=second,
                     tables=tables,
                     accept_unreadable=tuple(asked.accept_unreadable),

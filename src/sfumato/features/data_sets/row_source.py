@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.refusal import Refused
+from sfumato.system.row_files import OF_TABLES, parquet_files
 from sfumato.vault.card.bids import DESCRIPTION, MAX_DESCRIPTION, phenotype_path
 from sfumato.vault.card.data_card import Card, Table
 from sfumato.vault.engine_port import SourceFile
@@ -80,8 +81,9 @@ class Source:
 
     @property
     def folder(self) -> str | None:
-        """Return the BIDS folder of the rows; None if the rows come from a file."""
-        return self.path if Path(self.path).is_dir() else None
+        """Return the BIDS folder of the rows; None if the rows come from files."""
+        is_folder = Path(self.path).is_dir() and not parquet_files(self.path)
+        return self.path if is_folder else None
 
     def with_description(self, shape: Mapping[str, object]) -> Mapping[str, object]:
         """Add the folder's dataset_description.json to the data card, which makes it public.
@@ -121,7 +123,7 @@ class Source:
             return SourceFile(path)
         if self.folder is not None:
             return SourceFile(str(Path(self.folder, f"{phenotype_path(table.name)}.tsv")))
-        if self.path.casefold().endswith((".duckdb", ".ddb", ".db")):
+        if self.path.casefold().endswith(OF_TABLES):
             return SourceFile(self.path, table.name)
         raise Refused(
             "source-unreadable",

@@ -41,6 +41,14 @@ class OneUpload(Request, frozen=True, kw_only=True):
     upload: Name
 
 
+class TableOfUpload(OneUpload, frozen=True, kw_only=True):
+    """A request about one table or sheet of an uploaded file."""
+
+    table: Annotated[
+        Name | None, Meta(description="The table or sheet, if the file has several.")
+    ] = None
+
+
 class OneTable(Request, frozen=True, kw_only=True):
     """A request about one table of a database connection."""
 
@@ -60,7 +68,10 @@ class AddDataSet(Request, frozen=True, kw_only=True):
     card: CardShape = None
     upload: Name | None = None
     connection: Name | None = None
-    table: Name | None = None
+    table: Annotated[
+        Name | None,
+        Meta(description="The table of the connection, or the table or sheet of the upload."),
+    ] = None
     tables: Annotated[
         dict[str, Name], Meta(description="The upload, or the table, of each further table.")
     ] = field(default_factory=dict)

@@ -26,6 +26,7 @@ from sfumato.features.data_sets.upload_service import Upload, Uploads
 from sfumato.release.guarantees.k_anonymity import OWNER_ONLY
 from sfumato.system.folder_stream import archive_kind
 from sfumato.system.object_storage import BucketPlace
+from sfumato.system.row_files import parquet_files
 from sfumato.vault.card.bids_patterns import file_patterns, listed_patterns
 from sfumato.vault.engine_port import Described, FolderDraft
 from sfumato.vault.users import Caller
@@ -73,7 +74,7 @@ class Sources:
         if is_archive(source):
             with self.folders.unpacked(Path(source)) as folder:
                 return self.proposed(caller, name, folder, inner_table)
-        if Path(source).is_dir():
+        if Path(source).is_dir() and not parquet_files(source):
             return folder_proposal(name, self.data_sets.draft_folder(source))
         return proposal(name, self.describe(caller, source, inner_table))
 
@@ -168,7 +169,7 @@ class Sources:
             files = {}
             for name, source in sources.items():
                 if callable(source):
-                    file = self._written(caller, "rows.csv", source)
+                    file = self._written(caller, TABLE_FILE, source)
                     files[name] = stack.enter_context(file)
                     continue
                 connection = read_connection(fspath(source))

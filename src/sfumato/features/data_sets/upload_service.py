@@ -25,6 +25,7 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.ports import Drafts
+from sfumato.system.row_files import KINDS, SUFFIXES, row_suffix
 from sfumato.vault.encryption_at_rest import PIECE, AtRest, FileEncryptor
 from sfumato.vault.ports import Clock
 from sfumato.vault.users import Caller
@@ -34,7 +35,6 @@ SHARE: Final = 4  # limit of one owner: all files together have at most SHARE * 
 FILES: Final = 40  # the most files of one owner
 AT_ONCE, OF_ONE_OWNER = 4, 2  # the most concurrent uploads: of all owners, and of one owner
 KEPT: Final = timedelta(hours=24)
-SUFFIXES: Final = (".csv", ".tsv", ".parquet")
 SEALED: Final = ".sealed"  # the suffix of encrypted files, by which the engine recognises them
 _ID: Final = re.compile(r"[0-9a-f]{24}")
 
@@ -303,12 +303,12 @@ def _suffix(name: str) -> str:
 
     No other part of the name is used for paths.
     """
-    suffix = "." + name.rpartition(".")[2].casefold()
-    if suffix not in SUFFIXES or not (len(name) <= 200 and name.isprintable()):
+    suffix = row_suffix(name)
+    if suffix is None or not (len(name) <= 200 and name.isprintable()):
         raise Refused(
             "source-unreadable",
-            f"The file's name must end in one of {', '.join(SUFFIXES)}.",
-            "Give CSV, TSV or Parquet.",
+            "The file's name does not end in a suffix of a format that can be read, such as .csv.",
+            f"Give {KINDS}.",
         )
     return suffix
 

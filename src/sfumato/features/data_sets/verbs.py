@@ -15,6 +15,7 @@ from sfumato.features.data_sets.schema import (
     OneUpload,
     ProposedTable,
     ProposedUpload,
+    TableOfUpload,
     Upload,
     UploadFile,
 )
@@ -61,7 +62,7 @@ class Services(Protocol):
     carries="file",
 )  # fmt: skip
 def upload(_services: Services, _caller: Caller, _asked: UploadFile) -> NoReturn:
-    """Upload a CSV, TSV or Parquet file, or a part of a folder, as it is; kept for a day."""
+    """Upload a file of rows, or a part of a folder, as it is; kept for a day."""
     raise bad_request("a file is sent as it is, not as JSON")
 
 
@@ -84,13 +85,13 @@ def finish_folder(services: Services, caller: Caller, asked: OneUpload) -> Json:
 
 
 @DATA_SET_VERBS.verb(
-    "proposed", "GET", "/v1/uploads/{upload}", "own", OneUpload, ProposedUpload,
+    "proposed", "GET", "/v1/uploads/{upload}", "own", TableOfUpload, ProposedUpload,
     refusals=("upload-unknown", "no-header", "source-too-large", "source-unreadable"),
     is_long=True,
 )  # fmt: skip
-def proposed(services: Services, caller: Caller, asked: OneUpload) -> Json:
+def proposed(services: Services, caller: Caller, asked: TableOfUpload) -> Json:
     """Return an upload's columns, their likely types and a card to complete; no value."""
-    return services.adding.proposed_upload(caller, asked.upload)
+    return services.adding.proposed_upload(caller, asked.upload, asked.table)
 
 
 @DATA_SET_VERBS.verb(

@@ -1,0 +1,65 @@
+"""Read one sheet of an Excel or OpenDocument file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from sfumato.dp.refusal import Refused
+from sfumato.system.optional_packages import extra_module
+from sfumato.system.typed_rows import TypedRows
+
+_SHOWN: Final = 20  # how many sheets a refusal names
+
+
+def spreadsheet(source: str, sheet: str | None) -> TypedRows:
+    """Return the rows of a sheet; its first row that is not empty has the names.
+
+    Without `sheet`, the file must have one sheet with cells.
+    """
+    calamine = extra_module("python_calamine", "files")
+    book: Any = None
+    try:
+        book = calamine.CalamineWorkbook.from_path(source)
+    except calamine.PasswordError:
+        raise _refused("The file is protected by a password.", "Save it without one.") from None
+    except (calamine.CalamineError, OSError):
+        raise _refused(
+            "The file is no Excel or OpenDocument file that can be read.",
+            "Open it in your spreadsheet program, and save it as .xlsx or as CSV.",
+        ) from None
+    rows = _rows(_one_sheet(book, sheet))
+    names = next((row for row in rows if any(_is_there(cell) for cell in row)), ())
+    texts = tuple("" if not _is_there(name) else str(name) for name in names)
+    while texts and not texts[-1].strip():
+        texts = texts[:-1]
+    return TypedRows(texts, (row for row in rows if any(map(_is_there, row))), has_schema=False)
+
+
+def _one_sheet(book: Any, wanted: str | None) -> Any:
+    names: list[str] = book.sheet_names
+    filled = [name for name in names if book.get_sheet_by_name(name).total_height > 0]
+    fitting = filled if wanted is None else [name for name in names if name == wanted]
+    if len(fitting) == 1:
+        return book.get_sheet_by_name(fitting[0])
+    shown = ", ".join(repr(name) for name in names[:_SHOWN])
+    if not filled:
+        raise _refused("The file has no sheet with cells.", "Give the file with your rows.")
+    raise _refused(
+        "The file has no sheet of that name." if wanted is not None else "It has several sheets.",
+        f"Name one of them with --table, or inner_table in Python: {shown}.",
+    )
+
+
+def _rows(sheet: Any) -> Iterator[Sequence[object]]:
+    for row in sheet.iter_rows():
+        # an empty cell is an empty text
+        yield [None if cell == "" else cell for cell in row]
+
+
+def _is_there(cell: object) -> bool:
+    return cell is not None and (not isinstance(cell, str) or bool(cell.strip()))
+
+
+def _refused(cause: str, next_step: str) -> Refused:
+    return Refused("source-unreadable", cause, next_step)

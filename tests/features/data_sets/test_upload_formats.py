@@ -1,0 +1,76 @@
+"""Excel and SQLite files at a service, and in a vault that is encrypted at rest."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any, Final
+
+import openpyxl
+import pytest
+
+import sfumato
+from sfumato.dp.refusal import Refused
+from support.encrypted_vaults import image, lies_open, make_sealed, memory
+from support.served_vault import served
+from support.small_vaults import make_vault
+
+NAME: Final = "Zacharias-of-the-hill"
+
+
+def shape(people: str) -> dict[str, Any]:
+    return {
+        "unit": "who",
+        "people": people,
+        "budget": {"epsilon": 10},
+        "columns": {"kg": {"type": "number", "lower": 0, "upper": 200, "step": 0.1}},
+    }
+
+
+def workbook(path: Path) -> Path:
+    book = openpyxl.Workbook()
+    for sheet in ("visits", "other"):
+        made = book.create_sheet(sheet)
+        made.append(["who", "kg"])
+        for n in range(200):
+            made.append([f"{NAME}-{sheet}-{n}", 50 + n / 10])
+    book.save(path)
+    return path
+
+
+def database(path: Path) -> Path:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE visits (who TEXT, kg REAL)")
+        rows = [(f"{NAME}-{n}", 50 + n / 10) for n in range(200)]
+        connection.executemany("INSERT INTO visits VALUES (?, ?)", rows)
+    connection.close()
+    return path
+
+
+def test_a_sheet_is_added_at_a_service(tmp_path: Path) -> None:
+    with served(make_vault(tmp_path)) as service:
+        service.owner()
+        with sfumato.connect(service.url, token=service.tokens["owner"]) as vault:
+            source = workbook(tmp_path / "a.xlsx")
+            with pytest.raises(Refused, match="several sheets"):
+                vault.proposed("a", source)
+            columns = vault.proposed("a", source, "visits")["columns"]
+            assert columns == [
+                {"name": "who", "type": "text"}, {"name": "kg", "type": "number"},
+            ]  # fmt: skip
+            added = vault.add("a", source, shape("a"), inner_table="visits")
+            assert (added.name, added.people) == ("a", "a")
+            rows = vault["a"].count().ask(epsilon=8, op="1").value
+            assert abs(rows - 200) < 20
+
+
+def test_rows_of_a_database_file_do_not_lie_open(tmp_path: Path) -> None:
+    with memory() as scratch:
+        folder, key = make_sealed(tmp_path)
+        with sfumato.open(folder, at_rest_key=key) as vault:
+            source = database(scratch / "a.sqlite")
+            assert len(vault.proposed("a", source)["columns"]) == 2
+            vault.add("a", source, shape("a"))
+            source.unlink()
+            assert lies_open(scratch) == []
+        assert NAME.encode() not in image(folder)
