@@ -30,7 +30,6 @@ from sfumato.features.data_sets.folder_archive import (
     unpack,
     unreadable,
 )
-from sfumato.features.data_sets.upload_service import SUFFIXES
 from sfumato.system.folder_stream import archive_kind
 from sfumato.system.git_annex import is_loopback_host
 from sfumato.system.object_storage import (
@@ -41,6 +40,7 @@ from sfumato.system.object_storage import (
     bucket_reader,
 )
 from sfumato.system.optional_packages import need_package
+from sfumato.system.row_files import row_suffix
 from sfumato.vault.card.bids_patterns import is_listed
 
 PREFIX: Final = "s3+"
@@ -95,7 +95,7 @@ def is_object_store(address: str) -> bool:
 
 def is_file(path: str) -> bool:
     """Return True if a path is of one table's file, by its name, and not of a folder."""
-    return path.casefold().endswith(SUFFIXES)
+    return row_suffix(path) is not None
 
 
 def place_of(address: str, said: Mapping[str, object]) -> BucketPlace:
