@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
+from typing import Final
 
 from sfumato.dp.refusal import Refused
 from sfumato.system.csv_writer import NO_VALUE, write_rows
+
+_DIGIT: Final = re.compile("[0-9]")
 
 
 @dataclass(frozen=True)
@@ -27,20 +31,40 @@ class TypedRows:
     rows: Iterable[Sequence[object]]
     # True if the format itself separates names from rows, so that no row can be taken for names
     has_schema: bool = True
+    # the cells that were taken for names, if the format does not say which they are
+    first: Sequence[object] = ()
+
+    def named(self, names: Sequence[str]) -> TypedRows:
+        """Return the rows under the names of a card: the first row has values then.
+
+        There are fewer names than the card's if the rows have fewer cells.
+        """
+        kept = tuple(names[: len(self.first)])
+        return TypedRows(kept, chain([self.first], self.rows), has_schema=False)
 
 
-def write_typed(found: TypedRows, target: Path, most: int | None = None) -> tuple[bool, ...]:
-    """Write rows separated by tabs, at most `most` of them; say which columns have texts only."""
-    is_text = [True] * len(found.names)
+@dataclass
+class CellKinds:
+    """Which cells a column has: other values than texts, and texts with digits."""
+
+    values: bool = False
+    numerals: bool = False
+
+
+def write_typed(
+    found: TypedRows, target: Path, most: int | None = None, *, has_names: bool = True
+) -> tuple[CellKinds, ...]:
+    """Write rows separated by tabs, at most `most` of them; say which cells each column has."""
+    kinds = tuple(CellKinds() for _ in found.names)
     with target.open("w", encoding="utf-8", newline="") as file:
-        write_rows(file, [[*found.names]], "\t")
-        write_rows(file, _spelled(islice(found.rows, most), is_text), "\t")
-    return tuple(is_text)
+        write_rows(file, [[*found.names]] if has_names else [], "\t")
+        write_rows(file, _spelled(islice(found.rows, most), kinds), "\t")
+    return kinds
 
 
-def _spelled(rows: Iterable[Sequence[object]], is_text: list[bool]) -> Iterable[list[str]]:
-    """Yield each row's cells as texts; note the columns that have other values than texts."""
-    width = len(is_text)
+def _spelled(rows: Iterable[Sequence[object]], kinds: Sequence[CellKinds]) -> Iterable[list[str]]:
+    """Yield each row's cells as texts; note which cells the columns have."""
+    width = len(kinds)
     for row in rows:
         if any(value is not None for value in row[width:]):
             raise Refused(
@@ -50,17 +74,18 @@ def _spelled(rows: Iterable[Sequence[object]], is_text: list[bool]) -> Iterable[
             )
         cells = []
         for place in range(width):
-            value = row[place] if place < len(row) else None
+            value, kind = row[place] if place < len(row) else None, kinds[place]
             if isinstance(value, str):
+                kind.numerals = kind.numerals or _DIGIT.search(value) is not None
                 cells.append(value)
                 continue
-            text = _spell(value)
+            text = spell(value)
             cells.append(text)
-            is_text[place] = is_text[place] and text == NO_VALUE
+            kind.values = kind.values or text != NO_VALUE
         yield cells
 
 
-def _spell(value: object) -> str:
+def spell(value: object) -> str:
     """Return a cell's text as the card's types read it."""
     match value:
         case None:

@@ -309,6 +309,97 @@ def test_an_sqlite_file_with_a_log_is_refused(vault: OpenVault, tmp_path: Path) 
         open_now.close()
 
 
+def test_an_unfinished_change_of_sqlite_is_refused(vault: OpenVault, tmp_path: Path) -> None:
+    """The file has a part of the change already, which its journal would undo."""
+    path = tmp_path / "a.sqlite"
+    as_sqlite(path)
+    writing = sqlite3.connect(path, isolation_level=None)
+    writing.execute("PRAGMA cache_size = 1")
+    writing.execute("CREATE TABLE more (text)")
+    writing.execute("PRAGMA journal_mode = PERSIST")
+    writing.execute("BEGIN")
+    writing.execute("UPDATE visits SET kg = 1")
+    for _ in range(20):
+        writing.execute("INSERT INTO more VALUES (?)", ("x" * 5000,))
+    copy = tmp_path / "copy.sqlite"
+    try:
+        for end in ("", "-journal"):
+            Path(f"{copy}{end}").write_bytes(Path(f"{path}{end}").read_bytes())
+        assert "-journal" in refused(vault, copy, inner_table="visits").cause
+    finally:
+        writing.execute("ROLLBACK")
+        writing.close()
+    assert proposed(vault, path, "visits")  # the journal is there, but of no change
+
+
+def test_a_sheet_without_names_has_its_first_row(vault: OpenVault, tmp_path: Path) -> None:
+    """The card names the columns: the first row's person is spelled as in the other rows."""
+    path = tmp_path / "a.xlsx"
+    book = openpyxl.Workbook()
+    sheet = book.active
+    assert sheet is not None
+    for row in ((5, date(2020, 1, 1), True), (5, date(2020, 1, 2), False)):
+        sheet.append(row)
+    book.save(path)
+    columns = {
+        "who": {"type": "text", "keys": ["5"]},
+        "day": {"type": "date"},
+        "is": {"type": "boolean"},
+    }
+    card = shape("first", columns, header=[*columns])
+    vault.add("first", path, card, different_people="the board")
+    expected = [("5", date(2020, 1, 1), True), ("5", date(2020, 1, 2), False)]
+    assert stored(vault, "first", 3) == expected
+    columns["more"] = {"type": "text"}
+    with pytest.raises(Refused, match="another number of columns"):
+        vault.add("more", path, shape("more", columns, header=[*columns]))
+
+
+def test_a_row_of_a_person_is_not_taken_for_names(vault: OpenVault, tmp_path: Path) -> None:
+    path = tmp_path / "a.xlsx"
+    book = openpyxl.Workbook()
+    sheet = book.active
+    assert sheet is not None
+    for row in (("Anna", True), ("Bert", False), ("Carla", True)):
+        sheet.append(row)
+    book.save(path)
+    assert refused(vault, path).code == "no-header"
+    path = tmp_path / "a.jsonl"  # a name that reads like the hint of a spreadsheet program
+    path.write_text('{"sep=;": "Anna"}\n{"sep=;": "Bert"}\n')
+    assert [*proposed(vault, path)] == ["sep=;"]
+
+
+def test_numbers_and_texts_under_one_format_are_refused(vault: OpenVault, tmp_path: Path) -> None:
+    """1.125 as a number and '1.125' as a German text are not the same."""
+    german = {"kg": {**KG, "decimal": ",", "thousands": "."}}
+    lines, folder = tmp_path / "a.jsonl", tmp_path / "out"
+    lines.write_text('{"kg": 1.125}\n{"kg": "1.125"}\n')
+    folder.mkdir()
+    for place, cell in enumerate((1.125, "1.125")):
+        pd.DataFrame({"kg": [cell]}).to_parquet(folder / f"{place}.parquet")
+    for path in (lines, folder):
+        with pytest.raises(Refused, match="numbers and also texts"):
+            vault.add("mixed", path, shape("mixed", german), different_people="the board")
+    lines.write_text('{"kg": 1.125}\n{"kg": "n/a"}\n')
+    card = shape("marked", german, nulls=["n/a"])
+    vault.add("marked", lines, card, different_people="the board")
+    assert stored(vault, "marked", 1) == [(1125,), (None,)]
+
+
+def test_parquet_files_that_would_be_read_twice_are_refused(
+    vault: OpenVault, tmp_path: Path
+) -> None:
+    """DuckDB takes a file's name for a pattern, and a folder's name for a column."""
+    frame().to_parquet(tmp_path / "a.parquet")
+    frame().to_parquet(tmp_path / "*.parquet")
+    assert "stand for others" in refused(vault, tmp_path).cause
+    assert "stand for others" in refused(vault, tmp_path / "*.parquet").cause
+    part = tmp_path / "all" / "visits=2"
+    part.mkdir(parents=True)
+    frame().to_parquet(part / "a.parquet")
+    assert "folder's name" in refused(vault, part.parent).cause
+
+
 def test_json_lines_name_the_bad_line(vault: OpenVault, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     for line in (b"{'who': 1}", b"[1]", b'{"who": 1, "who": 2}', b"\xff", b'{"who": "p1"'):

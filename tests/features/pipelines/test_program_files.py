@@ -16,6 +16,7 @@ from sfumato.features.pipelines.model import Submitted
 from sfumato.features.pipelines.program_files import MAX_SOURCE, read_folder, text_digest
 from sfumato.features.pipelines.program_plan import Program, read_program
 from sfumato.features.pipelines.program_review import MAX_COMPARED, changes_json
+from sfumato.query.expression import canonical_json
 from sfumato.vault.card.data_card import read_card
 from support.sandbox_blocks import hurry, needs_bubbles
 from support.small_vaults import card, make_vault, run, write_csv
@@ -77,6 +78,17 @@ def test_the_digest_covers_every_name_and_byte_and_no_order() -> None:
     assert len({one.digest for one in programs}) == len(programs)
     assert len({one.text_digest for one in programs}) == len(programs)
     assert submitted(list(reversed(FILES.items()))).digest == submitted(FILES).digest
+
+
+def test_no_text_of_one_file_has_the_digest_of_a_folder() -> None:
+    """A dictionary with programs in its texts is a harmless program, which a rule could name."""
+    files = submitted(FILES).as_json()
+    harmless = canonical_json({key: files[key] for key in ("source", "main", "modules")})
+    shape = {
+        "source": harmless, "name": "group", "kind": "program", "outputs": [OUTPUT],
+    }  # fmt: skip
+    alone = read_program(read_card("town", tomllib.loads(CARD)), shape, "ours")
+    assert alone.text_digest != submitted(FILES).text_digest
 
 
 @pytest.mark.parametrize(

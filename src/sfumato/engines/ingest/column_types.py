@@ -73,7 +73,7 @@ def column_types(room: Room, message: Header) -> Header:
 
 def _of_text(order: TableOrder) -> Header:
     encoding = guessed_encoding(order.source)
-    layout = text_layout(order.source, order.file, encoding)
+    layout = text_layout(order.source, order.file, encoding, is_ours=order.kinds is not None)
     cells = [
         [row[place].strip() for row in layout.rows if place < len(row)]
         for place in range(len(layout.names))

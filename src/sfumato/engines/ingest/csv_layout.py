@@ -93,13 +93,18 @@ def guessed_encoding(source: str) -> str:
     return next((name for name in known if _decodes(source, name)), "utf-8")
 
 
-def text_layout(source: str, file: FileFormat, encoding: str = "utf-8") -> TextLayout:
-    """Return a text file's separator, header and column names; or refuse the file."""
+def text_layout(
+    source: str, file: FileFormat, encoding: str = "utf-8", *, is_ours: bool = False
+) -> TextLayout:
+    """Return a text file's separator, header and column names; or refuse the file.
+
+    A file that is ours (file_conversion.py) has no line before the header.
+    """
     text = _beginning(source, encoding)
     skipped, only = 0, "\t" if source.casefold().endswith(".tsv") else None
     first, _, rest = text.partition("\n")
     hint = _HINT.fullmatch(first.strip("\r"))
-    if hint is not None:
+    if hint is not None and not is_ours:
         skipped, only, text = 1, hint[1], rest
     separator = only or _separator(text)
     records = [tuple(record) for record in _records(text, separator)]

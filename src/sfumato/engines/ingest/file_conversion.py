@@ -5,7 +5,7 @@ The copy is in the worker's private work folder, which is deleted with the reque
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ from sfumato.engines.ingest.formats.spreadsheet import spreadsheet
 from sfumato.engines.ingest.formats.sqlite_table import is_sqlite, sqlite_table
 from sfumato.engines.ingest.formats.statistics_file import statistics_file
 from sfumato.engines.ingest.prepare_order import TableOrder
+from sfumato.engines.ingest.source_errors import mixed_column
 from sfumato.system.row_files import (
     ARROW,
     COMPRESSED,
@@ -29,7 +30,8 @@ from sfumato.system.row_files import (
     STATISTICS,
     row_suffix,
 )
-from sfumato.system.typed_rows import TypedRows, write_typed
+from sfumato.system.typed_rows import CellKinds, TypedRows, write_typed
+from sfumato.vault.card.cell_formats import PLAIN
 
 _READERS: Final[Mapping[str, Callable[[str, str | None], TypedRows]]] = {
     **dict.fromkeys(LINES, lambda source, _table: json_lines(source)),
@@ -72,8 +74,24 @@ def _typed(order: TableOrder, work: Path, most: int | None) -> TableOrder:
     suffix = row_suffix(order.source) or ""
     found = _READERS[suffix](order.source, order.inner_table)
     target = work / f"typed-{order.place}.tsv"
-    kinds = tuple(TEXT if text else _TYPED for text in write_typed(found, target, most))
     file = replace(order.file, encoding="utf-8")
     if found.has_schema:
         file = replace(file, names=None, is_header_sure=True)
+    elif file.names is not None:
+        found = found.named(file.names)
+    written = write_typed(found, target, most, has_names=file.names is None)
+    _check_formats(order, found.names, written)
+    kinds = tuple(_TYPED if kind.values else TEXT for kind in written)
     return replace(order, source=str(target), kinds=kinds, file=file)
+
+
+def _check_formats(order: TableOrder, names: Sequence[str], written: Sequence[CellKinds]) -> None:
+    """Refuse a column of numbers and texts that has a format: it would be right for one of both."""
+    mixed = [
+        name.strip().casefold()
+        for name, kind in zip(names, written, strict=True)
+        if kind.values and kind.numerals
+    ]
+    for column in order.columns:
+        if column.number_format != PLAIN and column.name.strip().casefold() in mixed:
+            raise mixed_column(column.name)

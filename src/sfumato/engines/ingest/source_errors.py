@@ -81,6 +81,17 @@ def unreadable() -> Refused:
     return Refused("source-unreadable", UNREADABLE, AS_TEXT)
 
 
+def mixed_column(name: str) -> Refused:
+    """Return the refusal of a column of numbers and texts, for which the card has a format."""
+    return Refused(
+        "source-unreadable",
+        f"The column {name!r} has numbers and also texts with digits, and the data card has a "
+        "format for it, which is for texts alone.",
+        "Make all of its cells numbers, and remove decimal and thousands from the card. Or make "
+        "all of them texts.",
+    )
+
+
 def refused_by_worker(said: object) -> Refused:
     """Return the refusal that a worker reports: code, cause and next step, all constant texts."""
     code, cause, next_step = (str(part) for part in items(said))

@@ -15,9 +15,11 @@ from sfumato.engines.ingest.cell_format_sql import TEXT
 from sfumato.engines.ingest.cell_sql import trimmed
 from sfumato.engines.ingest.csv_layout import is_text_file, text_layout
 from sfumato.engines.ingest.prepare_order import TableOrder
+from sfumato.engines.ingest.source_errors import mixed_column
 from sfumato.engines.shared.locked_connection import named, quoted
 from sfumato.system.csv_writer import NO_VALUE
 from sfumato.system.row_files import DUCKDB, KINDS, PARQUET, SHARED, parquet_files
+from sfumato.vault.card.cell_formats import PLAIN
 
 DECIMAL: Final = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")  # its width and scale
 _DUCKDB: Final = (*DUCKDB, *SHARED)
@@ -61,10 +63,14 @@ def open_source(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> Sou
     """Return the columns and SQL of a source, chosen by its file suffix; or refuse the source."""
     suffix, files = _suffix(order.source), parquet_files(order.source)
     if files:
-        return _table_source(connection, _read_parquet(files, order.source))
+        _check_patterns(files)
+        source = _table_source(connection, _read_parquet(files, order.source))
+        _check_files(connection, files, order, source)
+        return source
     if is_text_file(order.source):
         return _text_source(order)
     if suffix in PARQUET:
+        _check_patterns([order.source])
         return _table_source(connection, f"read_parquet({quoted(order.source)})")
     if suffix in _DUCKDB:
         _attach(connection, order.source)
@@ -82,15 +88,57 @@ def _read_parquet(files: Sequence[str], source: str) -> str:
     The names of folders such as `year=2024` are columns, as Hive and Spark write them.
     """
     listed = ", ".join(quoted(file) for file in files)
-    is_below = Path(source).is_dir()
-    parts = [
-        Path(file).relative_to(source).parts if is_below else Path(file).parts for file in files
-    ]
-    partitioned = any("=" in part for path in parts for part in path[:-1])
+    partitioned = _is_partitioned(files, source)
     return (
         f"read_parquet([{listed}], union_by_name = true,"
         f" hive_partitioning = {str(partitioned).lower()}, hive_types_autocast = false)"
     )
+
+
+def _is_partitioned(files: Sequence[str], source: str) -> bool:
+    """Say whether the names of folders are columns; of a folder, those below it count."""
+    above = len(Path(source).parts) if Path(source).is_dir() else 0
+    return any("=" in part for file in files for part in Path(file).parts[above:-1])
+
+
+def _check_patterns(files: Sequence[str]) -> None:
+    """Refuse a path that DuckDB would take for a pattern: it would read other files, or twice."""
+    if any(letter in file for file in files for letter in "*?["):
+        raise Refused(
+            "source-unreadable",
+            "The path of a Parquet file has one of the letters * ? [, which stand for others.",
+            "Rename the file or its folder.",
+        )
+
+
+def _check_files(
+    connection: duckdb.DuckDBPyConnection, files: Sequence[str], order: TableOrder, source: Source
+) -> None:
+    """Refuse files that DuckDB reads as one table, but whose cells would be misread.
+
+    A column that is a number in one file and a text in another is a text of both, to which the
+    card's format would apply. The name of a folder would replace a column of the same name.
+    """
+    with_format = {c.name.strip().casefold() for c in order.columns if c.number_format != PLAIN}
+    texts = {
+        name.casefold()
+        for name, kind in zip(source.names, source.kinds, strict=True)
+        if kind == TEXT and name.strip().casefold() in with_format
+    }
+    parts = [part for file in files for part in Path(file).parts[:-1] if "=" in part]
+    is_split = _is_partitioned(files, order.source)
+    folders = {part.partition("=")[0].casefold() for part in parts if is_split}
+    for file in files if texts or folders else ():
+        read = f"read_parquet({quoted(file)}, hive_partitioning = false)"
+        for name, kind, *_ in connection.execute(f"DESCRIBE SELECT * FROM {read}").fetchall():
+            if name.casefold() in folders:
+                raise Refused(
+                    "source-unreadable",
+                    f"The files have a column {name!r}, and a folder's name has it too.",
+                    "Rename the folders, or remove the column from the files.",
+                )
+            if name.casefold() in texts and kind != TEXT:
+                raise mixed_column(name)
 
 
 def _attach(connection: duckdb.DuckDBPyConnection, source: str) -> None:
@@ -112,7 +160,7 @@ def _suffix(source: str) -> str:
 
 
 def _text_source(order: TableOrder) -> Source:
-    layout = text_layout(order.source, order.file)
+    layout = text_layout(order.source, order.file, is_ours=order.kinds is not None)
     columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(layout.names)))
     read = (
         f"read_csv({quoted(order.source)}, auto_detect = false, skip = {layout.skipped},"

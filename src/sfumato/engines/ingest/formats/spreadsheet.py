@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sfumato.dp.refusal import Refused
 from sfumato.system.optional_packages import extra_module
-from sfumato.system.typed_rows import TypedRows
+from sfumato.system.typed_rows import TypedRows, spell
 
 _SHOWN: Final = 20  # how many sheets a refusal names
 
@@ -29,11 +29,12 @@ def spreadsheet(source: str, sheet: str | None) -> TypedRows:
             "Open it in your spreadsheet program, and save it as .xlsx or as CSV.",
         ) from None
     rows = _rows(_one_sheet(book, sheet))
-    names = next((row for row in rows if any(_is_there(cell) for cell in row)), ())
-    texts = tuple("" if not _is_there(name) else str(name) for name in names)
+    first = next((row for row in rows if any(map(_is_there, row))), ())
+    texts = tuple(spell(name) if _is_there(name) else "" for name in first)
     while texts and not texts[-1].strip():
         texts = texts[:-1]
-    return TypedRows(texts, (row for row in rows if any(map(_is_there, row))), has_schema=False)
+    below = (row for row in rows if any(map(_is_there, row)))
+    return TypedRows(texts, below, has_schema=False, first=first)
 
 
 def _one_sheet(book: Any, wanted: str | None) -> Any:

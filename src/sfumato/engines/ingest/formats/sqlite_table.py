@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from sfumato.engines.shared.locked_connection import named
 from sfumato.system.typed_rows import TypedRows
 
 _MAGIC: Final = b"SQLite format 3\0"
+_UNDONE: Final = bytes.fromhex("d9d505f920a163d7")  # how a journal begins that is in use
 _SHOWN: Final = 20  # how many tables a refusal names
 
 
@@ -34,12 +36,24 @@ def sqlite_table(source: str, table: str | None) -> TypedRows:
             "Close the program that writes it, or run: sqlite3 FILE 'PRAGMA "
             "wal_checkpoint(TRUNCATE)'.",
         )
+    if _has_journal(source):
+        raise _refused(
+            "A change of the SQLite database was not finished: its -journal file is beside it.",
+            "Close the program that writes it, and open it once with: sqlite3 FILE .tables",
+        )
     try:
         one = _one_table(connection, table)
         cursor = connection.execute(f"SELECT * FROM {named(one)}")
     except sqlite3.Error:
         raise _damaged() from None
     return TypedRows(tuple(column[0] for column in cursor.description), _rows(cursor))
+
+
+def _has_journal(source: str) -> bool:
+    """Return True if a file beside the database undoes a change of which it has a part."""
+    with contextlib.suppress(FileNotFoundError), Path(f"{source}-journal").open("rb") as file:
+        return file.read(len(_UNDONE)) == _UNDONE
+    return False
 
 
 def _rows(cursor: sqlite3.Cursor) -> Iterator[Sequence[object]]:
