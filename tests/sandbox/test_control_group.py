@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from sfumato.sandbox.availability_report import held_in_words
 from sfumato.sandbox.base_environment import environment, with_own
+from sfumato.sandbox.container_runtimes import BUBBLEWRAP, PODMAN, Runtime
 from sfumato.sandbox.control_group import (
     GroupHome,
     SandboxGroups,
@@ -295,7 +297,7 @@ def test_the_next_start_removes_the_groups_of_a_killed_process(
     )
     left = Path(died.stdout.strip())
     assert died.returncode == -signal.SIGKILL
-    assert below(left) == ["block", "warm"]
+    assert left.parent == home.place
     remove_leftovers(home.place)
     assert not left.exists()
     assert below(groups.place) == ["warm"]  # one that is in use stays
@@ -336,7 +338,7 @@ open(sys.argv[2] + "/answer.txt", "w").write(json.dumps(found))
     [("isolated", {"no /proc": 1}), (BATCH, {"below the top": 0, "cgroup in mounts": 0})],
 )
 def test_a_program_sees_no_group(timing: str, expected: dict[str, int], image: Image) -> None:
-    ran = image.ran(LOOKS, replace(ENOUGH, timing=timing))
+    ran = image.ran(LOOKS, replace(ENOUGH, timing=timing, memory_mb=512))
     (hexed,) = json.loads(ran.output).values()
     assert json.loads(bytes.fromhex(hexed)) == expected
     assert all(made.has_groups for made in image.pool._sandboxes)
@@ -446,14 +448,37 @@ def test_groups_are_made_beside_ours_where_systemd_has_delegated_the_one_above(
 def test_where_a_sandbox_may_not_enter_a_group_blocks_run_without_one(
     image: Image, home: GroupHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = below(home.place)
-    monkeypatch.setattr(SandboxGroups, "_hand_over", lambda *_: None)
+    tried: set[Path] = set()
+    monkeypatch.setattr(SandboxGroups, "_hand_over", lambda groups, _: tried.add(groups.place))
     with_files = with_own(environment(), image.kept.files(image.own), is_image=True)
     made = SandboxProcess(with_files, min(os.sched_getaffinity(0)), SystemRandomSource(), home=home)
     try:
         assert not made.has_groups
-        assert below(home.place) == before
+        assert [place.exists() for place in tried] == [False]
         ran = run(made, image.told(bash("echo 1 > $2/answer.txt")), ENOUGH)
         assert ran.output == answer("1\n")
     finally:
         made.kill()
+
+
+# --- what the doctor says -------------------------------------------------------------------------
+
+SAYS = {
+    "all limits": (BUBBLEWRAP, {"memory", "pids"}, "outer limits on memory and the number of"),
+    "one limit": (BUBBLEWRAP, {"pids"}, "an outer limit on the number of processes. Not limited"),
+    "no limit": (BUBBLEWRAP, set[str](), "no such controllers here: memory, pids"),
+    "no groups": (BUBBLEWRAP, None, "Delegate=memory pids, DelegateSubgroup=main and"),
+    "containers": (PODMAN, None, "use bubblewrap instead of containers"),
+}
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_the_doctor_says_which_limits_groups_have_and_how_to_get_them(name: str) -> None:
+    runtime, controllers, expected = SAYS[name]
+    home = None if controllers is None else GroupHome(Path("/g"), frozenset(controllers))
+    assert expected in held_in_words(Runtime(runtime), home)
+
+
+@needs_groups
+def test_the_doctor_finds_the_groups_that_blocks_get(image: Image, home: GroupHome) -> None:
+    assert image.pool.group_home() == home
