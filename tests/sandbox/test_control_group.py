@@ -391,6 +391,21 @@ def test_a_group_holds_far_more_memory_than_a_block_and_not_everything(
             assert filled.returncode == expected
 
 
+MAKES_FILES = """
+import os
+for place in range(1_000_000):
+    os.close(os.open(f"/tmp/{place:0200d}", os.O_CREAT | os.O_WRONLY))
+"""
+
+
+@needs("memory")
+def test_a_block_that_fills_memory_of_the_kernel_is_full(
+    image: Image, sandbox: SandboxProcess
+) -> None:
+    limits = Patient(cpu_s=60.0, memory_mb=32, disk_mb=1, files=1_000_000)
+    assert run(sandbox, image.told(MAKES_FILES), limits).ended == FULL
+
+
 # --- where ----------------------------------------------------------------------------------------
 
 MOUNTS = """22 1 0:20 / /proc rw,nosuid - proc proc rw
