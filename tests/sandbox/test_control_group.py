@@ -248,7 +248,7 @@ def test_a_block_whose_keeper_was_killed_leaves_nothing(
     thread = threading.Thread(target=begin)
     thread.start()
     assert waited(lambda: "populated 1" in text_of(place / "block" / "cgroup.events"))
-    (keeper,) = [one for one in children(sandbox.pid) - before if is_keeper(one)]
+    (keeper,) = [one for one in children(sandbox.pid) - before if parent(one) in before]
     os.kill(keeper, signal.SIGKILL)
     thread.join()
     assert ended == [True]
@@ -256,12 +256,10 @@ def test_a_block_whose_keeper_was_killed_leaves_nothing(
     assert waited(lambda: children(sandbox.pid) == before)
 
 
-def is_keeper(process: int) -> bool:
-    """Say whether it is the process whose children are process 1 of a block, and the block."""
-    own = Path(f"/proc/{process}/status").read_text().split("NSpid:")[1].splitlines()[0]
-    spaces = [text_of(Path(f"/proc/{one}/status")) for one in children(process) - {process}]
-    deeper = [one.split("NSpid:")[1].splitlines()[0].split() for one in spaces if "NSpid:" in one]
-    return any(len(one) > len(own.split()) for one in deeper)
+def parent(process: int) -> int:
+    """Return the process that has started this one; 0 if this one has ended."""
+    lines = text_of(Path(f"/proc/{process}/status")).splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("PPid:")), 0)
 
 
 def text_of(file: Path) -> str:
