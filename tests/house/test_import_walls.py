@@ -31,6 +31,7 @@ EXCEPTIONS: Final = {
     ("features.data_sets.add_service", "features.policy.confirmation_service"): _ADDING,
     ("features.jobs.pages", "features.queries.pages"): "put the form into server/console",
     ("features.pipelines.program_trial", "features.synthetic.seeded_numbers"): _PLACEHOLDERS,
+    ("features.pipelines.synthetic_blocks", "features.synthetic.person_files"): _PLACEHOLDERS,
     ("features.pipelines.synthetic_blocks", "features.synthetic.schema_twin"): _PLACEHOLDERS,
     ("features.pipelines.synthetic_blocks", "features.synthetic.twin_files"): _PLACEHOLDERS,
     ("features.queries.pages", "features.data_sets.pages"): "put `accounts_of` into server/console",

@@ -63,6 +63,9 @@ def test_a_folder_a_zip_and_a_tar_are_published_with_the_same_bytes(
     page.set_input_files("#folder", folder)
     page.click("text=Send the folder")
     sign(page, 1)
+    files = page.locator("section[aria-labelledby=files]")
+    expect(files).to_contain_text("of 10 people at most, 64 MB each")
+    expect(files).to_contain_text(IMAGE)
     for number, archive in enumerate(archives, 2):
         page.goto(f"{service.url}/uploads")
         page.set_input_files("#file", archive)

@@ -28,8 +28,12 @@ from sfumato.features.pipelines.means_of_columns import (
     means_of_columns,
 )
 from sfumato.features.pipelines.program_plan import BLOCKS, GROUP, PARTICIPANT, Run, inside_at
-from sfumato.features.pipelines.synthetic_blocks import SyntheticBlocks, synthetic_blocks, values_of
-from sfumato.features.synthetic.schema_twin import unsaid_columns, unsaid_share
+from sfumato.features.pipelines.synthetic_blocks import (
+    SyntheticBlocks,
+    synthetic_blocks,
+    unsaid,
+    values_of,
+)
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.sandbox.ports import MAX_KEPT, Sandbox, TrialJob, TrialResult
 from sfumato.sandbox.program_outputs import (
@@ -281,9 +285,9 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
 
 def _unsaid(card: Card, columns: Sequence[str]) -> str:
     """Return a sentence on the columns whose card says nothing of missing values."""
-    names = unsaid_columns(card, columns)
+    names, share = unsaid(card, columns)
     shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-    return _UNSAID.format(shown, float(100 * unsaid_share(card))) if names else ""
+    return _UNSAID.format(shown, 100 * share) if names else ""
 
 
 def _rows(made: SyntheticBlocks) -> SyntheticRows:
