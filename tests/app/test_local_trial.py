@@ -51,7 +51,7 @@ def test_a_program_that_runs_shows_what_it_did(table: str) -> None:
     assert found["read"] == [{"output": "m", "is_number": True, "says": "175"}]
 
 
-FAILS = {
+FAILS: dict[str, tuple[str, str]] = {
     "module": ("import torch", "needs the Python module torch"),
     "command": ("#!/bin/bash\nfslmaths in out\n", "starts the command fslmaths"),
     "interpreter": ("#!/usr/bin/Rscript\ncat(1)\n", "starts the command /usr/bin/Rscript"),
@@ -67,6 +67,51 @@ FAILS = {
     "nothing": ("print(1)", "there is no result answer.txt"),
     "text": (MEAN.replace("str(mean)", "'unknown'"), "m: no number"),
 }
+
+READ = """
+import csv, json, os, sys
+source, target, level = sys.argv[1:]
+rows = list(csv.DictReader(open(source + "/participants.tsv"), delimiter="\\t"))
+"""
+WRITE = "open(target + '/answer.txt', 'w').write({})"
+# as strangers wrote them: files of Python without an image
+ALONE = {
+    "column": (READ + "rows[0]['Height']", "'Height', which is no column of participants.tsv: its "
+               "columns are participant_id, height"),
+    "pandas": ("import pandas\npandas.DataFrame({'a': [1]})[['BMI']]", "asks for 'BMI'"),
+    "relative": (READ + "open('results/answer.txt', 'w')", "results/answer.txt, a path that"),
+    "folder": (READ + "open(target + '/group/answer.txt', 'w')", "make a folder for results"),
+    "absent": (READ + "open(source + '/sub-9/sub-9.json')", "the data have no file sub-9/sub-9"),
+    "elsewhere": (READ + "open('answer.txt', 'w').write('170')", "the folder of the second arg"),
+    "made": (READ + "os.mkdir(target)", "/work/out, which is there already"),
+    "words": (READ + WRITE.format("'mean=170.2'"), "write the number alone"),
+    "comma": (READ + WRITE.format("'170,2'"), "decimal point instead of the comma"),
+    "nan": (READ + WRITE.format("str(float('nan'))"), "'nan' in answer.txt is not a number"),
+    "numpy": ("import json, numpy\njson.dumps(numpy.int64(3))", "convert it first"),
+    "mute": ("import sys\nsys.exit(1)", "exit status 1, and printed nothing about why"),
+    "window": ("import sys\nsys.exit('_tkinter.TclError: no display name and no $DISPLAY "
+               "environment variable')", "opens a window"),
+    "input": ("input('Which folder? ')", "asks for input"),
+    "options": ("import argparse\np = argparse.ArgumentParser()\np.add_argument('--bids', "
+                "required=True)\np.parse_args()", "other arguments than INPUT OUTPUT group"),
+    "network": ("import urllib.request\nurllib.request.urlopen('https://example.org')",
+                "needs the network"),
+    "shell": ("#!/bin/sh\necho 170 > $2/answer.txt\n", "#!/bin/sh, and without an image every"),
+    "forks": ("import os\nwhile True: os.fork()", "starts another process"),
+    "commands": ("import subprocess\nsubprocess.run(['ls'])", "starts another process"),
+    "cpu": ("open('/proc/cpuinfo')", "/proc/cpuinfo, and only an image in a batch has a /proc"),
+}  # fmt: skip
+FAILS |= {
+    "windows": ("#!/bin/bash\r\necho 170 > $2/answer.txt\r\n", "save it with the line ends of L"),
+    "forks": ("import os\nwhile True: os.fork()", "starts more processes or threads than a block"),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_what_would_fail_without_an_image_is_named(name: str, table: str) -> None:
+    source, said = ALONE[name]
+    found = local_trial.try_program(source, table, OUTPUTS, limits=LIMITS)
+    assert said in str(found["would_fail"]), found["printed"]
 
 
 @pytest.mark.parametrize("name", FAILS)

@@ -90,10 +90,15 @@ def test_a_table_that_cannot_be_read_leaves_what_is_beside_it(case: int) -> None
 
 def test_a_trial_says_how_many_cells_are_numbers() -> None:
     of = table("r.tsv")
-    assert says(of, b"g\tmean\nA\t1\nB\t3\n") == "a table, of which 2 of 4 cells are numbers"
-    none = "no number: a table, of which 0 of 4 cells are numbers"
+    half = "a table, of which 2 of 4 cells are numbers; the first that is none is A, sd"
+    assert says(of, b"g\tmean\nA\t1\nB\t3\n") == half
+    none = (
+        "no number: a table, of which 0 of 4 cells are numbers; the first that is none is A, mean; "
+        "its first line is x, y"
+    )
     assert says(of, b"x\ty\n1\t2\n") == none
-    assert says(table("r.tsv", key="no"), b"g\tmean\nA\t1\n") == "no number: r.tsv has nothing"
+    key = "no number: r.tsv has nothing; its first line is g, mean"
+    assert says(table("r.tsv", key="no"), b"g\tmean\nA\t1\n") == key
 
 
 def test_names_reach_the_ledger_and_are_read_back() -> None:

@@ -261,8 +261,9 @@ def test_a_trial_says_why_a_result_is_no_number_and_where_it_was_clamped() -> No
         for text in (b"h\n1.5\n", b"h\n900\n", b"h\nn/a\n", b"x\n3\n")
     ]
     assert shown == [
-        "2", "100, as it was above the range", "no number: the value in r.tsv is not a number",
-        "no number: r.tsv has nothing at 0, h",
+        "2", "100, as it was above the range", "no number: 'n/a' in r.tsv is not a number: the "
+        "program computed none, for example for a group without people",
+        "no number: r.tsv has nothing at 0, h; its first line is x",
     ]  # fmt: skip
     assert parsed_outputs(b"{}", (of,))[0].says == "no number: there is no result r.tsv"
     twos = parsed_outputs(said({"i.npy": array([[1, np.nan, 3]])}), (image(1, 3), image(2, 3)))

@@ -24,17 +24,56 @@ from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.folder_archive_format import FILE, whole
 
 TABLE: Final = "participants.tsv"
+MAX_HEAD: Final = 20_000  # most bytes of the people's table of which a hint reads the first line
+SHOWN: Final = 20  # most columns that a hint names
 MAX_MB: Final = 1024  # most megabytes of all files of a zip file together
 _NAMED: Final = r"['‘’\"]([\w.:/+-]+)['‘’\"]"
+_WINDOWS: Final = (
+    "its lines end as on Windows (CR LF): save it with the line ends of Linux, for example with "
+    "dos2unix"
+)
+MANY: Final = 200  # so many processes at once are more likely the cause than a limit that they met
+_MANY: Final = (
+    "it starts more processes or threads than a block may have at once (about 250): start fewer"
+)
+_NO_SUCH: Final = r"No such file or directory:? ['\"‘]"
 # what a program prints when it meets a limit of the sandbox -> what a researcher can do
 _HINTS: Final = (
     (
+        r"\^M|\\r['’]?: (?:command not found|No such file)|\r: not found",
+        _WINDOWS,
+    ),
+    (
         rf"No module named {_NAMED}",
-        "it needs the Python module {}, which its environment lacks: add it to the image or lock",
+        "it needs the Python module {}, which its environment lacks: bring it in a lock or an "
+        "image (--lock, --image)",
     ),
     (
         rf"there is no package called {_NAMED}",
         "it needs the R package {}, which its image lacks: add the package to the image",
+    ),
+    (
+        r"(?i)'tk' interactive framework|no \$?DISPLAY|(?:open|connect to) (?:X11 )?display"
+        r"|unable to start device X11",
+        "it opens a window, and a block has no display: write to files alone (in matplotlib, "
+        "choose the backend Agg)",
+    ),
+    (
+        r"EOFError: EOF when reading a line",
+        "it asks for input, and nobody answers in a block: write the value into the program",
+    ),
+    (
+        r"error: ((?:the following arguments are required|unrecognized arguments): [^\n]+)",
+        "it expects other arguments than INPUT OUTPUT group ({}): read the folder of the data from "
+        "its first argument, and the folder for results from its second",
+    ),
+    (
+        r"Object of type (\w+) is not JSON serializable",
+        "it writes a value of type {} into a JSON file: convert it first, with float(...)",
+    ),
+    (
+        r"File exists: '(/work/out[^']*)'",
+        "it makes the folder {}, which is there already: use os.makedirs(..., exist_ok=True)",
     ),
     (
         r"(?s)socket.*Operation not permitted|creation of server socket failed",
@@ -45,12 +84,31 @@ _HINTS: Final = (
         "it reads {}, and a block has a /proc only in a batch: try --timing batch",
     ),
     (
+        r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file",
+        "it needs the shared library {}, which its environment lacks: bring an image that has it "
+        "(--image)",
+    ),
+    (
         r"Could not resolve host|name resolution|Network is unreachable",
         "it needs the network, and a block has none: put what it downloads into the image",
     ),
     (
         r"([\w./+-]+): (?:command )?not found",
         "it starts the command {}, which its image lacks: add the command to the image",
+    ),
+    (
+        rf"{_NO_SUCH}(/work/out/[^'\"’]+)",
+        "it opens {}, and there is no such file or folder: make a folder for results before "
+        "writing into it, as with os.makedirs",
+    ),
+    (
+        rf"{_NO_SUCH}/work/in/([^'\"’]+)",
+        "the data have no file {}: --data must contain it, at exactly this path",
+    ),
+    (
+        rf"{_NO_SUCH}((?![/~])[^'\"’]+)",
+        "it opens {}, a path that begins nowhere: put its first argument (the data) or its second "
+        "(the results) before it",
     ),
     (
         r"(?:No such file or directory:? |cannot open file )['\"‘]([^'\"’]+)",
@@ -65,6 +123,19 @@ _HINTS: Final = (
         r"MemoryError|[Cc]annot allocate (?:memory|vector)",
         "it needs more memory than a block has: give more (--memory)",
     ),
+    (r"Resource temporarily unavailable|can't start new thread", _MANY),
+)
+_PROC: Final = r"No such file or directory:? ['\"]?(/proc/\w+)"
+# only for a program without an image, which is one process of Python
+_ONE_PROCESS: Final = (
+    r"(?s)(?:fork|subprocess|multiprocessing|popen|joblib).*(?:PermissionError|not permitted)"
+)
+# a name that the data lack, as Python, pandas and R say it
+_NO_NAME: Final = (
+    rf"KeyError: (?:\"\[|\"None of \[Index\(\[)?{_NAMED}"
+    rf"|expected but not found: \[{_NAMED}"
+    rf"|object {_NAMED} not found"
+    rf"|column {_NAMED} (?:not found|doesn't exist)"
 )
 _ENDED: Final = {
     "late": "it needs more processor time than a block has: give more (--cpu), or do less",
@@ -92,6 +163,9 @@ class Found:
 
     result: TrialResult
     read: Sequence[Reading]
+    source: str = ""
+    is_image: bool = False
+    columns: tuple[str, ...] = ()  # of the data's participants.tsv
 
     @property
     def cause(self) -> str:
@@ -104,8 +178,12 @@ class Found:
         if is_whole:
             return ""
         printed = self.result.printed.decode("utf-8", "replace")
+        if self.result.use.processes >= MANY:
+            return _MANY
         if self.result.ended in ("late", "full", "stalled"):
             return _ENDED[self.result.ended]
+        if said := self._of_source() or self._of_image(printed) or self._of_column(printed):
+            return said
         for pattern, says in _HINTS:
             if (found := re.search(pattern, printed)) is not None:
                 named = found.group(1) if found.groups() and found.group(1) else "a file"
@@ -114,8 +192,57 @@ class Found:
             return _ENDED["stopped"]
         if self.result.ending != "exit status 0":
             last = printed.strip().rpartition("\n")[2]
-            return f"it failed ({self.result.ending})" + (f": {last[:200]}" if last else "")
-        return f"{missing[0].name}: {missing[0].says}"
+            shown = last[:200].rstrip(".")
+            if not last:
+                return f"it ended with {self.result.ending}, and printed nothing about why"
+            return f"it ended with {self.result.ending}; the last line that it printed: {shown}"
+        says = f"{missing[0].name}: {missing[0].says}"
+        is_absent = "there is no result" in missing[0].says
+        return (
+            f"{says}: write this file into the folder of the second argument" if is_absent else says
+        )
+
+    def _of_source(self) -> str:
+        """Return what is wrong with the program's `#!` line, or ""."""
+        first = self.source.partition("\n")[0]
+        if not first.startswith("#!"):
+            return ""
+        if self.is_image:
+            return _WINDOWS if first.endswith("\r") else ""
+        if "python" in first:
+            return ""
+        return (
+            f"it begins with {first.strip()[:60]}, and without an image every program runs as "
+            "Python: give an image that has this interpreter (--image)"
+        )
+
+    def _of_image(self, printed: str) -> str:
+        """Return what only an image's program may do and this one tried, or ""."""
+        if self.is_image:
+            return ""
+        if (found := re.search(_PROC, printed)) is not None:
+            return (
+                f"it reads {found.group(1)}, and only an image in a batch has a /proc: do without"
+            )
+        if not re.search(_ONE_PROCESS, printed):
+            return ""
+        return (
+            "it starts another process, and without an image a program is one process: do the work "
+            "in one process, or give an image (--image)"
+        )
+
+    def _of_column(self, printed: str) -> str:
+        """Return which column the data lack, with those that there are, or ""."""
+        if not self.columns or (found := re.search(_NO_NAME, printed)) is None:
+            return ""
+        name = next(one for one in found.groups() if one)
+        if name in self.columns or "os.environ" in printed:
+            return ""
+        more = ", ..." if len(self.columns) > SHOWN else ""
+        return (
+            f"it asks for {name!r}, which is no column of participants.tsv: its columns are "
+            f"{', '.join(self.columns[:SHOWN])}{more}"
+        )
 
     def as_json(self) -> dict[str, object]:
         """Return the trial as JSON."""
@@ -148,7 +275,8 @@ def try_program(
     declared = read_outputs([dict(one) for one in outputs])
     kept = Environments()
     own = _added(kept, *brought) if brought else ""
-    text = _packed(Path(data))
+    files = _read_data(Path(data))
+    text = b"".join(whole(FILE, path, files[path]) for path in sorted(files))
     job = TrialJob(_told(source, declared), (text,), _limits(limits), own)
     sandbox = SandboxPool(environment, SystemRandomSource(), own=kept)
     sandbox.stalled_retries = 1
@@ -162,7 +290,8 @@ def try_program(
         ) from None
     finally:
         sandbox.close()
-    return Found(result, parsed_outputs(result.output, declared)).as_json()
+    read = parsed_outputs(result.output, declared)
+    return Found(result, read, source, own.startswith(IMAGE), _columns(files)).as_json()
 
 
 def _added(kept: Environments, kind: str, place: str, digest: str = "") -> str:
@@ -192,12 +321,18 @@ def _limits(given: Mapping[str, object]) -> SandboxLimits:
     )
 
 
-def _packed(data: Path) -> bytes:
-    """Return the data as a block gets them: a folder whole, or a table as `participants.tsv`."""
+def _read_data(data: Path) -> dict[str, bytes]:
+    """Return the data's files as a block gets them: a folder's, or a table as participants.tsv."""
     files = dict(_files(data))
     if not files:
         raise _bad_data(f"there is no file in {data}")
-    return b"".join(whole(FILE, path, files[path]) for path in sorted(files))
+    return files
+
+
+def _columns(files: Mapping[str, bytes]) -> tuple[str, ...]:
+    """Return the columns of the people's table, or () if there is no such table."""
+    head = files.get(TABLE, b"")[:MAX_HEAD].decode("utf-8-sig", "replace").partition("\n")[0]
+    return tuple(head.strip().split("\t")) if head.strip() else ()
 
 
 def _files(data: Path) -> Iterator[tuple[str, bytes]]:

@@ -12,10 +12,11 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
+from itertools import islice
 from typing import Any, Final  # Any: untrusted JSON
 
 import numpy as np
@@ -388,18 +389,65 @@ def _reading(files: Mapping[str, bytes], output: Output) -> Reading:
         return _array_reading(parsed, output) if output.shape else _number_reading(parsed, output)
     except _FAILURES:
         place = f" at {', '.join(map(str, output.at))}" if output.at else ""
-        return Reading(output.name, False, f"no number: {path} has nothing{place}")
+        there = _there(parsed, path)
+        return Reading(output.name, False, f"no number: {path} has nothing{place}{there}")
+
+
+def _there(parsed: Any, path: str) -> str:
+    """Return what a trial's result file has instead of a declared place: its keys or columns."""
+    if isinstance(parsed, Mapping) and _suffix(path) == _JSON:
+        return f"; its keys are {_few(parsed)}" if parsed else "; it is empty"
+    if isinstance(parsed, _Book):
+        return f"; its sheets are {_few(parsed.names)}"
+    if not isinstance(parsed, _Table):
+        return ""
+    heads = sorted(parsed.heads, key=parsed.heads.__getitem__)
+    split = ";" in "".join(heads) and _suffix(path) == "csv"
+    comma = ", and a .csv needs commas between its cells" if split else ""
+    return f"; its first line is {_few(heads)}{comma}"
+
+
+def _few(names: Iterable[object]) -> str:
+    """Return up to eight names of a trial's results, as harmless text."""
+    first = [ascii(str(one)[:40])[1:-1] for one in islice(names, 9)]
+    return ", ".join([*first[:8], "..."] if len(first) > 8 else first)
 
 
 def _number_reading(parsed: object, output: Output) -> Reading:
     exact = _exact(_FINDERS[_suffix(output.path)](parsed, output.at))
     if exact is None:
-        return Reading(output.name, False, f"no number: the value in {output.path} is not a number")
+        found = _text_there(parsed, output)
+        shown = f"{found[:40]!a} in {output.path}" if found else f"the value in {output.path}"
+        says = f"no number: {shown} is not a number{_why_none(found)}"
+        return Reading(output.name, False, says)
     value = float(output.lower + output.step * output.snapped(exact))
     if output.lower <= exact <= output.upper:
         return Reading(output.name, True, f"{value:.10g}")
     which = "above" if exact > output.upper else "below"
     return Reading(output.name, True, f"{value:.10g}, as it was {which} the range")
+
+
+def _text_there(parsed: Any, output: Output) -> str:
+    """Return the text that a trial's result file has at an output's place; "" for an array."""
+    suffix = _suffix(output.path)
+    if suffix == _JSON:
+        return str(_find_json(parsed, output.at))
+    if suffix == "txt":
+        return str(parsed[_place(output.at, 0)])
+    if suffix == _WORKBOOK:
+        return _workbook_text(parsed, output.at)
+    return _cell_text(parsed, output.at) if suffix in _TABLES else ""
+
+
+def _why_none(text: str) -> str:
+    """Return why a text is no number and what to write instead, or "" if that is unknown."""
+    if re.fullmatch(r"[+-]?[0-9.]+,[0-9]+", text):
+        return ": write a decimal point instead of the comma"
+    if text.casefold() in ("nan", "n/a", "na", "none", "null", "", "inf", "-inf", "[]"):
+        return ": the program computed none, for example for a group without people"
+    if re.search(r"[=:].*[0-9]", text):
+        return ": write the number alone"
+    return ""
 
 
 def _array_reading(parsed: object, output: Output) -> Reading:
@@ -408,6 +456,10 @@ def _array_reading(parsed: object, output: Output) -> Reading:
         finite = int(np.isfinite(array).sum())
         says = f"a table, of which {finite} of {output.count} cells are numbers"
         lacks = output.count - finite
+        if lacks:
+            row, column = divmod(int(np.isfinite(array).argmin()), len(output.columns))
+            says += f"; the first that is none is {output.rows[row]}, {output.columns[column]}"
+            says += "" if finite else _there(parsed, output.path)
         return Reading(output.name, finite > 0, says if finite else f"no number: {says}", lacks)
     if not isinstance(array, NumpyFile) or array.shape != output.shape:
         shape = ", ".join(map(str, output.shape))
@@ -582,10 +634,14 @@ def _heads(cells: Sequence[tuple[int, str]]) -> Mapping[str, int]:
 
 def _find_cell(table: Any, at: tuple[str | int, ...]) -> object:
     """Return the number in a table's cell, found by row and column number or by their names."""
+    return _text_number(_cell_text(table, at))
+
+
+def _cell_text(table: Any, at: tuple[str | int, ...]) -> str:
     column = at[1] if len(at) > 1 else 0
     if isinstance(column, str):
-        return _text_number(table.lines[1 + _place(at, 0)][table.heads[column]])
-    return _text_number(table.lines[_place(at, 0)][column])
+        return str(table.lines[1 + _place(at, 0)][table.heads[column]])
+    return str(table.lines[_place(at, 0)][column])
 
 
 def _find_in_workbook(found: Any, at: tuple[str | int, ...]) -> object:
@@ -593,11 +649,15 @@ def _find_in_workbook(found: Any, at: tuple[str | int, ...]) -> object:
 
     The sheet is a name, or a place from 0.
     """
+    return _text_number(_workbook_text(found, at))
+
+
+def _workbook_text(found: Any, at: tuple[str | int, ...]) -> str:
     if len(at) == 1:
         sheet, mark, cell = str(at[0]).rpartition("!")
         row, column = place_of(cell)
-        return _text_number(found.table(sheet if mark else 0).lines[row][column])
-    return _find_cell(found.table(at[0] if len(at) > 2 else 0), at[-2:])
+        return str(found.table(sheet if mark else 0).lines[row][column])
+    return _cell_text(found.table(at[0] if len(at) > 2 else 0), at[-2:])
 
 
 def _named_cells(parsed: object, output: Output) -> NDArray[np.float64]:
