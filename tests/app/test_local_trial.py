@@ -102,9 +102,19 @@ ALONE = {
     "cpu": ("open('/proc/cpuinfo')", "/proc/cpuinfo, and only an image in a batch has a /proc"),
 }  # fmt: skip
 FAILS |= {
+    "lock": ("import fcntl\nfcntl.flock(open('/tmp/x', 'w'), fcntl.LOCK_EX)", "it locks a file"),
+    "database": ("import sys\nsys.exit('Error: access permission denied')", "it locks a file"),
+    "epoll": ("import select\nselect.epoll()", "waits for several files at once"),
+    "substitution": ("#!/bin/bash\ncat <(echo 170) > $2/answer.txt\n", "under /dev/fd, as <("),
+    "cores": ("import sys\nsys.exit(\"Error in mclapply(1:9, f) : 'mc.cores' must be >= 1\")",
+              "asks R for the number of processors"),
+    "long": ("import sys\nsys.exit('Error in lm(a) : \\n  too few rows\\nExecution halted')",
+             "exit status 1; it printed: Error in lm(a) : too few rows"),
+    "calls": ("import sys\nsys.exit('panic: no rows\\n\\ngoroutine 1:\\n  main.go:7')",
+              "exit status 1; it printed: panic: no rows"),
     "windows": ("#!/bin/bash\r\necho 170 > $2/answer.txt\r\n", "save it with the line ends of L"),
     "forks": ("import os\nwhile True: os.fork()", "starts more processes or threads than a block"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ALONE)

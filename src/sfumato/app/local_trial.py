@@ -81,6 +81,27 @@ _HINTS: Final = (
         "it opens a socket, which a block has only in a batch: try --timing batch",
     ),
     (
+        r"/dev/(?:fd/\d+|std(?:in|out|err)): No such file",
+        "it reads its own descriptors under /dev/fd, as <(...) of a shell does, and a block can do "
+        "that only in a batch: try --timing batch",
+    ),
+    (
+        r"epoll_?create|netpollinit|uv_loop_init|select\.epoll",  # Go, Node.js, Python
+        "it waits for several files at once (epoll), as Go and Node.js do, and a block can do that "
+        "only in a batch: try --timing batch",
+    ),
+    (
+        # SQLite; HDF5; a shell or Python
+        r"(?s)access permission denied|unable to lock file|\b(?:flock|lockf)\b.*not permitted",
+        "it locks a file, as SQLite and HDF5 do, and a block can do that only in a batch: try "
+        "--timing batch, or keep an SQLite database in memory (:memory:)",
+    ),
+    (
+        r"'(?:mc\.)?cores' must be|mc\.cores = NA",
+        "it asks R for the number of processors, which is NA without a /proc: write the number "
+        "into the program, or try --timing batch",
+    ),
+    (
         r"No such file or directory:? ['\"]?(/proc/\w+)|libjli\.so: cannot open",  # Java's start
         "it reads {}, and a block has a /proc only in a batch: try --timing batch",
     ),
@@ -138,6 +159,8 @@ _NO_NAME: Final = (
     rf"|object {_NAMED} not found"
     rf"|column {_NAMED} (?:not found|doesn't exist)"
 )
+# what comes after these lines says less: Execution halted, or the calls that led there
+_ERROR: Final = r"Error in |fatal error: |panic: |.*Assertion `.*failed"
 _ENDED: Final = {
     "late": "it needs more processor time than a block has: give more (--cpu), or do less",
     "stalled": (
@@ -192,11 +215,11 @@ class Found:
         if self.result.ended == "stopped" and self.result.status >= 0:
             return _ENDED["stopped"]
         if self.result.ending != "exit status 0":
-            last = printed.strip().rpartition("\n")[2]
+            last = _telling_line(printed)
             shown = last[:200].rstrip(".")
             if not last:
                 return f"it ended with {self.result.ending}, and printed nothing about why"
-            return f"it ended with {self.result.ending}; the last line that it printed: {shown}"
+            return f"it ended with {self.result.ending}; it printed: {shown}"
         says = f"{missing[0].name}: {missing[0].says}"
         is_absent = "there is no result" in missing[0].says
         return (
@@ -257,6 +280,16 @@ class Found:
             "read": [one.as_json() for one in self.read],
             "would_fail": self.cause,
         }
+
+
+def _telling_line(printed: str) -> str:
+    """Return the line that says most about a failure: an error of R, Go or Node.js, or the last."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    for place, line in enumerate(lines):
+        if re.match(_ERROR, line):
+            # R writes a long message on a second line
+            return " ".join(lines[place : place + 1 + line.endswith(":")])
+    return lines[-1] if lines else ""
 
 
 def try_program(
