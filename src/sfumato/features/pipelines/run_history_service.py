@@ -94,6 +94,7 @@ def _stored_program(found: Submitted) -> Program:
         said["environment"],
         people=1 if "files" in said else 0,  # a program on folders; how many people is not stored
         files=tuple(said.get("files", ())),
+        file=said.get("file", ""),
     )
 
 

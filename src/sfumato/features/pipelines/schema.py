@@ -62,6 +62,7 @@ class SubmitPipeline(OfDataSet, frozen=True, kw_only=True):
     epsilon: Number = UNSET
     kind: Annotated[Any, shaped(Short | None)] = UNSET
     environment: Annotated[Any, shaped(Annotated[str, letters(80)] | None)] = UNSET
+    file: Annotated[Any, shaped(Name | None, "The name of the program's file, for lists.")] = UNSET
 
 
 class OnePipeline(OfDataSet, frozen=True, kw_only=True):
