@@ -143,7 +143,7 @@ def _next_lines(made: Json, named: str) -> list[str]:
     "--data",
     required=True,
     type=click.Path(exists=True),
-    help="Synthetic data: a folder, a zip file or a .tsv table, such as a schema twin.",
+    help="Synthetic data: a folder, a zip file, or a .tsv or .csv table, such as a schema twin.",
 )
 @click.option(
     "--output",
