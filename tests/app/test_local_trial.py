@@ -184,6 +184,17 @@ def test_a_program_of_several_files_runs_in_its_own_folder(
     assert "sandbox" not in str(found["printed"])
 
 
+@pytest.mark.parametrize("name", ["people.csv", "twin.zip"])
+def test_a_single_table_is_given_as_participants(name: str, tmp_path: Path) -> None:
+    text = ROWS.replace("\t", ",")
+    (tmp_path / "people.csv").write_text(text)
+    with zipfile.ZipFile(tmp_path / "twin.zip", "w") as packed:
+        packed.writestr("town.schema-twin/town.schema-twin.csv", text)
+        packed.writestr("town.schema-twin/TWIN.json", "{}")
+    found = local_trial.try_program(MEAN, str(tmp_path / name), OUTPUTS, limits=LIMITS)
+    assert found["printed"] == "the mean is 175.0\n"
+
+
 def test_other_data_are_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.parquet").write_bytes(b"PAR1")
     (tmp_path / "empty").mkdir()

@@ -6,6 +6,8 @@ trial shows everything: what the program printed, what it used, and the likely c
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +27,7 @@ from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.folder_archive_format import FILE, whole
 
 TABLE: Final = "participants.tsv"
+TWIN: Final = "TWIN.json"  # a schema twin has this file
 MAX_HEAD: Final = 20_000  # most bytes of the people's table of which a hint reads the first line
 SHOWN: Final = 20  # most columns that a hint names
 MAX_MB: Final = 1024  # most megabytes of all files of a zip file together
@@ -365,7 +368,19 @@ def _read_data(data: Path) -> dict[str, bytes]:
     files = dict(_files(data))
     if not files:
         raise _bad_data(f"there is no file in {data}")
+    tables = [name for name in files if name.endswith(".csv")]
+    is_twin = any(PurePosixPath(name).name == TWIN for name in files)
+    if is_twin and TABLE not in files and len(tables) == 1:  # of a data set that is one table
+        return {TABLE: _as_tsv(files[tables[0]])}
     return files
+
+
+def _as_tsv(table: bytes) -> bytes:
+    """Return a CSV table as a block gets it: with tabs between its cells."""
+    made = io.StringIO()
+    rows = csv.reader(io.StringIO(table.decode("utf-8-sig", "replace")))
+    csv.writer(made, delimiter="\t", lineterminator="\n").writerows(rows)
+    return made.getvalue().encode()
 
 
 def _columns(files: Mapping[str, bytes]) -> tuple[str, ...]:
@@ -385,8 +400,10 @@ def _files(data: Path) -> Iterator[tuple[str, bytes]]:
         yield from _files_of_zip(data)
     elif data.suffix == ".tsv":
         yield TABLE, data.read_bytes()
+    elif data.suffix == ".csv":
+        yield TABLE, _as_tsv(data.read_bytes())
     else:
-        raise _bad_data(f"{data.name} is no folder, zip file or .tsv table")
+        raise _bad_data(f"{data.name} is no folder, zip file, .tsv or .csv table")
 
 
 def _files_of_zip(data: Path) -> Iterator[tuple[str, bytes]]:
@@ -409,5 +426,5 @@ def _bad_data(says: str) -> Refused:
     return Refused(
         "bad-pipeline",
         f"The program cannot be tried on these data: {says}.",
-        "Give --data a folder, a zip file or a .tsv table, for example a schema twin.",
+        "Give --data a folder, a zip file, or a .tsv or .csv table, for example a schema twin.",
     )

@@ -73,6 +73,7 @@ class SubmitPipeline(OfDataSet, frozen=True, kw_only=True):
         Any, shaped(Name | None, "The path of the file in `source`, if there are `modules`.")
     ] = UNSET
     modules: Annotated[Any, shaped(Annotated[list[ProgramFile], items(99)] | None)] = UNSET
+    file: Annotated[Any, shaped(Name | None, "The name of the program's file, for lists.")] = UNSET
 
 
 class OnePipeline(OfDataSet, frozen=True, kw_only=True):
