@@ -21,7 +21,7 @@ EXCEPTIONS: Final = {
     ("cli.shell", "features.anonymization"): "give App a protocol of its own",
     ("features.airlock.client", "features.pipelines.client"): _SANDBOXED,
     ("features.airlock.client", "features.synthetic.client"): "put `archive` into client/files.py",
-    ("features.airlock.program_plan", "features.pipelines.program_files"): _SANDBOXED,
+    ("features.airlock.program_plan", "features.pipelines.program_folder"): _SANDBOXED,
     ("features.airlock.release", "features.pipelines.program_plan"): _SANDBOXED,
     ("features.airlock.release", "features.pipelines.release"): _SANDBOXED,
     ("features.audit.cli", "features.airlock.client"): "put `Files` into client/files.py",

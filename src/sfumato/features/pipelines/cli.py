@@ -18,7 +18,8 @@ from sfumato.client.display import BlocksPlan, SubmittedProgram
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.client import check_listed, listed_places, output_places, texts_of
 from sfumato.features.pipelines.environment_cli import environment
-from sfumato.features.pipelines.program_files import read_folder
+from sfumato.features.pipelines.image_request_cli import REQUESTS
+from sfumato.features.pipelines.program_folder import read_folder
 from sfumato.features.pipelines.review_cli import (
     NOTHING_CHECKED,
     confirmed,
@@ -533,4 +534,6 @@ def _of_image(found: Any) -> str:  # Any: an object of the sandbox, which no CLI
     return f", runs {json.dumps(found.entry)}, settings {json.dumps(found.settings)}"
 
 
+for one in REQUESTS:
+    environment.add_command(one)
 pipeline.add_command(environment)

@@ -37,12 +37,8 @@ from sfumato.features.pipelines.price_split_plan import (
     read_shares,
     split_price,
 )
-from sfumato.features.pipelines.program_files import (
-    Modules,
-    modules_json,
-    read_texts,
-    text_digest,
-)
+from sfumato.features.pipelines.program_files import Modules, read_texts
+from sfumato.features.pipelines.program_folder import modules_json, text_digest
 from sfumato.query.expression import canonical_json
 from sfumato.sandbox.block_columns import block_columns, folder_columns, folder_tables
 from sfumato.sandbox.ports import BATCH, ISOLATED, SandboxLimits

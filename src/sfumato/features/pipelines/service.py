@@ -19,6 +19,7 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.estimator_comparison import name_of
+from sfumato.features.pipelines.image_request_service import ImageRequests
 from sfumato.features.pipelines.means_of_columns import sql_offers
 from sfumato.features.pipelines.model import (
     APPROVED,
@@ -124,6 +125,7 @@ class Pipelines:
     rules: PipelineRules
     brought: Callable[[], Sequence[str]]  # returns the names of this machine's program environments
     reviews: ProgramReviews
+    images: ImageRequests
     timing: str = ISOLATED  # BATCH if the operator lets reviewed programs run in batches
     # Only one plan at a time holds its synthetic people in memory.
     planning: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
@@ -223,7 +225,7 @@ class Pipelines:
         listing, _ = self._listing(caller, data_set)
         found = self.store.of(listing.card.name)
         mine = [one for one in found if caller.user in (listing.owner, one.by)]
-        environments = [_environment(name) for name in self.brought()]
+        environments = [self._environment(name) for name in self.brought()]
         shown = self.reviews.shown(listing.card, self.door.sandbox, mine)
         may_decide = caller.user == listing.owner
         return {"pipelines": shown, "environments": environments, "may_decide": may_decide}
@@ -352,6 +354,13 @@ class Pipelines:
         return replace(release, answer={**release.answer, "warnings": warnings})
 
     # --- helpers ------------------------------------------------------------------------------
+
+    def _environment(self, name: str) -> Json:
+        """Return an environment's kind and digest, and the name from which an image was pulled."""
+        kind, digest = kind_and_digest(name)
+        known = self.reviews.environment(name)
+        source = "" if known is None else known.source
+        return {"name": name, "kind": kind, "digest": digest, "source": source}
 
     def _planned_s(self, card: Card, run: Run) -> int | None:
         planned = planned_s(self.door.sandbox, card, run)
@@ -627,11 +636,6 @@ def _program_of(found: Submitted, listing: Listing) -> Program:
     """Parse a submitted program again, against the current card."""
     said = json.loads(found.program)
     return read_program(listing.card, said, said.get("environment", ""))
-
-
-def _environment(name: str) -> Json:
-    kind, digest = kind_and_digest(name)
-    return {"name": name, "kind": kind, "digest": digest}
 
 
 def _errors(program: Program, epsilon: object, card: Card) -> Json:
