@@ -24,7 +24,8 @@ def text_digest(program: Mapping[str, Any]) -> str:  # Any: JSON of a program
     """Return the SHA-256 by which an approval rule names a program's text, with all its files."""
     keys = ("source", "main", "modules") if program.get("modules") else ("source",)
     said = {key: program[key] for key in keys}
-    text = json.dumps(said, sort_keys=True) if len(keys) > 1 else said["source"]
+    # no text of one file begins with that letter, so none has the digest of a folder
+    text = f"\0{json.dumps(said, sort_keys=True)}" if len(keys) > 1 else said["source"]
     return hashlib.sha256(text.encode()).hexdigest()
 
 
