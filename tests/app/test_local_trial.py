@@ -102,9 +102,19 @@ ALONE = {
     "cpu": ("open('/proc/cpuinfo')", "/proc/cpuinfo, and only an image in a batch has a /proc"),
 }  # fmt: skip
 FAILS |= {
+    "lock": ("import fcntl\nfcntl.flock(open('/tmp/x', 'w'), fcntl.LOCK_EX)", "it locks a file"),
+    "database": ("import sys\nsys.exit('Error: access permission denied')", "it locks a file"),
+    "epoll": ("import select\nselect.epoll()", "waits for several files at once"),
+    "substitution": ("#!/bin/bash\ncat <(echo 170) > $2/answer.txt\n", "under /dev/fd, as <("),
+    "cores": ("import sys\nsys.exit(\"Error in mclapply(1:9, f) : 'mc.cores' must be >= 1\")",
+              "asks R for the number of processors"),
+    "long": ("import sys\nsys.exit('Error in lm(a) : \\n  too few rows\\nExecution halted')",
+             "exit status 1; it printed: Error in lm(a) : too few rows"),
+    "calls": ("import sys\nsys.exit('panic: no rows\\n\\ngoroutine 1:\\n  main.go:7')",
+              "exit status 1; it printed: panic: no rows"),
     "windows": ("#!/bin/bash\r\necho 170 > $2/answer.txt\r\n", "save it with the line ends of L"),
     "forks": ("import os\nwhile True: os.fork()", "starts more processes or threads than a block"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -172,6 +182,17 @@ def test_a_program_of_several_files_runs_in_its_own_folder(
     found = local_trial.try_program(broken, table, OUTPUTS, brought=brought, limits=LIMITS)
     assert 'File "/work/tmp/program/run.py", line 9' in str(found["printed"])
     assert "sandbox" not in str(found["printed"])
+
+
+@pytest.mark.parametrize("name", ["people.csv", "twin.zip"])
+def test_a_single_table_is_given_as_participants(name: str, tmp_path: Path) -> None:
+    text = ROWS.replace("\t", ",")
+    (tmp_path / "people.csv").write_text(text)
+    with zipfile.ZipFile(tmp_path / "twin.zip", "w") as packed:
+        packed.writestr("town.schema-twin/town.schema-twin.csv", text)
+        packed.writestr("town.schema-twin/TWIN.json", "{}")
+    found = local_trial.try_program(MEAN, str(tmp_path / name), OUTPUTS, limits=LIMITS)
+    assert found["printed"] == "the mean is 175.0\n"
 
 
 def test_other_data_are_refused(tmp_path: Path) -> None:

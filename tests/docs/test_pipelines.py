@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,54 @@ def test_the_commands_of_the_page_run(vault: Path) -> None:
         done = run_hurried(vault, *words[1:], folder=vault.parent)
         assert done.returncode == 0, done.stderr
         digest = digest or re.findall(r"[0-9a-f]{64}", done.stdout)[0]
+
+
+TOWN = """
+unit = "participant_id"
+people = "town"
+size = 400
+budget = { epsilon = 5, delta = 0 }
+[ask]
+who = ["researchers"]
+[columns.height]
+type = "number"
+lower = 140
+upper = 210
+step = 0.5
+[columns.sex]
+type = "text"
+keys = ["f", "m"]
+"""
+NAME = re.compile(r"^Submitted .* digest ([0-9a-f]{64}):", re.M)
+
+
+def masked(text: str, digest: str) -> list[str]:
+    """Return the lines of a text without the numbers and the digest, which differ by run."""
+    for part in (digest, digest[:12]):
+        text = text.replace(part, "DIGEST")
+    text = re.sub(r"[+-]?[0-9][0-9.,]*", "N", text)
+    return [re.sub(r"[ -]+", " ", line).strip() for line in text.strip().splitlines()]
+
+
+@needs_bubbles
+def test_the_small_program_prints_what_the_page_shows(tmp_path: Path) -> None:
+    rows = [(f"p{n}", (165, 178)[n % 2] + n % 9 - 4, "fm"[n % 2]) for n in range(400)]
+    made = make_vault(tmp_path)
+    with sfumato.open(made) as opened:
+        source = write_csv(tmp_path / "t.csv", ("participant_id", "height", "sex"), rows)
+        opened.add("town", source, card(TOWN))
+        opened.enrol("ria", "researchers")
+    (program,) = re.findall(r"```py\n(.*?)```", TEXT, re.S)
+    (tmp_path / "means.py").write_text(program)
+    shown = "".join(re.findall(r"```console\n(.*?)```", TEXT, re.S))
+    written, digest = NAME.findall(shown)[0], ""
+    for command, expected in re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", shown, re.M):
+        words = shlex.split(command.replace(written[:12], digest[:12]))
+        whose = () if {"try", "twin", "approve"} & set(words) else ("--user", "ria")
+        done = run_hurried(made, *words[1:], *whose, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        digest = digest or (NAME.findall(done.stdout) or [""])[0]
+        assert masked(done.stdout, digest or "none") == masked(expected, written), command
 
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", TEXT))))

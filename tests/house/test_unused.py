@@ -28,7 +28,6 @@ KEPT = {
     "inference": "an exhibit of the lab: docs/tutorials/lab-attacks-models.md calls it",
     "linkability": "an exhibit of the lab, likewise",
     "singling_out": "an exhibit of the lab, likewise",
-    "pids": "what kills a sandbox's processes finds them by it",
     "delta_at": "the third conversion of the accounting: what its tests judge the other two by",
     "epsilon_of_changes": "a price that docs/reference/local.md tells of",
     "permanent_answer": "what a device's answers are, of the library of dp/local",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -306,6 +309,113 @@ def test_a_block_of_a_batch_reaches_nothing_outside(image: Image) -> None:
             one.settimeout(0)
             with pytest.raises(BlockingIOError):
                 one.accept()
+
+
+MEETS = """
+import ctypes, fcntl, os, socket, sys, time
+NAME, PORT, KEY = "meet-MARK", 31_337, 0x5F0A70
+os.makedirs(sys.argv[2], exist_ok=True)
+began, heard = time.monotonic(), set()
+libc = ctypes.CDLL(None)
+shared = os.open(os.path.realpath(sys.executable), os.O_RDONLY)
+sockets = {"abstract": (socket.AF_UNIX, "\\0" + NAME), "unix": (socket.AF_UNIX, "/tmp/" + NAME),
+           "tcp": (socket.AF_INET, ("127.0.0.1", PORT))}
+datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+def hears(name, act):
+    try:
+        if act(): heard.add(name)
+    except BlockingIOError:
+        if name == "lock": heard.add(name)
+    except OSError:
+        pass
+def reaches(name):
+    family, address = sockets[name]
+    with socket.socket(family) as one:
+        return one.connect_ex(address) == 0
+def is_named(process):
+    with open(f"/proc/{process}/comm") as file:
+        return file.read().strip() == NAME
+if "ann" in open(sys.argv[1] + "/participants.tsv").read():
+    kept = []
+    for family, address in sockets.values():
+        kept.append(socket.socket(family))
+        kept[-1].bind(address)
+        kept[-1].listen(99)
+    datagrams.bind(("127.0.0.1", PORT))
+    datagrams.setblocking(False)
+    open("/dev/shm/" + NAME, "w").close()
+    memory = libc.shmget(KEY, 4096, 0o1600)
+    libc.prctl(15, NAME.encode(), 0, 0, 0)
+    fcntl.flock(shared, fcntl.LOCK_EX)
+    while time.monotonic() < began + 4:
+        hears("datagram", lambda: datagrams.recv(9))
+        time.sleep(0.02)
+    libc.shmctl(memory, 0, None)
+    os.unlink("/dev/shm/" + NAME)
+    os.unlink("/tmp/" + NAME)
+else:
+    while time.monotonic() < began + 2:
+        for name in sockets: hears(name, lambda: reaches(name))
+        hears("file", lambda: os.path.exists("/dev/shm/" + NAME))
+        hears("memory", lambda: libc.shmget(KEY, 0, 0) >= 0)
+        hears("lock", lambda: fcntl.flock(shared, fcntl.LOCK_EX | fcntl.LOCK_NB))
+        fcntl.flock(shared, fcntl.LOCK_UN)
+        for one in os.listdir("/proc"):
+            if one.isdigit(): hears("name", lambda: is_named(one))
+        hears("sent", lambda: datagrams.sendto(b"rows", ("127.0.0.1", PORT)) == 0)
+        time.sleep(0.02)
+with open(sys.argv[2] + "/answer.txt", "w") as file:
+    file.write(" ".join([str(began), str(time.monotonic()), *sorted(heard)]))
+"""
+WAYS = {"abstract", "file", "lock", "memory", "name", "tcp", "unix"}
+ATTEMPTS = 5  # of a busy machine, which may start the second block when the first has ended
+
+
+def meetings(place: Path) -> tuple[str, list[Path]]:
+    """Return the program, and the rows of two blocks: one is to be found, the other looks."""
+    paths = [place / name for name in ("ann", "bob")]
+    for path in paths:
+        path.write_text(f"id\n{path.name}\n")
+    return MEETS.replace("MARK", f"{os.getpid()}"), paths
+
+
+def overlap(said: list[list[str]]) -> bool:
+    (began, ended, *_), (other_began, other_ended, *_) = said
+    return float(began) + 1 < float(other_ended) and float(other_began) < float(ended) - 1
+
+
+def test_outside_two_processes_side_by_side_find_each_other_in_many_ways(tmp_path: Path) -> None:
+    program, paths = meetings(tmp_path)
+    for _ in range(ATTEMPTS):
+        begun = []
+        for path in paths:
+            (tmp_path / f"in-{path.name}").mkdir(exist_ok=True)
+            (tmp_path / f"in-{path.name}" / "participants.tsv").write_text(path.read_text())
+            folders = [str(tmp_path / f"{kind}-{path.name}") for kind in ("in", "out")]
+            begun.append(subprocess.Popen([sys.executable, "-I", "-c", program, *folders]))
+        assert [one.wait(60) for one in begun] == [0, 0]
+        said = [(tmp_path / f"out-{path.name}" / RESULT).read_text().split() for path in paths]
+        if overlap(said):
+            break
+    assert set(said[0][2:]) == {"datagram"}
+    assert set(said[1][2:]) == WAYS
+
+
+def test_two_blocks_side_by_side_do_not_find_each_other(image: Image, tmp_path: Path) -> None:
+    if image.pool.lanes(IN_BATCH, image.own) < 2:
+        pytest.skip("this machine runs one block at a time")
+    program, paths = meetings(tmp_path)
+    limits = replace(IN_BATCH, job_s=60)
+    for _ in range(ATTEMPTS):
+        job = BlockJob(image.told(program), tuple(map(str, paths)), (), limits, own=image.own)
+        found = image.pool._run_blocks(job)
+        assert found is not None
+        texts = [json.loads(found[1][block].output)[RESULT] for block in range(2)]
+        said = [bytes.fromhex(text).decode().split() for text in texts]
+        assert [one[2:] for one in said] == [[], []]
+        if overlap(said):
+            return
+    pytest.fail("the blocks never ran side by side")
 
 
 STAYS = """

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from sfumato.sandbox.availability_report import held_in_words
 from sfumato.sandbox.base_environment import environment, with_own
+from sfumato.sandbox.container_runtimes import BUBBLEWRAP, PODMAN, Runtime
 from sfumato.sandbox.control_group import (
     GroupHome,
     SandboxGroups,
@@ -246,7 +248,7 @@ def test_a_block_whose_keeper_was_killed_leaves_nothing(
     thread = threading.Thread(target=begin)
     thread.start()
     assert waited(lambda: "populated 1" in text_of(place / "block" / "cgroup.events"))
-    (keeper,) = [one for one in children(sandbox.pid) - before if is_keeper(one)]
+    (keeper,) = [one for one in children(sandbox.pid) - before if parent(one) in before]
     os.kill(keeper, signal.SIGKILL)
     thread.join()
     assert ended == [True]
@@ -254,12 +256,10 @@ def test_a_block_whose_keeper_was_killed_leaves_nothing(
     assert waited(lambda: children(sandbox.pid) == before)
 
 
-def is_keeper(process: int) -> bool:
-    """Say whether it is the process whose children are process 1 of a block, and the block."""
-    own = Path(f"/proc/{process}/status").read_text().split("NSpid:")[1].splitlines()[0]
-    spaces = [text_of(Path(f"/proc/{one}/status")) for one in children(process) - {process}]
-    deeper = [one.split("NSpid:")[1].splitlines()[0].split() for one in spaces if "NSpid:" in one]
-    return any(len(one) > len(own.split()) for one in deeper)
+def parent(process: int) -> int:
+    """Return the process that has started this one; 0 if this one has ended."""
+    lines = text_of(Path(f"/proc/{process}/status")).splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("PPid:")), 0)
 
 
 def text_of(file: Path) -> str:
@@ -295,7 +295,7 @@ def test_the_next_start_removes_the_groups_of_a_killed_process(
     )
     left = Path(died.stdout.strip())
     assert died.returncode == -signal.SIGKILL
-    assert below(left) == ["block", "warm"]
+    assert left.parent == home.place
     remove_leftovers(home.place)
     assert not left.exists()
     assert below(groups.place) == ["warm"]  # one that is in use stays
@@ -336,7 +336,7 @@ open(sys.argv[2] + "/answer.txt", "w").write(json.dumps(found))
     [("isolated", {"no /proc": 1}), (BATCH, {"below the top": 0, "cgroup in mounts": 0})],
 )
 def test_a_program_sees_no_group(timing: str, expected: dict[str, int], image: Image) -> None:
-    ran = image.ran(LOOKS, replace(ENOUGH, timing=timing))
+    ran = image.ran(LOOKS, replace(ENOUGH, timing=timing, memory_mb=512))
     (hexed,) = json.loads(ran.output).values()
     assert json.loads(bytes.fromhex(hexed)) == expected
     assert all(made.has_groups for made in image.pool._sandboxes)
@@ -387,6 +387,21 @@ def test_a_group_holds_far_more_memory_than_a_block_and_not_everything(
                 preexec_fn=lambda: enter(groups.place / "block"),
             )
             assert filled.returncode == expected
+
+
+MAKES_FILES = """
+import os
+for place in range(1_000_000):
+    os.close(os.open(f"/tmp/{place:0200d}", os.O_CREAT | os.O_WRONLY))
+"""
+
+
+@needs("memory")
+def test_a_block_that_fills_memory_of_the_kernel_is_full(
+    image: Image, sandbox: SandboxProcess
+) -> None:
+    limits = Patient(cpu_s=60.0, memory_mb=32, disk_mb=1, files=1_000_000)
+    assert run(sandbox, image.told(MAKES_FILES), limits).ended == FULL
 
 
 # --- where ----------------------------------------------------------------------------------------
@@ -446,14 +461,37 @@ def test_groups_are_made_beside_ours_where_systemd_has_delegated_the_one_above(
 def test_where_a_sandbox_may_not_enter_a_group_blocks_run_without_one(
     image: Image, home: GroupHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = below(home.place)
-    monkeypatch.setattr(SandboxGroups, "_hand_over", lambda *_: None)
+    tried: set[Path] = set()
+    monkeypatch.setattr(SandboxGroups, "_hand_over", lambda groups, _: tried.add(groups.place))
     with_files = with_own(environment(), image.kept.files(image.own), is_image=True)
     made = SandboxProcess(with_files, min(os.sched_getaffinity(0)), SystemRandomSource(), home=home)
     try:
         assert not made.has_groups
-        assert below(home.place) == before
+        assert [place.exists() for place in tried] == [False]
         ran = run(made, image.told(bash("echo 1 > $2/answer.txt")), ENOUGH)
         assert ran.output == answer("1\n")
     finally:
         made.kill()
+
+
+# --- what the doctor says -------------------------------------------------------------------------
+
+SAYS = {
+    "all limits": (BUBBLEWRAP, {"memory", "pids"}, "outer limits on memory and the number of"),
+    "one limit": (BUBBLEWRAP, {"pids"}, "an outer limit on the number of processes. Not limited"),
+    "no limit": (BUBBLEWRAP, set[str](), "no such controllers here: memory, pids"),
+    "no groups": (BUBBLEWRAP, None, "Delegate=memory pids, DelegateSubgroup=main and"),
+    "containers": (PODMAN, None, "use bubblewrap instead of containers"),
+}
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_the_doctor_says_which_limits_groups_have_and_how_to_get_them(name: str) -> None:
+    runtime, controllers, expected = SAYS[name]
+    home = None if controllers is None else GroupHome(Path("/g"), frozenset(controllers))
+    assert expected in held_in_words(Runtime(runtime), home)
+
+
+@needs_groups
+def test_the_doctor_finds_the_groups_that_blocks_get(image: Image, home: GroupHome) -> None:
+    assert image.pool.group_home() == home

@@ -1,45 +1,42 @@
-"""The escape kit, unchanged, for programs with a folder or in an image of their own."""
+"""The escape kit, unchanged, for programs with a folder or in an image of their own.
+
+In an image, each probe is tried by the program's first process, and by a child, a grandchild, a
+thread, and a program that a shell script starts. The first has a block for each probe. The others
+try all of them in one block.
+"""
 
 from __future__ import annotations
 
-import os
-import socket
+import json
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-import sfumato
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.container_runtimes import BUBBLEWRAP, read_runtime
 from sfumato.sandbox.environment_store import Environments
 from sfumato.sandbox.ports import BATCH, ISOLATED, BlockJob, SandboxLimits
 from sfumato.sandbox.sandbox_pool import SandboxPool
 from sfumato.system.randomness import SystemRandomSource
-from support.container_images import PYTHON, layout, python_layer
+from support.container_images import PYTHON, layout, python_layer, shell_layer
 from support.sandbox_blocks import ROWS, needs_bubbles
-from support.sandbox_escapes import BODIES, SECRET, source
+from support.sandbox_escapes import (
+    BODIES,
+    PLACES,
+    SECRET,
+    from_each_process,
+    planted_server,
+    source,
+)
 
 pytestmark = needs_bubbles
-Says = Callable[[str], bytes]
 LEAVES = """
 import os, sys
 os.makedirs(sys.argv[2] + "/out")
-with open(sys.argv[2] + "/out/answer.txt", "w") as file:
-    file.write(str(probe(None)))
-"""
-FROM_A_GRANDCHILD = """
-import os, sys
-os.makedirs(sys.argv[2] + "/out")
-child = os.fork()
-if child:
-    os.waitpid(child, 0)
-    os._exit(0)
-grandchild = os.fork()
-if grandchild:
-    os.waitpid(grandchild, 0)
-    os._exit(0)
+os.chdir("/work/tmp")
 with open(sys.argv[2] + "/out/answer.txt", "w") as file:
     file.write(str(probe(None)))
 """
@@ -55,84 +52,98 @@ OF_A_TREE = frozenset({
 
 # probes that succeed in a batch too: what they reach is the block's own
 OF_A_BATCH = frozenset({
-    "abstract-socket", "epoll", "free-space-of-descriptor", "lock-record", "lock-shared-file",
-    "lookup", "netlink", "proc-1", "proc-environ", "proc-fd", "proc-maps",
-    "proc-mem", "proc-mounts", "proc-net", "proc-others", "proc-parent", "sleep", "socket-pair",
-    "udp", "unix-socket",
+    "abstract-socket", "descriptor-over-a-socket", "epoll", "free-space-of-descriptor",
+    "link-an-unnamed-file", "lock-record", "lock-shared-file", "lookup", "netlink",
+    "number-of-a-namespace", "number-of-a-socket", "proc-1", "proc-environ", "proc-fd",
+    "proc-maps", "proc-mem", "proc-mounts", "proc-net", "proc-others", "proc-parent", "scheduler",
+    "signals-by-descriptor", "sleep", "socket-pair", "udp", "unix-socket",
 })  # fmt: skip
-
-
-@pytest.fixture(scope="module", params=["folder", "image", "grandchild", "batch"])
-def says(request: pytest.FixtureRequest, runtime: str) -> Iterator[Says]:
-    """Give what runs a probe in a warm bubble with a program's own files, and says what it said."""
-    os.environ["PLANTED"] = SECRET
-    with tempfile.TemporaryDirectory() as place:
-        Path(place).chmod(0o755)
-        kept = Environments(Path(place, "own"))
-        if request.param != "folder":
-            digest = layout(Path(place, "layout"), [python_layer()], settings=PYTHON, packed=False)
-            own = kept.add_image(Path(place, "layout"), digest).name
-        else:
-            Path(place, "mine").mkdir()
-            Path(place, "mine", "mine.py").write_text("X = 1")
-            own = kept.add_folder(Path(place, "mine")).name
-        leaves = FROM_A_GRANDCHILD if request.param in ("grandchild", "batch") else LEAVES
-        chosen = read_runtime(runtime)
-        if request.param == "batch" and chosen.name != BUBBLEWRAP:
-            pytest.skip("an image runs in batches in bubblewrap alone")
-        timing = BATCH if request.param == "batch" else ISOLATED
-        sandbox = SandboxPool(
-            environment, SystemRandomSource(), sleep=lambda _: None, own=kept, runtime=chosen
-        )
-        rows = Path(place, "rows")
-        rows.write_text(ROWS)
-
-        def ran(program: str) -> bytes:
-            told: dict[str, object] = {
-                "kind": "program", "source": program + leaves, "name": "f", "outputs": ["m"],
-                "paths": [OUT],
-            }  # fmt: skip
-            job = BlockJob(told, (str(rows),), (), SandboxLimits(cpu_s=4.0, timing=timing), own=own)
-            found = sandbox._run_blocks(job)
-            assert found is not None
-            return found[1][0].output
-
-        yield ran
-        sandbox.close()
-        kept.remove(own)
-    del os.environ["PLANTED"]
-
-
-def answer(value: str) -> bytes:
-    return b'{"%s": "%s"}' % (OUT.encode(), value.encode().hex().encode())
-
-
-def test_a_program_does_answer(says: Says) -> None:
-    assert says("def probe(rows): return 1.0") == answer("1.0")
+OF_A_CHILD = frozenset({"proc-parent"})  # its parent is a process of the block too
+BREAKS = frozenset({"calls-of-32-bits"})  # its process is killed
 
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[dict[str, object]]:
-    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-    with listener, tempfile.TemporaryDirectory(prefix="canary-") as folder:
-        Path(folder, "canary").write_text(SECRET)
-        yield {
-            "port": listener.getsockname()[1],
-            "canary": str(Path(folder, "canary")),
-            "code": str(Path(sfumato.__file__)),
-            "folder": "/work/tmp",
-            "mark": os.urandom(6).hex(),
-        }
+    with planted_server() as made:
+        yield {**made, "folder": "."}
+
+
+@dataclass
+class Runs:
+    """What runs a program's block in warm sandboxes of one kind, and returns its result."""
+
+    case: str
+    ran: Callable[[str], bytes]
+
+    def result(self, program: str) -> str:
+        return bytes.fromhex(json.loads(self.ran(program) or b"{}").get(OUT, "")).decode()
+
+    def may(self, name: str) -> bool:
+        if self.case == "folder":
+            return False
+        return name in OF_A_TREE or (name in OF_A_BATCH and self.case == BATCH)
+
+
+@pytest.fixture(scope="module", params=["folder", ISOLATED, BATCH])
+def runs(request: pytest.FixtureRequest, runtime: str, place: dict[str, object]) -> Iterator[Runs]:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        kept = Environments(Path(folder, "own"))
+        if request.param != "folder":
+            layers = [shell_layer(), python_layer()]
+            digest = layout(Path(folder, "layout"), layers, settings=PYTHON, packed=False)
+            own = kept.add_image(Path(folder, "layout"), digest).name
+        else:
+            Path(folder, "mine").mkdir()
+            Path(folder, "mine", "mine.py").write_text("X = 1")
+            own = kept.add_folder(Path(folder, "mine")).name
+        chosen = read_runtime(runtime)
+        if request.param == BATCH and chosen.name != BUBBLEWRAP:
+            pytest.skip("an image runs in batches in bubblewrap alone")
+        timing = BATCH if request.param == BATCH else ISOLATED
+        sandbox = SandboxPool(
+            environment, SystemRandomSource(), sleep=lambda _: None, own=kept, runtime=chosen
+        )
+        rows = Path(folder, "rows")
+        rows.write_text(ROWS)
+        limits = SandboxLimits(cpu_s=100.0, timing=timing)
+
+        def ran(program: str) -> bytes:
+            told: dict[str, object] = {
+                "kind": "program", "source": program, "name": "f", "outputs": ["m"],
+                "paths": [OUT],
+            }  # fmt: skip
+            job = BlockJob(told, (str(rows),), (), limits, own=own)
+            found = sandbox._run_blocks(job)
+            assert found is not None
+            return found[1][0].output
+
+        yield Runs(request.param, ran)
+        sandbox.close()
+        kept.remove(own)
+
+
+def test_a_program_does_answer(runs: Runs) -> None:
+    assert runs.result("def probe(rows): return 1.0" + LEAVES) == "1.0"
 
 
 @pytest.mark.parametrize("name", sorted(BODIES))
 def test_what_gets_out_of_a_bare_process_does_not_get_out_of_there(
-    name: str, place: dict[str, object], says: Says, request: pytest.FixtureRequest
+    name: str, place: dict[str, object], runs: Runs
 ) -> None:
-    said = says(source(name, **place))
-    assert SECRET.encode() not in said
-    may = OF_A_TREE | (OF_A_BATCH if "batch" in request.node.callspec.id else frozenset())
-    if name in may and "folder" not in request.node.callspec.id:
-        assert said == answer("1.0")
+    said = runs.result(source(name, **place) + LEAVES)
+    assert SECRET not in said
+    if runs.may(name) and name not in OF_A_CHILD:
+        assert said == "1.0"
     else:
-        assert said in (b"", b"{}", answer("0.0"), answer(""))
+        assert said in ("", "0.0")
+
+
+def test_nothing_gets_out_of_any_process_of_a_tree(place: dict[str, object], runs: Runs) -> None:
+    if runs.case == "folder":
+        pytest.skip("it is one process")
+    said = runs.result(from_each_process(**place))
+    assert SECRET not in said
+    expected = {f"{where} out {name}" for where in PLACES for name in BODIES if runs.may(name)}
+    expected |= {f"{where} broke {name}" for where in PLACES for name in BREAKS}
+    assert set(said.splitlines()) == expected | {f"{where} end" for where in PLACES}

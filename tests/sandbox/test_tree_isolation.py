@@ -12,7 +12,7 @@ import pytest
 
 from sfumato.release.unseal import unseal
 from sfumato.sandbox.block_timing import turn_s
-from sfumato.sandbox.ports import BlockJob, SandboxLimits
+from sfumato.sandbox.ports import BATCH, ISOLATED, BlockJob, SandboxLimits
 from sfumato.sandbox.program_outputs import read_outputs
 from sfumato.sandbox.sandbox_process import DONE, Ran, SandboxProcess, SandboxProcessEnded
 from support.covert_senders import SENDERS, source
@@ -301,9 +301,14 @@ ONE_MORE = ROWS + "cyd\t175\n"
 
 
 @pytest.mark.parametrize("name", [*sorted(SENDERS), *OF_A_TREE])
-def test_a_grandchild_that_sends_a_bit_is_not_heard(name: str, image: Image) -> None:
-    program = "import os\n" + sender(name) + ANSWERS
-    heard = [heard_by_the_release(image, program, rows) for rows in (ROWS, ONE_MORE)]
+@pytest.mark.parametrize("sends", ["child", "grandchild"])
+@pytest.mark.parametrize("timing", [ISOLATED, BATCH])
+def test_a_bit_that_another_process_sends_is_not_heard(
+    name: str, sends: str, timing: str, image: Image
+) -> None:
+    answers = ANSWERS if sends == "grandchild" else ANSWERS.replace("os.fork() == 0", "True")
+    program = "import os\n" + sender(name) + answers
+    heard = [heard_by_the_release(image, program, rows, timing) for rows in (ROWS, ONE_MORE)]
     assert heard[0] == heard[1]
     assert heard[0] in ([7000], [5000], [10_000])
 
@@ -315,11 +320,10 @@ def sender(name: str) -> str:
     return f"def send(bit):\n {body}\ndef sent(rows): return send(len(rows['id']) - 2)\n"
 
 
-def heard_by_the_release(image: Image, program: str, rows: str) -> list[int]:
+def heard_by_the_release(image: Image, program: str, rows: str, timing: str) -> list[int]:
     (image.place / "sent").write_text(rows)
     told = {**image.told(program), "paths": [RESULT]}
-    job = BlockJob(
-        told, (str(image.place / "sent"),), NUMBERS, SandboxLimits(cpu_s=4.0), own=image.own
-    )
+    limits = SandboxLimits(cpu_s=8.0, timing=timing, job_s=60 if timing == BATCH else None)
+    job = BlockJob(told, (str(image.place / "sent"),), NUMBERS, limits, own=image.own)
     found: list[int] = unseal(image.pool.run(job)).ravel().tolist()
     return found

@@ -134,6 +134,13 @@ MATRIX: Final[Mapping[str, Row]] = {
     ),
     "pipeline-runs": Row((401, 200, 404, 403, 200, 404, 404, 403), PATIENTS),
     "pipeline-answer": Row((401, 404, 404, 403, 404, 404, 404, 403), {**PATIENTS, "op": "none"}),
+    "request-image": Row(  # this vault allows no registry
+        (401, 422, 422, 403, 422, 422, 422, 403), body={"image": "example.org/a@sha256:" + 64 * "0"}
+    ),
+    "image-requests": Row(same(200)),
+    "decide-image-request": Row(
+        (401, 400, 403, 400, 403, 403, 403, 403), {"request": "none"}, {"state": "declined"}
+    ),
     "pipeline-rules": Row((401, 200, 404, 403, 200, 404, 404, 403), PATIENTS),
     "set-pipeline-rule": Row((401, 422, 404, 403, 403, 403, 403, 403), PATIENTS, {"columns": []}),
     "end-pipeline-rule": Row(

@@ -209,7 +209,7 @@ def _pages(heard: Heard) -> dict[str, list[str]]:
     programs, run = f"{at}/programs", f"{at}/program-answer"
     return {
         "/data-sets/{data_set}/programs": [programs],
-        "/data-sets/{data_set}/programs/new": [f"{programs}/new"],
+        "/data-sets/{data_set}/programs/new": [f"{programs}/new"], "/images": ["/images"],
         "/data-sets/{data_set}/programs/{pipeline}": [f"{programs}/{program}"],
         "/data-sets/{data_set}/programs/{pipeline}/review": [f"{programs}/{program}/review"],
         "/data-sets/{data_set}/program-answer": [f"{run}?op=a%20run"],

@@ -255,3 +255,31 @@ def redirecting_server(location: Callable[[str], str]) -> Iterator[int]:
         yield web.server_address[1]
         web.shutdown()
         thread.join()
+
+
+@contextmanager
+def public_server(content: bytes) -> Iterator[tuple[int, list[str | None]]]:
+    """Run a server that sends everybody one object; yield its port, and who has signed."""
+    signed: list[str | None] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # its name there
+            """Write nothing."""
+
+        def do_GET(self) -> None:
+            signed.append(self.headers.get("Authorization"))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("ETag", '"1"')
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(content)
+
+        do_HEAD = do_GET  # noqa: N815  # its name there
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as web:
+        thread = threading.Thread(target=web.serve_forever, daemon=True)
+        thread.start()
+        yield web.server_address[1], signed
+        web.shutdown()
+        thread.join()

@@ -23,6 +23,7 @@ from sfumato.sandbox.container_runtimes import Runtime, program, read_runtime
 from sfumato.sandbox.environment_store import Environments
 from sfumato.sandbox.ports import SandboxLimits, SandboxStopped
 from sfumato.sandbox.sandbox_pool import SandboxPool
+from sfumato.sandbox.sandbox_process import SandboxProcessEnded
 from sfumato.sandbox.squashfs import can_unfold
 from sfumato.storage.sqlite_ledger import create_ledger
 from sfumato.system.clock import SystemClock
@@ -199,8 +200,8 @@ def _check_sandbox(folder: str | None) -> Finding:
     sandbox = SandboxPool(environment, SystemRandomSource(), runtime=runtime)
     try:
         sandbox.check(SandboxLimits())
-        return Finding("sandbox", True, held_in_words(runtime))
-    except (SandboxStopped, Refused, OSError):
+        return Finding("sandbox", True, held_in_words(runtime, sandbox.group_home()))
+    except (SandboxStopped, SandboxProcessEnded, Refused, OSError):
         return Finding("sandbox", False, why_not(runtime))
     finally:
         sandbox.close()

@@ -6,6 +6,8 @@ trial shows everything: what the program printed, what it used, and the likely c
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +27,7 @@ from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.folder_archive_format import FILE, whole
 
 TABLE: Final = "participants.tsv"
+TWIN: Final = "TWIN.json"  # a schema twin has this file
 MAX_HEAD: Final = 20_000  # most bytes of the people's table of which a hint reads the first line
 SHOWN: Final = 20  # most columns that a hint names
 MAX_MB: Final = 1024  # most megabytes of all files of a zip file together
@@ -79,6 +82,27 @@ _HINTS: Final = (
     (
         r"(?s)socket.*Operation not permitted|creation of server socket failed",
         "it opens a socket, which a block has only in a batch: try --timing batch",
+    ),
+    (
+        r"/dev/(?:fd/\d+|std(?:in|out|err)): No such file",
+        "it reads its own descriptors under /dev/fd, as <(...) of a shell does, and a block can do "
+        "that only in a batch: try --timing batch",
+    ),
+    (
+        r"epoll_?create|netpollinit|uv_loop_init|select\.epoll",  # Go, Node.js, Python
+        "it waits for several files at once (epoll), as Go and Node.js do, and a block can do that "
+        "only in a batch: try --timing batch",
+    ),
+    (
+        # SQLite; HDF5; a shell or Python
+        r"(?s)access permission denied|unable to lock file|\b(?:flock|lockf)\b.*not permitted",
+        "it locks a file, as SQLite and HDF5 do, and a block can do that only in a batch: try "
+        "--timing batch, or keep an SQLite database in memory (:memory:)",
+    ),
+    (
+        r"'(?:mc\.)?cores' must be|mc\.cores = NA",
+        "it asks R for the number of processors, which is NA without a /proc: write the number "
+        "into the program, or try --timing batch",
     ),
     (
         r"No such file or directory:? ['\"]?(/proc/\w+)|libjli\.so: cannot open",  # Java's start
@@ -138,6 +162,8 @@ _NO_NAME: Final = (
     rf"|object {_NAMED} not found"
     rf"|column {_NAMED} (?:not found|doesn't exist)"
 )
+# what comes after these lines says less: Execution halted, or the calls that led there
+_ERROR: Final = r"Error in |fatal error: |panic: |.*Assertion `.*failed"
 _ENDED: Final = {
     "late": "it needs more processor time than a block has: give more (--cpu), or do less",
     "stalled": (
@@ -192,11 +218,11 @@ class Found:
         if self.result.ended == "stopped" and self.result.status >= 0:
             return _ENDED["stopped"]
         if self.result.ending != "exit status 0":
-            last = printed.strip().rpartition("\n")[2]
+            last = _telling_line(printed)
             shown = last[:200].rstrip(".")
             if not last:
                 return f"it ended with {self.result.ending}, and printed nothing about why"
-            return f"it ended with {self.result.ending}; the last line that it printed: {shown}"
+            return f"it ended with {self.result.ending}; it printed: {shown}"
         says = f"{missing[0].name}: {missing[0].says}"
         is_absent = "there is no result" in missing[0].says
         return (
@@ -257,6 +283,16 @@ class Found:
             "read": [one.as_json() for one in self.read],
             "would_fail": self.cause,
         }
+
+
+def _telling_line(printed: str) -> str:
+    """Return the line that says most about a failure: an error of R, Go or Node.js, or the last."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    for place, line in enumerate(lines):
+        if re.match(_ERROR, line):
+            # R writes a long message on a second line
+            return " ".join(lines[place : place + 1 + line.endswith(":")])
+    return lines[-1] if lines else ""
 
 
 def try_program(
@@ -332,7 +368,19 @@ def _read_data(data: Path) -> dict[str, bytes]:
     files = dict(_files(data))
     if not files:
         raise _bad_data(f"there is no file in {data}")
+    tables = [name for name in files if name.endswith(".csv")]
+    is_twin = any(PurePosixPath(name).name == TWIN for name in files)
+    if is_twin and TABLE not in files and len(tables) == 1:  # of a data set that is one table
+        return {TABLE: _as_tsv(files[tables[0]])}
     return files
+
+
+def _as_tsv(table: bytes) -> bytes:
+    """Return a CSV table as a block gets it: with tabs between its cells."""
+    made = io.StringIO()
+    rows = csv.reader(io.StringIO(table.decode("utf-8-sig", "replace")))
+    csv.writer(made, delimiter="\t", lineterminator="\n").writerows(rows)
+    return made.getvalue().encode()
 
 
 def _columns(files: Mapping[str, bytes]) -> tuple[str, ...]:
@@ -352,8 +400,10 @@ def _files(data: Path) -> Iterator[tuple[str, bytes]]:
         yield from _files_of_zip(data)
     elif data.suffix == ".tsv":
         yield TABLE, data.read_bytes()
+    elif data.suffix == ".csv":
+        yield TABLE, _as_tsv(data.read_bytes())
     else:
-        raise _bad_data(f"{data.name} is no folder, zip file or .tsv table")
+        raise _bad_data(f"{data.name} is no folder, zip file, .tsv or .csv table")
 
 
 def _files_of_zip(data: Path) -> Iterator[tuple[str, bytes]]:
@@ -376,5 +426,5 @@ def _bad_data(says: str) -> Refused:
     return Refused(
         "bad-pipeline",
         f"The program cannot be tried on these data: {says}.",
-        "Give --data a folder, a zip file or a .tsv table, for example a schema twin.",
+        "Give --data a folder, a zip file, or a .tsv or .csv table, for example a schema twin.",
     )

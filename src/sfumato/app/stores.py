@@ -15,6 +15,8 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.airlock.release import AirlockPorts
 from sfumato.features.airlock.service import Airlock
 from sfumato.features.airlock.store import FileAirlock, SqlAirlock
+from sfumato.features.pipelines.image_request_service import ImageRequests
+from sfumato.features.pipelines.image_request_store import SqlImageRequests
 from sfumato.features.pipelines.release import PipelinePorts
 from sfumato.features.pipelines.review_service import ProgramReviews
 from sfumato.features.pipelines.review_store import SqlReviews
@@ -113,7 +115,9 @@ def pipelines_of(
     rules = PipelineRules(door.ledger, SqlPipelineRules(records), clock, dice)
     reviews = ProgramReviews(SqlReviews(records), clock, brought.find)
     store = SqlPipelines(records)
-    return Pipelines(door, store, catalogue, clock, dice, rules, brought.names, reviews, timing)
+    names, asked = brought.names, SqlImageRequests(records)
+    images = ImageRequests(asked, clock, dice, names, brought.registries)
+    return Pipelines(door, store, catalogue, clock, dice, rules, names, reviews, images, timing)
 
 
 def runs_of(root: Path) -> FileDrafts:

@@ -79,8 +79,8 @@ def change_key(shell: Shell, new: str) -> None:
     "connections",
     multiple=True,
     metavar="NAME=FILE",
-    help="A database, or a place of DataLad data sets, to take rows from. Only for a vault in a "
-    "folder; a service has its own connections.",
+    help="A database, or a place of DataLad data sets or of objects in an S3 bucket, to take rows "
+    "from. Only for a vault in a folder; a service has its own connections.",
 )
 @click.option(
     "--card", type=click.Path(exists=True, dir_okay=False), help="The data card, a TOML file."
@@ -111,9 +111,9 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
     """Add a data set or a new version, with its card; without --card, propose a card.
 
     SOURCE is a file (CSV, TSV, JSON lines, Parquet, Arrow, Excel, SQLite, DuckDB, SPSS, Stata or
-    SAS), a BIDS folder or its zip or tar file, or a table of a connection:
-    connection:NAME/SCHEMA.TABLE. If a service's folder upload is cut off, run the command again:
-    it sends only what is missing.
+    SAS), a BIDS folder or its zip or tar file, or a table, file or folder of a connection:
+    connection:NAME/SCHEMA.TABLE or connection:NAME/PATH. If a service's folder upload is cut off,
+    run the command again: it sends only what is missing.
     """
     _check_source(source)
     with shell.open(connections_of(options["connections"])) as vault:

@@ -76,8 +76,8 @@ from sfumato.dp.refusal import Refused
     multiple=True,
     metavar="NAME=FILE",
     callback=lambda _context, _option, pairs: connections_of(pairs),
-    help="A database, or a place of DataLad data sets, that owners can take rows from. FILE has "
-    "its address and its permitted users.",
+    help="A database, or a place of DataLad data sets or of objects in an S3 bucket, that owners "
+    "can take rows from. FILE has its address and its permitted users.",
 )
 @at_rest_key
 @command

@@ -238,6 +238,7 @@ class AnswerValues(Hinted):
             f"{self.guarantee}, {paid}, {left:g} left.",
             *array_lines(self.arrays),
             *rank_lines(receipt),
+            *([str(receipt["chosen_by"])] if receipt.get("chosen_by") else []),
             *([str(receipt["window"]["says"])] if "window" in receipt else []),
             *([f"{receipt['not_dp']} of these people."] if "not_dp" in receipt else []),
             *self.notes,
@@ -270,27 +271,34 @@ def named_tables(
     for name, one in arrays.items():
         if "rows" not in one:
             continue
-        margin = one["margin"]
-        cells = [
-            [row, *(_with_error(value, margin) for value in values)]
-            for row, values in zip(one["rows"][:SHOWN], one["values"], strict=False)
-        ]
+        pairs = zip(one["rows"][:SHOWN], one["values"], _bars(one), strict=False)
+        cells = [[row, *map(cell_text, values, bars)] for row, values, bars in pairs]
         yield [name, *one["columns"]], cells
 
 
-def _with_error(value: float, margin: float | None) -> str:
-    if margin is None:
-        return f"{value:.10g}"
-    return f"{number_text(value, margin)} ± {number_text(margin, margin)}"
+def _bars(table: Mapping[str, Any]) -> Iterator[Sequence[Bar | None]]:  # Any: JSON
+    """Yield the intervals of each row of a table; older services send only their half-width."""
+    ends, margin = table.get("interval"), table["margin"]
+    if ends is not None:
+        pairs = zip(ends["lower"], ends["upper"], strict=True)
+        yield from (list(zip(low, high, strict=True)) for low, high in pairs)
+        return
+    for values in table["values"]:
+        yield [None if margin is None else (one - margin, one + margin) for one in values]
 
 
 def array_lines(arrays: Mapping[str, Any]) -> list[str]:  # Any: JSON
     """Return one line for each array that a program returned next to the table."""
     return [
         f"{name} is {_KINDS['rows' in one].format(name)}: every number "
-        + ("a median." if one["margin"] is None else f"± {one['margin']:.4g} at 95 %.")
+        + ("a median." if one["margin"] is None else f"± {one['margin']:.4g} at 95 %{_cut(one)}.")
         for name, one in arrays.items()
     ]
+
+
+def _cut(array: Mapping[str, Any]) -> str:  # Any: JSON
+    """Say that the intervals of an array end at its declared range, if they do."""
+    return ", cut to the declared range" if array.get("interval") is not None else ""
 
 
 def chosen_lines(receipt: Mapping[str, object]) -> list[str]:

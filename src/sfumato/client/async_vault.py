@@ -444,7 +444,8 @@ class AsyncDataSet(Steps):
             split: The share of the price for each number of an output, by name; 1 by default.
             columns: The columns that the function reads; all, if left out.
             environment: The name of the packages that the function needs, as the owner added them.
-            blocks: How many blocks the people are split into; 50 if left out.
+            blocks: How many blocks the people are split into; if left out, 50, or fewer for a
+                data card with fewer than 500 people.
             trim: How many of the lowest and of the highest block results are left out.
             take: How the block results are combined: "mean" (if left out), "median", or "auto": as
                 the last `plan` of this function proposed.

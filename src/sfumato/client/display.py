@@ -170,9 +170,12 @@ class SubmittedProgram(_Shown):
         return [*self._head(), *table_text(*self.table())]
 
     def _head(self) -> list[str]:
+        title = self.shape.get("title")  # older services do not send it
+        named = f" {title}, with the digest" if title else ""
+        state = {"waiting": "it waits for the owner"}.get(str(self["state"]), self["state"])
         return [
-            f"Submitted {self['digest']}: {self['state']}.",
-            f"Noise at epsilon {self['errors']['epsilon']:g}, at 95 %:",
+            f"Submitted{named} {self['digest']}: {state}.",
+            f"Noise of a run at epsilon {self['errors']['epsilon']:g}, at 95 %:",
         ]
 
     def _repr_html_(self) -> str:
@@ -242,7 +245,8 @@ class BlocksPlan(_Shown):
         before = ""
         for one in shown:
             read = "".join(f"; {result['output']}: {result['says']}" for result in one["read"])
-            lines.append(f"Tried on {one['of']}, {one['people']:,} synthetic: {one['ended']}{read}")
+            people = f"{one['people']:,} synthetic people" if one["people"] else "nobody in it"
+            lines.append(f"Tried on {one['of']}, with {people}: {one['ended']}{read}")
             lines += _use_lines(one)
             printed = one["printed"].splitlines()[-PRINTED:]
             is_same = bool(printed) and one["printed"] == before

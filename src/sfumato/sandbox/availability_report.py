@@ -8,19 +8,48 @@ import subprocess
 from typing import Final
 
 from sfumato.sandbox.container_runtimes import BUBBLEWRAP, Runtime, program
+from sfumato.sandbox.control_group import GroupHome
 from sfumato.sandbox.machine_resources import is_too_old
 
 _USER_NAMESPACES: Final = "/proc/sys/user/max_user_namespaces"
 _APPARMOR: Final = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 
 
-def held_in_words(runtime: Runtime) -> str:
-    """Describe in words which limits hold for programs in this runtime's sandbox."""
+def held_in_words(runtime: Runtime, home: GroupHome | None) -> str:
+    """Describe in words which limits hold for programs in this runtime's sandbox.
+
+    `home` is where blocks of images get control groups, or None if they get none.
+    """
     uid = "a uid of its own" if os.geteuid() == 0 else "your own uid"
     return (
-        f"{runtime.name} starts, under {uid}. A block is one process with limits on memory, "
-        "processor time, file sizes and threads. No control group is used, so its small folder "
-        "in memory counts in addition to its own memory"
+        f"{runtime.name} starts, under {uid}. A block of one process has limits on memory, "
+        "processor time, file sizes and threads; its small folder in memory counts in addition. "
+        f"{_groups_in_words(runtime, home)}"
+    )
+
+
+def _groups_in_words(runtime: Runtime, home: GroupHome | None) -> str:
+    if home is None:
+        how = (
+            "start the service as root, or under systemd with Delegate=memory pids, "
+            "DelegateSubgroup=main and ProtectControlGroups=no, on Linux 5.16 or later with cgroup "
+            "v2 (docs/how-to/serving.md)"
+        )
+        return (
+            "Blocks of images have no control group, and sfumato measures their processes itself; "
+            "to get groups, "
+            + (how if runtime.name == BUBBLEWRAP else "use bubblewrap instead of containers")
+        )
+    found = f"Blocks of images have control groups in {home.place}: for processor time and ends"
+    kinds = {"memory": "memory", "pids": "the number of processes"}
+    offered = [said for name, said in kinds.items() if name in home.controllers]
+    if len(offered) == len(kinds):
+        return f"{found}, with outer limits on {' and '.join(offered)}"
+    missing = [name for name in kinds if name not in home.controllers]
+    limits = f", with an outer limit on {offered[0]}" if offered else ""
+    return (
+        f"{found}{limits}. Not limited by them, because cgroup v2 has no such controllers here: "
+        f"{', '.join(missing)} (docs/how-to/serving.md)"
     )
 
 

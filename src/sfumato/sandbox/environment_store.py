@@ -122,6 +122,11 @@ class Environments:
         self._root, self._registries = root, registries
 
     @property
+    def registries(self) -> object:
+        """Return the operator's list of the registries that are allowed, as vault.json has it."""
+        return self._registries
+
+    @property
     def root(self) -> Path:
         """Return the root folder of the environments, which only this user may change."""
         return own_folder(self._root or own_folder(default_folder()) / "own")

@@ -248,6 +248,14 @@ class SandboxPool:
         with self._job:
             self._end()
 
+    def group_home(self) -> GroupHome | None:
+        """Start a sandbox to find out where blocks of images get control groups, if at all."""
+        home = self.find_home()
+        cpu = min(os.sched_getaffinity(0))
+        made = SandboxProcess(self._made(), cpu, self._dice, self._runtime, home)
+        made.kill()
+        return home if made.has_groups else None
+
     def pids(self) -> tuple[int, ...]:
         """Return the process ids of the sandboxes' launchers."""
         return tuple(sandbox.pid for sandbox in self._sandboxes)

@@ -18,6 +18,20 @@ def write_new(path: Path, content: bytes) -> None:
         os.fsync(opened.fileno())
 
 
+def is_written(descriptor: int, piece: bytes) -> bool:
+    """Write a piece to an open file, and return True if it was written in full.
+
+    Nothing is written to a closed file, whose descriptor is -1.
+    """
+    rest = memoryview(piece)
+    try:
+        while rest and descriptor >= 0:
+            rest = rest[os.write(descriptor, rest) :]
+    except OSError:
+        return False
+    return not rest
+
+
 def sync(path: Path) -> None:
     """Make the content of a file, or the list of file names of a folder, durable (fsync)."""
     opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -71,9 +71,9 @@ class BucketReader:
 
     child: ChildProcess
 
-    def objects(self, path: str, *, is_deep: bool = True) -> list[StoredObject]:
+    def objects(self, path: str) -> list[StoredObject]:
         """Return the objects below a path."""
-        said = self._asked({"do": "list", "path": path, "deep": is_deep}, LOOK_S)
+        said = self._asked({"do": "list", "path": path}, LOOK_S)
         return [StoredObject(str(found), int(size)) for found, size in said]
 
     def size(self, path: str) -> int | None:

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, Final
 
+from sfumato.system.durable_files import is_written
 from sfumato.system.single_host_proxy import SingleHostProxy
 
 PIECE: Final = 8 << 20  # bytes that are read and written at once
@@ -69,9 +70,9 @@ class Reader:
 
     def listed(self, order: Order) -> object:
         """Return the path and size of each object below a path."""
-        base = f"{self._root}/{order['path']}".rstrip("/")
+        base = f"{self._root}/{order['path']}"
         with self._reported():
-            wanted = self._selector(base, recursive=order["deep"], allow_not_found=True)
+            wanted = self._selector(base, recursive=True, allow_not_found=True)
             found = self._files.get_file_info(wanted)
         if len(found) > MAX_OBJECTS:
             raise ReportedFailure("too-many")
@@ -99,7 +100,7 @@ class Reader:
 
     def copied(self, order: Order) -> object:
         """Write an object into an existing file."""
-        with Path(order["target"]).open("r+b") as file:
+        with Path(order["target"]).open("r+b", buffering=0) as file:
             self._copy(self._opened(order["path"], order["size"]), order["path"], file)
         return None
 
@@ -114,7 +115,7 @@ class Reader:
             if old != half:
                 old.unlink()
         try:
-            with half.open("r+b" if half.exists() else "xb") as file:
+            with half.open("r+b" if half.exists() else "xb", buffering=0) as file:
                 self._copy(source, path, file)
                 os.fsync(file.fileno())
         except ReportedFailure as failure:
@@ -140,7 +141,8 @@ class Reader:
                 piece = source.read_at(min(PIECE, size - place), place)
             if not piece:
                 raise ReportedFailure("changed")
-            _write(file, piece)
+            if not is_written(file.fileno(), piece):
+                raise ReportedFailure("no-space")
             place += len(piece)
         with self._reported():
             again = self._files.open_input_file(f"{self._root}/{path}")
@@ -179,16 +181,6 @@ def _version(source: Any) -> bytes:
     return bytes(etag + b" " + changed)
 
 
-def _write(file: IO[bytes], piece: bytes) -> None:
-    is_written = False
-    with contextlib.suppress(OSError):
-        file.write(piece)
-        file.flush()
-        is_written = True
-    if not is_written:
-        raise ReportedFailure("no-space")
-
-
 # --- the pipe
 
 
@@ -222,6 +214,7 @@ def main() -> None:
     begin = _order()
     if begin is None:
         return
+    os.umask(0o077)
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))

@@ -329,6 +329,17 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     assert {"where": "README.md", "why": "a link that leads out of the folder"} in found["notes"]
 
 
+def test_the_owner_is_told_of_files_that_few_people_have(tmp_path: Path) -> None:
+    study = awkward(tmp_path / "study", PEOPLE)
+    (study / PEOPLE[0] / "anat" / f"{PEOPLE[0]}_T2w.nii").write_text("one person's")
+    with sfumato.open(make_vault(tmp_path)) as vault:
+        found: Any = vault.proposed("study", study)
+    assert not any("T2w" in one for one in found["card"]["bids"]["files"])
+    (told,) = (note["why"] for note in found["notes"] if note["where"] == "people's files")
+    assert told.startswith("kinds that fewer than half of the people have")
+    assert ": anat/{sub}_T2w.nii. If programs need" in told
+
+
 def test_a_derivative_that_is_a_link_to_another_persons_is_not_taken(tmp_path: Path) -> None:
     study = awkward(tmp_path / "study", PEOPLE)
     mine, others = (study / DERIVED.replace("{sub}", one) for one in PEOPLE[:2])

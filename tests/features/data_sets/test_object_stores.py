@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib.util
 import shutil
 import socket
 import threading
@@ -31,6 +32,7 @@ from support.object_storage import (
     Request,
     StorageRelay,
     object_storage,
+    public_server,
     redirecting_server,
     storage_relay,
 )
@@ -414,6 +416,35 @@ def test_a_vault_in_a_folder_takes_keys_from_its_environment(
         vault.add("visits", "connection:store/visits.csv", CARD)
     assert len(kept_people(place.vault)[0]) == 4
     assert left(place.vault) == []
+
+
+def test_a_public_bucket_is_read_without_keys(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    with public_server(ROWS.encode()) as (port, signed):
+        place.relay.port = port
+        place.connection("anonymous = true", keys=False)
+        with sfumato.open(place.vault, connections={"store": str(place.file)}) as vault:
+            vault.add("brains", "connection:store/visits.csv", CARD)
+    assert signed
+    assert set(signed) == {None}
+
+
+def test_a_connection_needs_the_package_that_reads_objects(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "pyarrow" else found(name)
+    )
+    place.connection()
+    with (
+        pytest.raises(Refused, match=r"not-installed.*sfumato\[frames\]"),
+        sfumato.open(place.vault, connections={"store": str(place.file)}),
+    ):
+        pass
 
 
 def test_a_sealed_vault_takes_tables_and_no_folders(place: Place, tmp_path: Path) -> None:

@@ -132,7 +132,8 @@ def test_a_plan_shows_somebodys_own_run_too(found: dict[str, Any]) -> None:
     own, together = found["trials"][:2]
     assert (own["of"], own["ended"], own["printed"]) == ("somebody's own run", "exit status 0", "")
     assert [one["says"] for one in together["read"]] == [
-        str(PEOPLE), str(PEOPLE), "no number: the value in group.txt is not a number",
+        str(PEOPLE), str(PEOPLE), "no number: 'none' in group.txt is not a number: the program "
+        "computed none, for example for a group without people",
     ]  # fmt: skip
 
 

@@ -112,7 +112,8 @@ def test_a_bids_program_runs_with_no_edit_once_the_owner_has_approved_it(vault: 
     refused = run(vault, "pipeline", "run", *terms, "--user", "ria", "--json")
     assert json.loads(refused.stdout)["refused"]["code"] == "pipeline-waits"
     listed = run(vault, "pipeline", "list", "cohort", "--source")
-    assert f"{digest} waiting   by ria: group, age in [0, 100]" in listed.stdout
+    assert f"{digest[:12]}  pipeline.py on cohort, by ria: waiting\n" in listed.stdout
+    assert "  reads age, Height; gives age in [0, 100], height in [100, 220]\n" in listed.stdout
     assert "results.tsv" in listed.stdout
     assert (
         run(vault, "pipeline", "approve", "cohort", digest, "--most-epsilon", "900").returncode == 0
@@ -123,7 +124,7 @@ def test_a_bids_program_runs_with_no_edit_once_the_owner_has_approved_it(vault: 
     answer = json.loads(ran.stdout)
     assert answer["rows"] == [pytest.approx([30, 170], abs=1.1)]
     declined = run(vault, "pipeline", "decline", "cohort", digest)
-    assert declined.stdout == f"Declined {digest[:12]}.\n"
+    assert declined.stdout == f"Declined pipeline.py ({digest[:12]}). It cannot run.\n"
 
 
 def test_an_output_that_is_not_on_the_whitelist_is_refused(vault: Path) -> None:
@@ -157,16 +158,14 @@ def test_what_programs_bring_along_is_added_listed_and_removed(vault: Path, tmp_
 def test_the_list_shows_what_a_waiting_program_brings_along() -> None:
     name = "image-" + 64 * "a"
     waits = {
-        "digest": "d", "state": "waiting", "by": "ria", "name": "group", "outputs": [],
         "source": "pass", "environment": f"{64 * 'b'}+{name}",
     }  # fmt: skip
     image = OwnEnvironment(("/run", "a\nb"), ("A=\x1b[0m",), name=name, megabytes=1, contents="c")
-    said = pipelines_cli._line(waits, False, {name: image})
-    assert said.splitlines()[1:] == [
+    assert pipelines_cli._brought_lines(waits, {name: image}) == [
         f'  with {name}, runs ["/run", "a\\nb"], settings ["A=\\u001b[0m"]'
     ]
-    assert pipelines_cli._line(waits, False, {}).endswith(f"\n  with {name}")
-    assert "with" not in pipelines_cli._line({**waits, "environment": "b"}, False, {})
+    assert pipelines_cli._brought_lines(waits, {}) == [f"  with {name}"]
+    assert pipelines_cli._brought_lines({**waits, "environment": "b"}, {}) == []
 
 
 def test_a_program_is_tried_without_a_vault(tmp_path: Path) -> None:
@@ -177,7 +176,9 @@ def test_a_program_is_tried_without_a_vault(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "Ended: exit status 7. It used 0." in ended.stdout
     assert "age: 40\n" in ended.stdout
-    assert ended.stdout.endswith("The trial failed: it failed (exit status 7).\n")
+    assert ended.stdout.endswith(
+        "The trial failed: it ended with exit status 7, and printed nothing about why.\n"
+    )
     (tmp_path / "program.py").write_text(PROGRAM.replace("sys.exit(7)", ""))
     ended = run(tmp_path, "pipeline", *told)
     assert (ended.returncode, ended.stdout[:20]) == (0, "It printed nothing.\n")

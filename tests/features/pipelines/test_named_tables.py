@@ -16,6 +16,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines import cli as pipelines_cli
 from sfumato.features.pipelines.client import outputs_body
 from sfumato.features.pipelines.program_plan import MEDIAN, Program, Run
+from sfumato.features.pipelines.program_warnings import answer_warnings
 from sfumato.features.pipelines.release import answer_of
 from sfumato.sandbox.ports import SandboxLimits
 from sfumato.sandbox.program_outputs import read_outputs
@@ -90,15 +91,40 @@ def test_an_answer_has_the_names_of_its_cells() -> None:
 
 def test_a_table_is_printed_with_its_names_and_errors() -> None:
     shown = repr(answered(terms(), [120, 45, 300, 61, 70])).splitlines()
-    assert [line.split() for line in shown if " ± 30 " in f"{line} " or "sd" in line][:3] == [
-        ["t", "mean", "sd"], ["A", "12", "±", "30", "4", "±", "30"],
-        ["B", "30", "±", "30", "6", "±", "30"],
+    assert [line.split() for line in shown if line[:3] in ("t  ", "A  ", "B  ")] == [
+        ["t", "mean", "sd"], ["A", "12", "[0", "to", "42]", "4", "[0", "to", "34]"],
+        ["B", "30", "±", "30", "6", "[0", "to", "36]"],
     ]  # fmt: skip
-    assert "t is a table, in .table('t'): every number ± 30 at 95 %." in shown
+    assert (
+        "t is a table, in .table('t'): every number ± 30 at 95 %, cut to the declared range."
+        in (shown)
+    )
     page = answered(terms(), [120, 45, 300, 61, 70])._repr_html_()
     assert "<th>sd</th>" in page
     medians = repr(answered(terms(MEDIAN), [12, 4, 30, 6, 7]))
     assert "A    12   4" in medians
+
+
+def test_the_interval_of_each_cell_is_cut_to_the_declared_range() -> None:
+    table: Any = answered(terms(), [1000, 45, 300, 0, 70]).arrays["t"]
+    assert table["values"] == [[100, 4.5], [30, 0]]
+    by = table["margin"]
+    assert table["interval"]["lower"] == [[100 - by, 0], [0, 0]]
+    assert table["interval"]["upper"] == [[100, 4.5 + by], [30 + by, by]]
+    medians: Any = answered(terms(MEDIAN), [12, 4, 30, 6, 7]).arrays["t"]
+    assert medians["interval"] is None
+
+
+def test_cells_near_the_middle_are_named_like_numbers() -> None:
+    """A cell's margin is 30 and the middle is 50, so 30 and 52 may be blocks without a number."""
+    answer = answer_of(terms(), [0, 520, 300, 900, 0])
+    (near,) = answer_warnings(terms(), None, answer)
+    assert near.startswith("t (A, sd); t (B, mean) differ from 50 by no more than their noise.")
+    assert answer_warnings(terms(), ("t", "n"), answer) == []
+    many = read_outputs([{"name": "x", "lower": 0, "upper": 1, "path": "x.npy", "shape": [9]}])
+    asked = replace(terms(), program=replace(terms().program, outputs=many), epsilon=Fraction(900))
+    (near,) = answer_warnings(asked, None, answer_of(asked, [50_000] * 9))
+    assert near.startswith("x (0); x (1); x (2); x (3); x (4); x (5) and 3 more differ from 0.5 ")
 
 
 def test_a_python_table_is_declared_by_any_sequence() -> None:
@@ -152,5 +178,8 @@ def test_a_table_goes_from_a_program_to_a_printed_table(tmp_path: Path) -> None:
     answer = json.loads(run_hurried(vault, "pipeline", "run", "cohort", *terms, "--json").stdout)
     values = answer["arrays"]["heights"]["values"]
     assert values == [pytest.approx([150, 160], abs=2), pytest.approx([180, 160], abs=2)]
+    ends = answer["arrays"]["heights"]["interval"]
+    assert ends["lower"] <= values <= ends["upper"]
     again = run_hurried(vault, "pipeline", "run", "cohort", *terms).stdout
-    assert again.split()[:3] == ["heights", "mean", "no"]
+    said = [line for line in again.splitlines() if not line.startswith("Read first: ")]
+    assert said[0].split() == ["heights", "mean", "no"]

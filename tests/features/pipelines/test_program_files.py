@@ -13,7 +13,7 @@ import pytest
 import sfumato
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.model import Submitted
-from sfumato.features.pipelines.program_files import MAX_SOURCE, read_folder, text_digest
+from sfumato.features.pipelines.program_folder import MAX_SOURCE, read_folder, text_digest
 from sfumato.features.pipelines.program_plan import Program, read_program
 from sfumato.features.pipelines.program_review import MAX_COMPARED, changes_json
 from sfumato.query.expression import canonical_json

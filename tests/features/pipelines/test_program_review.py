@@ -17,6 +17,7 @@ from sfumato.features.pipelines.program_review import (
     CHECKLIST,
     MAX_COMPARED,
     approved_before,
+    asked_of,
     changes_json,
     read_checked,
 )
@@ -288,6 +289,31 @@ def test_the_checklist_is_read_in_its_own_order() -> None:
     assert read_checked(names[::-1], None) == (tuple(names), "")
 
 
+@needs_bubbles
+def test_nobody_confirms_a_trial_that_never_was(vault: OpenVault) -> None:
+    digest = submitted(as_user(vault, "ria"))
+    questions = [one["id"] for one in seen(vault, digest)["checklist"]]
+    assert "untried" in questions
+    assert "trial" not in questions
+    with pytest.raises(Refused, match="No trial of this program on synthetic people is on record"):
+        decided(vault, digest, checked=["text", "trial"])
+    assert seen(vault, digest)["state"] == "waiting"
+    planned = {"data_set": "town", "pipeline": digest, "epsilon": 1, "people": 20}
+    as_user(vault, "ria").call("plan-pipeline", planned)
+    assert [one["id"] for one in seen(vault, digest)["checklist"]] == list(asked_of(is_tried=True))
+    assert decided(vault, digest, checked=["text", "trial"])["checked"] == ["text", "trial"]
+
+
+def test_a_program_is_called_by_its_file_which_is_no_part_of_its_digest(vault: OpenVault) -> None:
+    digest = submitted(vault, file="mean_height.py")
+    assert submitted(vault, file="another.py") == digest
+    listed: Any = vault.call("pipelines", {"data_set": "town"})
+    assert [one["title"] for one in listed["pipelines"]] == ["mean in mean_height.py"]
+    for bad in ("", "x" * 101, "a\x1b[0m"):
+        with pytest.raises(Refused, match="the name of its file"):
+            submitted(vault, file=bad)
+
+
 # --- the commands ----------------------------------------------------------------------------
 
 
@@ -306,13 +332,20 @@ def test_the_commands_show_the_review_and_the_author_reads_the_reason(tmp_path: 
         digests.append(json.loads(sent.stdout)["digest"])
     approve = ("pipeline", "approve", "town", digests[0], "--most-epsilon", "1")
     assert "You confirmed no question" in run(folder, *approve).stdout
-    approved = run(folder, *approve, "--checked")
-    assert approved.stdout == f"Approved {digests[0][:12]} up to epsilon 1 a run.\n"
+    untried = run(folder, *approve, "--checked")
+    assert untried.returncode == 3
+    assert "No trial of this program on synthetic people is on record" in untried.stderr
+    assert f"sfumato pipeline plan town {digests[0][:12]} --epsilon 1" in untried.stderr
+    approved = run(folder, *approve, "--checked", "--untried")
+    assert approved.stdout == (
+        f"Approved mean in mean.py ({digests[0][:12]}) up to epsilon 1 a run. Its author may run "
+        "it now.\n"
+    )
     shown = run(folder, "pipeline", "show", "town", digests[1]).stdout
     assert "  +    print('looked')" in shown
     assert "    2      print('looked')" in shown
-    assert all(question in shown for question in CHECKLIST.values())
+    assert all(question in shown for question in asked_of(is_tried=False).values())
     run(folder, "pipeline", "decline", "town", digests[1], "--reason", "look at nothing")
     listed = run(folder, "pipeline", "list", "town", "--user", "ria").stdout
     assert "  reason: look at nothing\n" in listed
-    assert f"  confirmed: {', '.join(CHECKLIST)}" in listed
+    assert f"  confirmed: {', '.join(asked_of(is_tried=False))}" in listed

@@ -69,6 +69,23 @@ def test_a_sidecar_of_a_derivative_describes_the_files_of_that_derivative_alone(
     assert table(card, "derivatives/prep/sub-x/func/sub-x_desc-x_timeseries.tsv")[0] == ["csf"]
 
 
+def test_lists_of_scans_and_sessions_name_the_files_of_the_card() -> None:
+    files = [
+        "ses-1/anat/{sub}_ses-1_T1w.nii",
+        "ses-2/anat/{sub}_ses-2_T1w.nii",
+        "ses-1/{sub}_ses-1_scans.tsv",
+        "{sub}_sessions.tsv",
+        "ses-3/{sub}_ses-3_scans.tsv",
+    ]
+    card = study(files)
+    assert table(card, "sub-x/ses-1/sub-x_ses-1_scans.tsv") == [
+        ["filename"], ["anat/sub-x_ses-1_T1w.nii"],
+    ]  # fmt: skip
+    sessions = table(card, "sub-x/sub-x_sessions.tsv")
+    assert sessions == [["session_id"], ["ses-1"], ["ses-2"], ["ses-3"]]
+    assert person_files_json(card)["empty_files"] == [files[0], files[1], files[4]]
+
+
 def test_files_that_the_card_does_not_describe_are_empty_and_named() -> None:
     card = study([IMAGE, EVENTS, "func/{sub}_task-rest_physio.tsv.gz"])
     found = dict(person_files(card, "schema-twin", "sub-x"))

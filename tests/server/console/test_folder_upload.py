@@ -13,6 +13,7 @@ from sfumato.system.folder_stream import PART_BYTES
 from support.annex_servers import make_repository, serve_folder
 from support.bids_folders import IMAGE, kept_people, write_folder, write_tar, write_zip
 from support.browser import Watched, context_of
+from support.object_storage import ACCESS, SECRET, object_storage
 from support.served_vault import Service, served
 from support.small_vaults import make_vault
 
@@ -62,6 +63,9 @@ def test_a_folder_a_zip_and_a_tar_are_published_with_the_same_bytes(
     page.set_input_files("#folder", folder)
     page.click("text=Send the folder")
     sign(page, 1)
+    files = page.locator("section[aria-labelledby=files]")
+    expect(files).to_contain_text("of 10 people at most, 64 MB each")
+    expect(files).to_contain_text(IMAGE)
     for number, archive in enumerate(archives, 2):
         page.goto(f"{service.url}/uploads")
         page.set_input_files("#file", archive)
@@ -132,4 +136,40 @@ def test_a_data_lad_data_set_is_taken_from_a_connection(browser: Browser, tmp_pa
             page.fill("#table", "ds1")
             page.click("text=Propose a card")
             sign(page, 1)
+    assert len(kept_people(vault)[0]) == 4
+
+
+@pytest.mark.skipif(
+    shutil.which("swift-proxy-server") is None, reason="swift-proxy is not installed"
+)
+def test_a_folder_and_a_table_are_taken_from_a_bucket(browser: Browser, tmp_path: Path) -> None:
+    file, vault = tmp_path / "store.toml", make_vault(tmp_path)
+    rows = "".join(f"p{n},{20 + n % 60}\n" for n in range(50))
+    with object_storage(tmp_path / "swift") as storage:
+        storage.put_folder("studies/shared/ds1", write_folder(tmp_path / "ds1"))
+        storage.put("studies/shared/visits.csv", f"patient,age\n{rows}".encode())
+        file.touch(mode=0o600)
+        file.write_text(
+            f'address = "s3+http://127.0.0.1:{storage.port}/studies/shared"\nowners = ["owner"]\n'
+            f'access_key = "{ACCESS}"\nsecret_key = "{SECRET}"\n'
+        )
+        with (
+            served(vault, "--connection", f"store={file}") as service,
+            context_of(browser, service, service.owner()) as context,
+        ):
+            page = context.new_page()
+            page.goto(f"{service.url}/uploads")
+            page.fill("#table", "nothing")
+            page.click("text=Propose a card")
+            expect(page.locator("main")).to_contain_text("has nothing of that name")
+            assert SECRET not in page.content()
+            page.fill("#table", "visits.csv")
+            page.click("text=Propose a card")
+            expect(page.locator("main")).to_contain_text("patient")
+            assert SECRET not in page.content()
+            page.goto(f"{service.url}/uploads")
+            page.fill("#table", "ds1")
+            page.click("text=Propose a card")
+            sign(page, 1)
+            assert SECRET not in page.content()
     assert len(kept_people(vault)[0]) == 4

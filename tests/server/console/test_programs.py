@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 import sfumato
-from sfumato.features.pipelines.program_files import read_folder, text_digest
+from sfumato.features.pipelines.program_folder import read_folder, text_digest
 from support.browser import Watched, bring, context_of
 from support.sandbox_blocks import needs_bubbles
 from support.script_injections import TEXTS, harm_on
@@ -21,6 +22,7 @@ from support.small_vaults import card, make_vault, write_csv
 
 AT = "/data-sets/town/programs"
 API = "/v1/data-sets/town/pipelines"
+REGISTRY = "registry.example.org"
 EVIL = "<img src=x onerror=hit(1)>"
 CARD = f"""
 unit = "who"
@@ -70,6 +72,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("programs")
     rows = [(f"n{place}", 150 + place / 2, 1) for place in range(40)]
     vault = make_vault(folder)
+    settings = json.loads((vault / "vault.json").read_text())
+    (vault / "vault.json").write_text(json.dumps({**settings, "registries": [REGISTRY]}))
     with sfumato.open(vault) as opened:
         opened.add("town", write_csv(folder / "t.csv", ("who", "height", EVIL), rows), card(CARD))
         for name in ("ria", "eve", EVIL):
@@ -474,6 +478,48 @@ def test_no_text_of_a_program_runs_where_it_is_shown(browser: Browser, service: 
         assert all(text in shown for text in TEXTS)
         page.wait_for_timeout(150)
         assert (hits, watched.complaints) == ([], [])
+
+
+def test_an_image_is_asked_for_by_its_digest_and_the_operator_decides(
+    browser: Browser, service: Service
+) -> None:
+    name = f"{REGISTRY}/team/tool@sha256:{64 * 'a'}"
+    with as_user(browser, service, "ria", javascript=False) as context:
+        page = context.new_page()
+        page.goto(f"{service.url}{AT}/new")
+        page.get_by_role("link", name="Ask the operator for it").click()
+        page.fill("#image", name.replace(REGISTRY, "elsewhere.example.org"))
+        page.get_by_role("button", name="Ask the operator").click()
+        expect(page.locator(".refused .cause")).to_contain_text("does not allow the registry")
+        page.fill("#image", name)
+        page.fill("#why", TEXTS[0] + EVIL)
+        page.get_by_role("button", name="Ask the operator").click()
+        (one,) = page.locator("ul.people li").all()
+        expect(one).to_contain_text("waits for the operator")
+        assert page.get_by_role("button", name="Accept").count() == 0
+    hits: list[int] = []
+    with as_user(browser, service, "owner") as context:
+        context.expose_function("hit", lambda number: hits.append(number))
+        watched = Watched(context.new_page()).watch()
+        page = watched.page
+        page.goto(service.url + "/users")
+        page.get_by_role("link", name="Images").click()
+        assert harm_on(page.content()) == []
+        expect(page.locator("ul.people .said")).to_contain_text(EVIL)
+        check_pages(browser, service, "owner", ["/images"])
+        page.get_by_role("button", name="Accept").click()
+        expect(page.locator("ul.people")).to_contain_text("pipeline environment accept")
+        page.wait_for_timeout(150)
+        assert (hits, watched.complaints) == ([], [])
+    with as_user(browser, service, "eve") as context:
+        page = context.new_page()
+        page.goto(service.url + "/images")
+        assert name not in (page.text_content("main") or "")
+    check_pages(browser, service, "ria", ["/images"])
+    with as_user(browser, service, "ria") as context:
+        page = context.new_page()
+        page.goto(service.url + "/images")
+        expect(page.locator("ul.people")).to_contain_text("accepted, and not pulled yet")
 
 
 def test_a_page_of_programs_needs_the_forms_own_session(browser: Browser, service: Service) -> None:

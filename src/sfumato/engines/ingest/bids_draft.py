@@ -26,9 +26,11 @@ from sfumato.vault.card.bids import (
     DERIVATIVES,
     DESCRIPTION,
     MAX_DESCRIPTION,
+    MAX_PATTERNS,
     PARTICIPANTS,
     PERSON,
     is_pattern,
+    with_sidecars,
 )
 from sfumato.vault.card.bids_metadata import (
     MAX_METADATA,
@@ -47,6 +49,7 @@ ROWS: Final = "participants.tsv"
 # bounds of a column are on the card itself, and those of a sidecar may come from the rows
 _BOUNDS: Final = ("Minimum", "Maximum")
 _DEEPEST: Final = 30
+_SHOWN: Final = 5  # the most file patterns that a note shows
 _MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -367,7 +370,18 @@ def _patterns(draft: _Draft, ids: frozenset[str]) -> list[str]:
     there = [path for path in paths if own_file(draft.folder, *person_and_pattern(path))]
     if len(there) < len(paths):
         draft.note("people's files", "some are links whose content is not here or not theirs")
-    return [pattern for pattern in file_patterns(there) if draft.few.why_not(pattern) is None]
+    usual = file_patterns(there)
+    every = {person_and_pattern(path)[1] for path in there}
+    left = sorted(every - set(with_sidecars(tuple(usual))))
+    if left:
+        draft.note(
+            "people's files",
+            "kinds that fewer than half of the people have, or that are more than the "
+            f"{MAX_PATTERNS} of a card: {', '.join(left[:_SHOWN])}"
+            + (f", ... ({len(left)} in all)" if len(left) > _SHOWN else "")
+            + ". If programs need them, add them to files",
+        )
+    return [pattern for pattern in usual if draft.few.why_not(pattern) is None]
 
 
 def _is_of(path: str, ids: frozenset[str]) -> bool:

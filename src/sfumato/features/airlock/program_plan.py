@@ -12,7 +12,7 @@ from typing import Any, Final
 from sfumato.dp.json_values import Json
 from sfumato.features.airlock.declared_tables import DeclaredFile
 from sfumato.features.airlock.file_types import MAX_FILES, bad_airlock, do_clash, is_airlock_path
-from sfumato.features.pipelines.program_files import MAX_SOURCE
+from sfumato.features.pipelines.program_folder import MAX_SOURCE
 from sfumato.query.expression import canonical_json
 from sfumato.sandbox.block_columns import block_columns
 from sfumato.sandbox.ports import SandboxLimits

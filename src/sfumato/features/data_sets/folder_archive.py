@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Final, Protocol, cast
 
 from sfumato.dp.refusal import Refused
+from sfumato.system.durable_files import is_written
 from sfumato.system.folder_stream import HEAD, Kind
 
 ANNEX: Final = Path(".git/annex/objects")  # contents, to which links in a folder may lead
@@ -220,7 +221,7 @@ class _Writer:
                 self._check_room(len(piece))
                 size += len(piece)
                 self.size += len(piece)
-                if not _is_written(file, piece):
+                if not is_written(file.fileno(), piece):
                     raise no_space()
         if size != declared:
             raise self._refused("has another size than the archive says", "Make the archive again.")
@@ -247,17 +248,6 @@ class _Writer:
 def is_hidden(names: Sequence[str]) -> bool:
     """Return True for paths that are never published: of git, of DataLad, and of file managers."""
     return names[0] == "__MACOSX" or any(name.startswith(".") for name in names)
-
-
-def _is_written(file: IO[bytes], piece: bytes) -> bool:
-    """Write a piece to an unbuffered file; return True if all of it was written."""
-    rest = memoryview(piece)
-    try:
-        while rest:
-            rest = rest[file.write(rest) :]
-    except OSError:
-        return False
-    return True
 
 
 def _folded(path: str) -> str:

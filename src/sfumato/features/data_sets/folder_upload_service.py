@@ -39,7 +39,7 @@ from sfumato.features.data_sets.folder_archive import (
 )
 from sfumato.features.data_sets.upload_service import KEPT, Upload, upload_unknown
 from sfumato.sandbox.ports import Drafts
-from sfumato.system.durable_files import sync
+from sfumato.system.durable_files import is_written, sync
 from sfumato.system.folder_stream import (
     KINDS,
     PART_BYTES,
@@ -464,17 +464,8 @@ class IncomingPart:
             if self.size > self.wanted:
                 raise bad_request(f"this part has {self.wanted} bytes")
             self.hash.update(piece)
-            if not self._is_written(piece):
+            if not is_written(self.descriptor, piece):
                 raise no_space()
-
-    def _is_written(self, piece: bytes) -> bool:
-        rest = memoryview(piece)
-        try:
-            while rest and self.descriptor >= 0:
-                rest = rest[os.write(self.descriptor, rest) :]
-        except OSError:
-            return False
-        return not rest
 
     def kept(self) -> Upload:
         """Store the part under its name; refuse it if its bytes are others."""

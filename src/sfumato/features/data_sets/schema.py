@@ -50,13 +50,15 @@ class TableOfUpload(OneUpload, frozen=True, kw_only=True):
 
 
 class OneTable(Request, frozen=True, kw_only=True):
-    """A request about one table of a database connection."""
+    """A request about one table, or data set, of a connection."""
 
     connection: Name
     table: Annotated[
         str,
         Meta(
-            extra_json_schema={"maxLength": 130}, description="SCHEMA.TABLE, or TABLE of `public`."
+            extra_json_schema={"maxLength": 200},
+            description="SCHEMA.TABLE, or TABLE of `public`; the name of a DataLad data set; or a "
+            "path in a bucket.",
         ),
     ]
 

@@ -25,6 +25,7 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.ports import Drafts
+from sfumato.system.durable_files import is_written
 from sfumato.system.row_files import KINDS, SUFFIXES, row_suffix
 from sfumato.vault.encryption_at_rest import PIECE, AtRest, FileEncryptor
 from sfumato.vault.ports import Clock
@@ -243,18 +244,9 @@ class Incoming:
             self.size += len(part)
             if self.size > self.room:
                 raise _too_large(self.room)
-            if not self._is_written(part if self.sealer is None else self.sealer.update(part)):
+            text = part if self.sealer is None else self.sealer.update(part)
+            if not is_written(self.descriptor, text):
                 raise _no_space()
-
-    def _is_written(self, part: bytes) -> bool:
-        """Write a chunk, and return True if it was written in full. After `end`, write nothing."""
-        rest = memoryview(part)
-        try:
-            while rest and self.descriptor >= 0:
-                rest = rest[os.write(self.descriptor, rest) :]
-        except OSError:
-            return False
-        return not rest
 
     @contextmanager
     def filling(self) -> Iterator[Path]:
@@ -277,7 +269,8 @@ class Incoming:
     def kept(self) -> Upload:
         """Complete the upload in progress, and return it."""
         with self.lock:
-            if self.sealer is not None and not self._is_written(self.sealer.finalize()):
+            text = b"" if self.sealer is None else self.sealer.finalize()
+            if not is_written(self.descriptor, text):
                 raise _no_space()
         return self.uploads.whole(self.stem, self.size)
 

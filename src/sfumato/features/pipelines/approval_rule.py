@@ -14,11 +14,18 @@ from sfumato.dp.budget import read_delta, read_epsilon
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.block_columns import listed_column
-from sfumato.sandbox.program_outputs import Output, bad_pipeline, bound_of
+from sfumato.sandbox.program_outputs import Output, bound_of
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.card.field_readers import as_table, as_texts
 
 MAX_NAMES = 200
+
+
+def bad_rule(cause: str) -> Refused:
+    """Return the refusal of a rule that cannot be read or set."""
+    return Refused(
+        "bad-pipeline", f"The rule is not valid: {cause}.", "Correct the rule, and set it again."
+    )
 
 
 @dataclass(frozen=True)
@@ -221,19 +228,19 @@ def read_rule(card: Card, shape: object, made: tuple[str, str, str]) -> Rule:
         _names(body.get(key, []), key) for key in ("users", "groups", "columns", "texts")
     )
     if not users and not groups:
-        raise bad_pipeline("a rule must name users or groups")
+        raise bad_rule("a rule must name users or groups")
     if not set(groups) <= set(card.who):
-        raise bad_pipeline("a rule's groups must be groups that the data card allows to ask")
+        raise bad_rule("a rule's groups must be groups that the data card allows to ask")
     if not columns:
-        raise bad_pipeline("a rule must list the columns that programs may read")
+        raise bad_rule("a rule must list the columns that programs may read")
     if any(len(text) != 64 or not set(text) <= set("0123456789abcdef") for text in texts):
-        raise bad_pipeline("texts must be SHA-256 sums of program texts")
+        raise bad_rule("texts must be SHA-256 sums of program texts")
     takes_files = body.get("takes_files", False)
     if not isinstance(takes_files, bool):
-        raise bad_pipeline("takes_files must be true or false")
+        raise bad_rule("takes_files must be true or false")
     most, total = (read_epsilon(body.get(key), key) for key in ("most_epsilon", "most_total"))
     if total < most:
-        raise bad_pipeline("most_total is less than most_epsilon")
+        raise bad_rule("most_total is less than most_epsilon")
     rule, by, at = made
     return Rule(
         id=rule,
@@ -255,30 +262,30 @@ def read_rule(card: Card, shape: object, made: tuple[str, str, str]) -> Rule:
 def _names(shape: object, key: str) -> tuple[str, ...]:
     names = as_texts(shape, key)
     if len(names) > MAX_NAMES or not all(0 < len(n) <= 100 and n.isprintable() for n in names):
-        raise bad_pipeline(f"{key} must be a list of up to {MAX_NAMES} names")
+        raise bad_rule(f"{key} must be a list of up to {MAX_NAMES} names")
     return names
 
 
 def _ranges(shape: object) -> tuple[Range, ...]:
     if not isinstance(shape, list) or not 1 <= len(shape) <= MAX_NAMES:
-        raise bad_pipeline("a rule's outputs must be a list of name, lower and upper")
+        raise bad_rule("a rule's outputs must be a list of name, lower and upper")
     ranges = tuple(_range(one) for one in shape)
     if len({one.name for one in ranges}) < len(ranges):
-        raise bad_pipeline("two outputs of a rule have the same name")
+        raise bad_rule("two outputs of a rule have the same name")
     return ranges
 
 
 def _range(shape: object) -> Range:
     if not isinstance(shape, dict) or set(shape) != {"name", "lower", "upper"}:
-        raise bad_pipeline("an output of a rule must have name, lower and upper")
+        raise bad_rule("an output of a rule must have name, lower and upper")
     name = shape["name"]
     if not isinstance(name, str) or not name.isidentifier() or len(name) > 63:
-        raise bad_pipeline(
+        raise bad_rule(
             "an output's name may have letters, digits and _, and must not begin with a digit"
         )
     lower, upper = (bound_of(shape[end], name, end) for end in ("lower", "upper"))
     if lower >= upper:
-        raise bad_pipeline(f"lower of output {name!r} is not below its upper")
+        raise bad_rule(f"lower of output {name!r} is not below its upper")
     return Range(name, lower, upper)
 
 

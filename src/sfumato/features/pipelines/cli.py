@@ -15,16 +15,20 @@ from sfumato.cli.researcher import answer_shape
 from sfumato.cli.shell import Shell, command, number, pairs_of, show_elapsed, text_of
 from sfumato.client.answer import Answer
 from sfumato.client.display import BlocksPlan, SubmittedProgram
-from sfumato.client.text_tables import warned
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.client import check_listed, listed_places, output_places, texts_of
 from sfumato.features.pipelines.environment_cli import environment
-from sfumato.features.pipelines.program_files import read_folder
+from sfumato.features.pipelines.image_request_cli import REQUESTS
+from sfumato.features.pipelines.program_folder import read_folder
 from sfumato.features.pipelines.review_cli import (
     NOTHING_CHECKED,
     confirmed,
+    confirmed_all,
+    listed_lines,
+    price_lines,
     review_lines,
     state_lines,
+    title_of,
 )
 from sfumato.wire.query_json import Json
 
@@ -112,16 +116,35 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
         "name": given["function"] or "group",
         "outputs": outputs,
         "epsilon": number(given["epsilon"], "epsilon"),
+        **({} if file is None else {"file": Path(file).name}),
         **({"columns": list(given["columns"])} if given["columns"] else {}),
         **({"environment": given["environment"]} if given["environment"] else {}),
     }
     with shell.open() as vault:
         made = vault.call("submit-pipeline", body)
-    lines = [repr(SubmittedProgram(made))]
-    if made["state"] == "waiting":
-        next_ = f"sfumato pipeline approve {data_set} {made['digest']}{shell.named}"
-        lines.append(f"Next, the owner runs: {next_}")
-    shell.show(made, "\n".join(lines))
+    shell.show(made, "\n".join([repr(SubmittedProgram(made)), *_next_lines(made, shell.named)]))
+
+
+def _next_lines(made: Json, named: str) -> list[str]:
+    """Return what to do after a program was submitted."""
+    short = f"{made['data_set']} {str(made['digest'])[:12]}"
+    tried = f"sfumato pipeline plan {short} --epsilon 1{named}"
+    match made["state"]:
+        case "waiting":
+            most = f"{made['errors']['epsilon']:g}"  # type: ignore[index]  # JSON of the service
+            owner = f"sfumato pipeline approve {short} --most-epsilon {most}{named}"
+            return [
+                "It spent nothing. It can run once the owner approves it.",
+                f"Next, try it on synthetic people: {tried}",
+                f"The owner then runs: {owner}",
+            ]
+        case "approved":
+            return [
+                "It spent nothing, and may run.",
+                f"Next, try it on synthetic people: {tried}",
+            ]
+        case _:
+            return ["The owner declined it: `sfumato pipeline list` says why."]
 
 
 @pipeline.command("try")
@@ -131,7 +154,7 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
     "--data",
     required=True,
     type=click.Path(exists=True),
-    help="Synthetic data: a folder, a zip file or a .tsv table, such as a schema twin.",
+    help="Synthetic data: a folder, a zip file, or a .tsv or .csv table, such as a schema twin.",
 )
 @click.option(
     "--output",
@@ -222,7 +245,12 @@ def list_(shell: Shell, data_set: str, source: bool) -> None:
     lines = [
         line
         for one in found["pipelines"]
-        for line in (_line(one, source, brought), *state_lines(one))
+        for line in (
+            *listed_lines(one),
+            *_brought_lines(one, brought),
+            *state_lines(one),
+            *(_text_lines(one) if source else ()),
+        )
     ]
     there = [f"  {one['name']}" for one in found.get("environments", ())]
     told = ["Environments for --environment:", *there] if there else []
@@ -255,6 +283,11 @@ def show(shell: Shell, data_set: str, digest: str) -> None:
     is_flag=True,
     help="Confirm all questions of the checklist, which `show` prints.",
 )
+@click.option(
+    "--untried",
+    is_flag=True,
+    help="With --checked: approve the program although no trial of it is on record.",
+)
 @click.option("--reason", metavar="TEXT", help="A remark for the author.")
 @command
 def approve(shell: Shell, data_set: str, digest: str, most_epsilon: str, **given: Any) -> None:
@@ -268,13 +301,19 @@ def approve(shell: Shell, data_set: str, digest: str, most_epsilon: str, **given
         seen = vault.call("pipeline", {"data_set": data_set, "pipeline": digest})
         if asks:
             shell.show(seen, "\n".join(review_lines(seen)))
-        checked = confirmed(seen, are_all=given["checked"], may_ask=asks)
+        if given["checked"]:
+            checked = confirmed_all(seen, is_untried=given["untried"])
+        else:
+            checked = confirmed(seen, may_ask=asks)
         made = vault.call("decide-pipeline", {
             "data_set": data_set, "pipeline": digest, "state": "approved", "most_epsilon": most,
             "checked": checked, "timing": given["timing"], **_reason(given["reason"]),
         })  # fmt: skip
     batches = ", in batches too" if made["timing"] == "batch" else ""
-    said = f"Approved {digest[:12]} up to epsilon {made['most_epsilon']:g} a run{batches}."
+    said = (
+        f"Approved {title_of(made)} ({digest[:12]}) up to epsilon {made['most_epsilon']:g} a run"
+        f"{batches}. Its author may run it now."
+    )
     shell.show(made, said if checked else f"{said}\n{NOTHING_CHECKED}")
 
 
@@ -288,7 +327,7 @@ def decline(shell: Shell, data_set: str, digest: str, reason: str | None) -> Non
     body: Json = {"data_set": data_set, "pipeline": digest, "state": "declined", **_reason(reason)}
     with shell.open() as vault:
         made = vault.call("decide-pipeline", body)
-    shell.show(made, f"Declined {digest[:12]}.")
+    shell.show(made, f"Declined {title_of(made)} ({digest[:12]}). It cannot run.")
 
 
 @pipeline.command("timing")
@@ -366,7 +405,8 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
 @click.option(
     "--blocks",
     type=int,
-    help="The number of blocks; 50 by default, or with --take auto what the trial proposed.",
+    help="The number of blocks. By default 50, or fewer if the data card declares under 500 "
+    "people; with --take auto what the trial proposed.",
 )
 @click.option(
     "--trim",
@@ -408,24 +448,13 @@ def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -
         body.pop("op", None)
         with shell.open() as vault:
             priced = vault.call("price-pipeline", body)
-        errors = ", ".join(f"{name} ± {error:g}" for name, error in priced["error"].items())
-        unit = " ranks among the blocks" if priced["error_is"] == "ranks" else ""
-        says = (
-            f"{priced['says']}: noise at 95 % {errors}{unit}. It costs epsilon "
-            f"{priced['epsilon']:g}. Nothing is spent. Timing {priced['timing']}.{_lasts(priced)}"
-        )
-        chosen = [priced["chosen_by"]] if "chosen_by" in priced else []
-        shell.show(priced, "\n".join([*warned(priced.get("warnings", ())), says, *chosen]))
+        shell.show(priced, "\n".join(price_lines(priced)))
         return
     with shell.open() as vault:
         planned = _planned_s(vault, body)
         with show_elapsed("Running", planned):
             answer = Answer.of(vault.call("run-pipeline", body))
     shell.show(answer_shape(answer), repr(answer))
-
-
-def _lasts(priced: Json) -> str:
-    return f" It takes about {priced['seconds']} s." if priced.get("seconds") else ""
 
 
 def _planned_s(vault: Any, body: Json) -> int | None:  # Any: a vault, here or over HTTP
@@ -477,14 +506,18 @@ def _output(text: str) -> Json:
     return made
 
 
-def _line(one: Any, source: bool, brought: Mapping[str, Any]) -> str:  # Any: JSON of the service
-    ranges = ", ".join(f"{o['name']} in [{o['lower']}, {o['upper']}]" for o in one["outputs"])
-    line = f"{one['digest']} {one['state']:<9} by {one['by']}: {one['name']}, {ranges}"
+def _brought_lines(one: Any, brought: Mapping[str, Any]) -> list[str]:  # Any: of the service
     own = one["environment"].partition("+")[2]
-    if own:
-        line += f"\n  with {own}{_of_image(brought.get(own))}"
-    texts = [f"== {path}\n{text}" if path else text for path, text in texts_of(one)]
-    return "\n".join([line, *texts]) if source else line
+    return [f"  with {own}{_of_image(brought.get(own))}"] if own else []
+
+
+def _text_lines(one: Any) -> list[str]:  # Any: JSON of the service
+    """Return the lines of a program's text; of a program of several files, with their names."""
+    return [
+        line
+        for path, text in texts_of(one)
+        for line in (*([f"== {path}"] if path else []), *text.splitlines())
+    ]
 
 
 def _brought(vault: Any) -> Mapping[str, Any]:  # Any: the app's own vault
@@ -501,4 +534,6 @@ def _of_image(found: Any) -> str:  # Any: an object of the sandbox, which no CLI
     return f", runs {json.dumps(found.entry)}, settings {json.dumps(found.settings)}"
 
 
+for one in REQUESTS:
+    environment.add_command(one)
 pipeline.add_command(environment)

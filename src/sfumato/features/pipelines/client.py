@@ -10,9 +10,9 @@ from typing import Any, Final
 from sfumato.client.ask_terms import Json, Number
 from sfumato.client.display import SubmittedProgram
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines import program_files
+from sfumato.features.pipelines import program_folder
 
-MAX_FILES: Final = program_files.MAX_FILES
+MAX_FILES: Final = program_folder.MAX_FILES
 _LISTS: Final = ("shape", "rows", "columns", "at")
 # output name -> (lower, upper) or (lower, upper, step); or a mapping with those, and `shape`, or
 # `rows` and `columns` for a table with named cells

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
+from sfumato.dp.refusal import Refused
 from sfumato.sandbox.ports import BATCH, ISOLATED
 
 WAITING, APPROVED, DECLINED = "waiting", "approved", "declined"
@@ -46,6 +47,23 @@ class TrialChoice:
     trim: int
     rank: int  # 0 for the number of blocks with the least expected error
     trial: str  # which trial it was, in words
+
+
+def bad_run(cause: str, next_step: str = "") -> Refused:
+    """Return the refusal of a run or a trial whose terms cannot be used, as its asker gave them."""
+    return Refused(
+        "bad-pipeline",
+        f"The run cannot begin with these terms: {cause}.",
+        next_step or "Change this term of the run. The submitted program stays as it is.",
+    )
+
+
+def title_of(kind: str, name: str, file: str, own: str) -> str:
+    """Return what lists call a program: its function, its file, or what it brings along."""
+    if kind == "function":
+        return f"{name} in {file}" if file else name
+    brought, _, digest = own.partition("-")
+    return file or (f"{brought} {digest[:12]}" if own else "program")
 
 
 def timing_of(*, is_batch: bool) -> str:

@@ -131,8 +131,7 @@ async def program_page(
         price=priced,
         errors=price_errors(priced),
         accounts=[] if priced is None else _accounts(budget, priced),
-        fits=priced is None or priced["epsilon"] <= budget["next_epsilon"],
-        largest=budget["next_epsilon"],
+        fits=priced is None or priced["fits"],
         terms=_typed(visit.form),
         op=visit.draw(16).hex(),
     )

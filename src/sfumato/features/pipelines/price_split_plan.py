@@ -18,7 +18,8 @@ from sfumato.dp.mechanisms import gaussian, laplace
 from sfumato.dp.mechanisms.median_of_blocks import ranks_off
 from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
 from sfumato.dp.refusal import Refused
-from sfumato.sandbox.program_outputs import Output, bad_pipeline
+from sfumato.features.pipelines.model import bad_run
+from sfumato.sandbox.program_outputs import Output
 
 LARGEST: Final = 1000  # largest share of an output, relative to the default share of 1
 EPSILON_STEP: Final = Fraction(1, 10**6)  # wanted errors are priced in multiples of it
@@ -97,7 +98,7 @@ def read_shares(outputs: tuple[Output, ...], shape: object) -> dict[str, Fractio
     """Parse the shares of a price, by the name of an output; refuse invalid ones."""
     found = _by_name(outputs, shape, "split")
     if any(not Fraction(1, LARGEST) <= share <= LARGEST for share in found.values()):
-        raise bad_pipeline(f"a share must lie between 1/{LARGEST} and {LARGEST}")
+        raise bad_run(f"a share must lie between 1/{LARGEST} and {LARGEST}")
     return found
 
 
@@ -108,7 +109,7 @@ def read_errors(
     found = _by_name(outputs, shape, "error")
     for name in found:
         if name in shares:
-            raise bad_pipeline(f"output {name!r} has a share and a wanted error; give one of them")
+            raise bad_run(f"output {name!r} has a share and a wanted error; give one of them")
     return found
 
 
@@ -116,11 +117,11 @@ def _by_name(outputs: tuple[Output, ...], shape: object, what: str) -> dict[str,
     if shape is None:
         return {}
     if not isinstance(shape, Mapping):
-        raise bad_pipeline(f"{what} must have one number for each named output")
+        raise bad_run(f"{what} must have one number for each named output")
     known = {output.name for output in outputs}
     for name in shape:
         if name not in known:
-            raise bad_pipeline(
+            raise bad_run(
                 f"{what} names {name!r}, which is not an output of the program; its outputs are "
                 f"{', '.join(sorted(known))}"
             )
@@ -144,7 +145,7 @@ def split_price(terms: SplitTerms, epsilon: object) -> PriceSplit:
     if terms.free:
         if epsilon is None:
             named = ", ".join(one.name for one in terms.free)
-            raise bad_pipeline(f"give epsilon too, or a wanted error of {named}")
+            raise bad_run(f"give epsilon too, or a wanted error of {named}")
         return _with_errors(terms, read_epsilon(epsilon))
     found = _cheapest(terms)
     if epsilon is not None and found.epsilon > read_epsilon(epsilon):

@@ -27,6 +27,7 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms.median_of_blocks import MAX_STEPS, ranks_off
 from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
 from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.model import bad_run, title_of
 from sfumato.features.pipelines.price_split_plan import (
     PriceSplit,
     SplitTerms,
@@ -36,12 +37,8 @@ from sfumato.features.pipelines.price_split_plan import (
     read_shares,
     split_price,
 )
-from sfumato.features.pipelines.program_files import (
-    Modules,
-    modules_json,
-    read_texts,
-    text_digest,
-)
+from sfumato.features.pipelines.program_files import Modules, read_texts
+from sfumato.features.pipelines.program_folder import modules_json, text_digest
 from sfumato.query.expression import canonical_json
 from sfumato.sandbox.block_columns import block_columns, folder_columns, folder_tables
 from sfumato.sandbox.ports import BATCH, ISOLATED, SandboxLimits
@@ -61,8 +58,11 @@ GROUP, PARTICIPANT = "group", "participant"  # the two analysis levels of BIDS a
 MEAN, MEDIAN = "mean", "median"  # how the results of blocks are combined
 AUTO: Final = "auto"  # as the program's last trial proposed; a run itself has one of the others
 MAX_BLOCKS: Final = 1000
+DEFAULT_BLOCKS: Final = 50  # fewer if the card declares few people
+LEAST_PEOPLE: Final = 10  # of a block on average, in the default number of blocks
 # processor time of all blocks, in seconds: run one by one, they still end before a job's time limit
 MAX_CPU_S: Final = 7200
+MAX_FILE: Final = 100  # the most letters of the name of a program's file
 BLOCKS: Final = (10, 20, 50, 100, 200, 500)  # the numbers of blocks that an error table compares
 _LIMITS: Final = {
     "cpu_s": (Fraction(1, 20), Fraction(600)),
@@ -91,6 +91,12 @@ class Program:
     files: tuple[str, ...] = ()  # the card's patterns for the files of a person's folder
     main: str = ""  # the path of the main file, whose text is the source; "" for a single file
     modules: Modules = ()  # the other files of a program of several
+    file: str = ""  # the name of the program's file, for lists; not a part of what is approved
+
+    @property
+    def title(self) -> str:
+        """Return what lists and answers call the program."""
+        return title_of(self.kind, self.name, self.file, self.own_environment)
 
     @property
     def own_environment(self) -> str:
@@ -103,7 +109,7 @@ class Program:
         return self.people > 0 and self.kind != "function"
 
     def as_json(self) -> Json:
-        """Return the program as JSON with exact numbers, for the store and the digest."""
+        """Return the program as JSON with exact numbers, for the digest."""
         return {
             "kind": self.kind,
             "environment": self.environment,
@@ -115,6 +121,10 @@ class Program:
             **({"files": list(self.files)} if self.is_study else {}),
             **modules_json(self.main, self.modules),
         }
+
+    def stored_json(self) -> Json:
+        """Return the program as JSON for the store, with the name of its file."""
+        return {**self.as_json(), **({"file": self.file} if self.file else {})}
 
     @property
     def text_digest(self) -> str:
@@ -324,11 +334,11 @@ class Run:
         if self.take == MEDIAN:
             return (
                 f"the median over {self.blocks} blocks of people of {named}, as the program "
-                f"{self.program.name!r} ({self.program.digest[:12]}) computes it in each block"
+                f"{self.program.title!r} ({self.program.digest[:12]}) computes it in each block"
             )
         return (
             f"the average over {self.blocks} blocks of people{cut} of {named}, as the program "
-            f"{self.program.name!r} ({self.program.digest[:12]}) computes it in each block"
+            f"{self.program.title!r} ({self.program.digest[:12]}) computes it in each block"
         )
 
 
@@ -360,9 +370,30 @@ def read_program(card: Card, shape: Mapping[str, object], environment: str) -> P
             "an image needs a program that runs over a folder, and people's own runs need files"
         )
     files = card.bids or ()
+    file = _file_name(shape.get("file"))
     return Program(
-        card.name, kind, source, name, columns, outputs, environment, people, files, main, modules
+        card.name,
+        kind,
+        source,
+        name,
+        columns,
+        outputs,
+        environment,
+        people,
+        files,
+        main,
+        modules,
+        file,
     )
+
+
+def _file_name(file: object) -> str:
+    """Return the name of a program's file, or "" if none is given."""
+    if file is None:
+        return ""
+    if not isinstance(file, str) or not 1 <= len(file) <= MAX_FILE or not file.isprintable():
+        raise bad_pipeline(f"the name of its file must be 1 to {MAX_FILE} printable letters")
+    return file
 
 
 def inside_at(program: Program, card: Card, level: str) -> dict[str, object]:
@@ -398,10 +429,10 @@ def _is_placed(output: Output, kind: str) -> bool:
 
 def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> Run:
     """Parse the terms of a run of the program; refuse invalid ones. `delta` is the default."""
-    blocks = _whole(shape.get("blocks", 50), "blocks", 2, MAX_BLOCKS)
+    blocks = _whole(shape.get("blocks", DEFAULT_BLOCKS), "blocks", 2, MAX_BLOCKS)
     trim = _whole(shape.get("trim", 0), "trim", 0, MAX_BLOCKS)
     if 2 * trim >= blocks:
-        raise bad_pipeline("trim cuts off all blocks")
+        raise bad_run(f"trim {trim} leaves out {trim} at each end, and there are {blocks} blocks")
     limits = SandboxLimits(
         cpu_s=float(_within(shape.get("cpu_s", 1), "cpu_s")),
         memory_mb=int(_within(shape.get("memory_mb", 2048), "memory_mb")),
@@ -410,10 +441,10 @@ def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> 
         job_s=None if shape.get("job_s") is None else float(_within(shape["job_s"], "job_s")),
     )
     if limits.job_s is not None and not limits.is_batch:
-        raise bad_pipeline("job_s is the time of a batch, and the timing is isolated")
+        raise bad_run("job_s is the time of a batch, and the timing is isolated")
     take = shape.get("take", MEAN)
     if take not in (MEAN, MEDIAN) or not isinstance(take, str):
-        raise bad_pipeline(f"take must be {MEAN}, {MEDIAN} or {AUTO}")
+        raise bad_run(f"take must be {MEAN}, {MEDIAN} or {AUTO}")
     _check_median(program, take, trim)
     asked = delta if shape.get("delta") is None else read_delta(shape["delta"])
     shares = read_shares(program.outputs, shape.get("split"))
@@ -425,7 +456,12 @@ def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> 
     timed = blocks if limits.job_s is None else 0  # the declared time of a batch has its own limit
     if (timed + run.person_runs) * limits.cpu_s > MAX_CPU_S:
         of = "blocks and people's turns" if run.person_runs else "blocks"
-        raise bad_pipeline(f"{of}, times cpu_s, are more than {MAX_CPU_S} seconds")
+        needed = (timed + run.person_runs) * limits.cpu_s
+        raise bad_run(
+            f"all {of} together need {needed:,g} processor seconds, and a run may have "
+            f"{MAX_CPU_S:,} at most",
+            "Give fewer blocks, or less processor time for each (cpu_s).",
+        )
     if not all(noise.is_drawable() for noise in run.noises):
         raise Refused(
             "noise-out-of-range",
@@ -437,7 +473,7 @@ def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> 
 
 def _timing(value: object) -> str:
     if value not in (ISOLATED, BATCH) or not isinstance(value, str):
-        raise bad_pipeline(f"timing must be {ISOLATED} or {BATCH}")
+        raise bad_run(f"timing must be {ISOLATED} or {BATCH}")
     return value
 
 
@@ -455,14 +491,17 @@ def _check_median(program: Program, take: str, trim: int) -> None:
     if take == MEAN:
         return
     if trim:
-        raise bad_pipeline("a median takes no trim")
+        raise bad_run("a median takes no trim")
     if any(output.steps > MAX_STEPS for output in program.outputs):
-        raise bad_pipeline("a median needs a coarser step")
+        raise bad_run(
+            f"a median needs outputs with at most {MAX_STEPS:,} steps in their range",
+            "Combine the blocks by their mean, or submit the program with a coarser step.",
+        )
 
 
 def _whole(value: object, name: str, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise bad_pipeline(f"{name} must be a whole number from {least} to {most}")
+        raise bad_run(f"{name} must be a whole number from {least} to {most}")
     return value
 
 
@@ -470,5 +509,5 @@ def _within(value: Any, name: str) -> Fraction:  # Any: a researcher's JSON, che
     least, most = _LIMITS[name]
     is_number = isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool)
     if not is_number or not least <= value <= most:
-        raise bad_pipeline(f"{name} must be a number from {float(least):g} to {float(most):g}")
+        raise bad_run(f"{name} must be a number from {float(least):g} to {float(most):g}")
     return Fraction(value)

@@ -20,6 +20,7 @@ CHECKLIST: Final[Mapping[str, str]] = {
     "outputs": "Does every output say something about many people, and nothing about one person?",
     "libraries": "Do you know the libraries or the image, and where they come from?",
     "trial": "Did the trial on synthetic people give the numbers that you expect?",
+    "untried": "No trial on synthetic people is on record. Do you approve the program untried?",
     "price": "Is the largest epsilon of a run worth what its result tells?",
 }
 MAX_REASON: Final = 1000  # the most letters of the reason for a decision
@@ -67,6 +68,24 @@ class ReviewStore(Protocol):
     def trial(self, data_set: str, digest: str) -> KeptTrial | None:
         """Return the last trial of a program, or None."""
         ...
+
+
+def asked_of(*, is_tried: bool) -> dict[str, str]:
+    """Return the questions of the checklist for a program with or without a trial on record."""
+    other = "untried" if is_tried else "trial"
+    return {name: asks for name, asks in CHECKLIST.items() if name != other}
+
+
+def check_tried(checked: Sequence[str], *, is_tried: bool) -> None:
+    """Refuse to confirm a trial that is not on record."""
+    if "trial" in checked and not is_tried:
+        raise Refused(
+            "bad-pipeline",
+            "No trial of this program on synthetic people is on record, so nobody can confirm its "
+            "numbers. Nothing was approved.",
+            "Make one with `sfumato pipeline plan`, which is free, or confirm instead that you "
+            "approve the program untried.",
+        )
 
 
 def read_checked(checked: object, reason: object) -> tuple[tuple[str, ...], str]:

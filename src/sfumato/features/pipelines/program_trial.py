@@ -27,15 +27,19 @@ from sfumato.features.pipelines.means_of_columns import (
     SyntheticRows,
     means_of_columns,
 )
+from sfumato.features.pipelines.model import bad_run
 from sfumato.features.pipelines.program_plan import BLOCKS, GROUP, PARTICIPANT, Run, inside_at
-from sfumato.features.pipelines.synthetic_blocks import SyntheticBlocks, synthetic_blocks, values_of
-from sfumato.features.synthetic.schema_twin import unsaid_columns, unsaid_share
+from sfumato.features.pipelines.synthetic_blocks import (
+    SyntheticBlocks,
+    synthetic_blocks,
+    unsaid,
+    values_of,
+)
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.sandbox.ports import MAX_KEPT, Sandbox, TrialJob, TrialResult
 from sfumato.sandbox.program_outputs import (
     Output,
     Reading,
-    bad_pipeline,
     parsed_outputs,
     read_output,
 )
@@ -231,16 +235,14 @@ def _sentence(text: str) -> str:
 def check_trial(run: Run, card: Card, people: int) -> None:
     """Refuse a trial that would take so long that others have to wait."""
     if values_of(card, people) > MAX_VALUES:
-        raise bad_pipeline(
-            f"a plan makes {MAX_VALUES:,} synthetic values at most; choose fewer people"
-        )
+        raise bad_run(f"a plan makes {MAX_VALUES:,} synthetic values at most; choose fewer people")
     if run.limits.cpu_s > MAX_CPU_S:
-        raise bad_pipeline(f"a plan gives a block {MAX_CPU_S} processor seconds at most")
+        raise bad_run(f"a plan gives a block {MAX_CPU_S} processor seconds at most")
     most = min(MAX_FOLDERS, run.program.people)
     if run.program.is_study and people > most:
-        raise bad_pipeline(f"a plan makes folders of at most {most} synthetic people for this card")
+        raise bad_run(f"a plan makes folders of at most {most} synthetic people for this card")
     if run.person_runs and people * run.limits.cpu_s > MAX_ALONE_S:
-        raise bad_pipeline(
+        raise bad_run(
             f"a plan gives people's own runs {MAX_ALONE_S} processor seconds together; choose "
             f"fewer people than {people}, or less time for each"
         )
@@ -281,9 +283,9 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
 
 def _unsaid(card: Card, columns: Sequence[str]) -> str:
     """Return a sentence on the columns whose card says nothing of missing values."""
-    names = unsaid_columns(card, columns)
+    names, share = unsaid(card, columns)
     shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-    return _UNSAID.format(shown, float(100 * unsaid_share(card))) if names else ""
+    return _UNSAID.format(shown, 100 * share) if names else ""
 
 
 def _rows(made: SyntheticBlocks) -> SyntheticRows:

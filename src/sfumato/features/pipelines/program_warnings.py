@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.program_plan import MEDIAN, Run
-from sfumato.sandbox.program_outputs import Output, bad_pipeline
+from sfumato.features.pipelines.model import bad_run
+from sfumato.features.pipelines.program_plan import DEFAULT_BLOCKS, LEAST_PEOPLE, MEDIAN, Run
+from sfumato.sandbox.program_outputs import Output
 from sfumato.vault.card.data_card import Card
 
+SHOWN: Final = 6  # the most numbers of an output that a warning names
 _UNTRIED: Final = (
     "The program was not tried on synthetic people. `sfumato pipeline plan` does that. It spends "
     "nothing, and shows what the program prints and how its results are read."
@@ -31,10 +35,30 @@ def too_many_blocks(card: Card, blocks: int) -> Refused | None:
     people = most_people(card)
     if people is None or blocks <= people:
         return None
-    return bad_pipeline(
+    few = default_blocks(card)
+    return bad_run(
         f"the {blocks:,} blocks are more than the {people:,} people that the data card declares, "
-        f"so some are empty and count as the middle of the range; {max(2, people // 20):,} "
-        "blocks would have 20 people or more each"
+        "so some would be empty and count as the middle of the range",
+        f"Give fewer blocks: {few:,} have about {people // few:,} people each.",
+    )
+
+
+def default_blocks(card: Card) -> int:
+    """Return the number of blocks of a run that names none, from the card's people alone."""
+    people = most_people(card)
+    if people is None:
+        return DEFAULT_BLOCKS
+    return max(2, min(DEFAULT_BLOCKS, people // LEAST_PEOPLE))
+
+
+def default_words(card: Card) -> str:
+    """Say which number of blocks a run without one has, and why."""
+    blocks, people = default_blocks(card), most_people(card)
+    if people is None:
+        return f"No number of blocks was given: {blocks}, the default."
+    return (
+        f"No number of blocks was given: {blocks}, because the data card declares {people:,} "
+        f"people, which are about {people // blocks:,} in each block."
     )
 
 
@@ -61,11 +85,15 @@ def review_warnings(
     return [f"On synthetic people, the program never gave a number for {named}."] if never else []
 
 
-def answer_warnings(run: Run, gave: Sequence[str] | None, values: Mapping[str, float]) -> list[str]:
+def answer_warnings(
+    run: Run,
+    gave: Sequence[str] | None,
+    answer: Mapping[str, Any],  # Any: JSON of our own release
+) -> list[str]:
     """Return the warnings for a run's answer; without a trial they also use released values."""
     untried = run.program.outputs if gave is None else ()
-    near = [_near(one) for one in untried if _is_near_middle(run, one, values)]
-    return [*_never(run, gave), *_wide(run), *near]
+    near = [_near(run, one, _cells(one, answer)) for one in untried]
+    return [*_never(run, gave), *_wide(run), *(said for said in near if said)]
 
 
 def _never(run: Run, gave: Sequence[str] | None) -> list[str]:
@@ -81,9 +109,14 @@ def _never(run: Run, gave: Sequence[str] | None) -> list[str]:
 
 
 def _wide(run: Run) -> list[str]:
-    if run.take == MEDIAN:
-        return []
     margins = run.margins()
+    if run.take == MEDIAN:
+        far = [o.name for o in run.program.outputs if 2 * margins[o.name] >= run.blocks]
+        return [
+            f"The median of {name} may be off by {margins[name]:,.0f} of the {run.blocks} blocks. "
+            "Its answer says almost nothing."
+            for name in far
+        ]
     wide = [o for o in run.program.outputs if 2 * margins[o.name] >= float(o.upper - o.lower)]
     return [
         f"The noise of {o.name}, ± {margins[o.name]:.4g} at 95 %, is as wide as its declared "
@@ -92,18 +125,34 @@ def _wide(run: Run) -> list[str]:
     ]
 
 
-def _is_near_middle(run: Run, output: Output, values: Mapping[str, float]) -> bool:
-    if output.name not in values:
-        return False
+def _cells(output: Output, answer: Mapping[str, Any]) -> dict[str, float]:
+    """Return the released numbers of an output by their names in a text."""
+    if not output.shape:
+        return {output.name: answer["rows"][0][answer["columns"].index(output.name)]}
+    values = np.array(answer["arrays"][output.name]["values"], dtype=np.float64)
+    places = np.ndindex(*output.shape)
+    return {f"{output.name} ({cell_name(output, at)})": float(values[at]) for at in places}
+
+
+def cell_name(output: Output, at: tuple[int, ...]) -> str:
+    """Return the row and the column of a table's cell, or the index of an array's number."""
+    if output.rows:
+        return f"{output.rows[at[0]]}, {output.columns[at[1]]}"
+    return ", ".join(map(str, at))
+
+
+def _near(run: Run, output: Output, cells: Mapping[str, float]) -> str:
+    """Return a warning of the numbers that differ from the middle by no more than noise, or ""."""
     margin = 0.0 if run.take == MEDIAN else run.margins()[output.name]
-    return abs(values[output.name] - _middle(output)) <= margin
-
-
-def _near(output: Output) -> str:
+    near = [name for name, value in cells.items() if abs(value - _middle(output)) <= margin]
+    if not near:
+        return ""
+    more = f" and {len(near) - SHOWN:,} more" if len(near) > SHOWN else ""
+    verb, their = ("differs", "its") if len(near) == 1 else ("differ", "their")
     return (
-        f"{output.name} differs from {_middle(output):g} by no more than its noise. That is the "
-        "middle of its range, and a block without a number counts as the middle. The answer may "
-        "say nothing else."
+        f"{'; '.join(near[:SHOWN])}{more} {verb} from {_middle(output):g} by no more than {their} "
+        f"noise. That is the middle of the range, and a block without a number counts as the "
+        "middle. The answer may say nothing else."
     )
 
 

@@ -78,6 +78,7 @@ def answer_of(run: Run, stored: Sequence[int]) -> Json:
                 "values": nested(values, output.shape),
                 "std": _std(run, output),
                 "margin": _margin(run, output),
+                "interval": _intervals(run, output, values),
                 **(
                     {"rows": list(output.rows), "columns": list(output.columns)}
                     if output.rows
@@ -139,6 +140,16 @@ def _interval(run: Run, output: Output, value: float) -> list[float] | None:
     if margin is None:
         return None
     return [max(value - margin, float(output.lower)), min(value + margin, float(output.upper))]
+
+
+def _intervals(run: Run, output: Output, values: Sequence[float]) -> Json | None:
+    """Return the lower and the upper ends of an array's intervals, as `_interval` cuts them."""
+    pairs = [_interval(run, output, value) for value in values]
+    if None in pairs:
+        return None
+    ends = zip(*(pair for pair in pairs if pair is not None), strict=True)
+    low, high = (nested(one, output.shape) for one in ends)
+    return {"lower": low, "upper": high}
 
 
 FORMAT: Final = "pipeline/1"
@@ -213,6 +224,13 @@ def run_pipeline(door: PipelinePorts, order: RunOrder) -> Release:
                 settled.head, outcome.seq, settled.answer, outcome.accounts, paid_now
             )
             return _released(door.ledger, order, charge, standing)
+
+
+def is_paid(ledger: Ledger, order: RunOrder) -> bool:
+    """Return True if all accounts that would pay for the run have paid for its answer already."""
+    charge = _charge(order)
+    names = tuple(debtor.account for debtor in charge.debtors)
+    return ledger.is_paid_by(charge.answer_key, names)
 
 
 def stored_answer(ledger: Ledger, order: RunOrder) -> Release:

@@ -26,7 +26,8 @@ def review_lines(one: Review) -> list[str]:
     """Return the lines to print for a program under review: state, trial, changes and text."""
     own = one["environment"].partition("+")[2]
     return [
-        f"{one['digest']} by {one['by']}, submitted {one['at']}",
+        f"{title_of(one)} on {one['data_set']}, by {one['by']}, submitted {moment(one['at'])}",
+        f"  digest: {one['digest']}",
         *state_lines(one),
         f"  columns: {', '.join(one['columns'])}",
         *(f"  files of people: {name}" for name in one.get("files", ())),
@@ -45,12 +46,58 @@ def review_lines(one: Review) -> list[str]:
     ]
 
 
+def title_of(one: Review) -> str:
+    """Return what lists call a program; older services send the name of its function alone."""
+    return str(one.get("title") or one["name"])
+
+
+def moment(at: object) -> str:
+    """Return a time of the service to the minute, in UTC."""
+    return f"{str(at)[:16].replace('T', ' ')} UTC"
+
+
+def listed_lines(one: Review) -> list[str]:
+    """Return the lines of a list for one program: what it is called, reads and gives."""
+    ranges = ", ".join(
+        f"{o['name']}{_size(o)} in [{o['lower']}, {o['upper']}]" for o in one["outputs"]
+    )
+    return [
+        f"{one['digest'][:12]}  {title_of(one)} on {one['data_set']}, by {one['by']}: "
+        f"{one['state']}",
+        f"  reads {', '.join(one['columns'])}; gives {ranges}",
+    ]
+
+
+def price_lines(priced: Review) -> list[str]:
+    """Return the lines to print for a run's price: what it costs, its error, and what is left."""
+    unit = " ranks among the blocks" if priced["error_is"] == "ranks" else ""
+    errors = [f"{name} ± {error:.4g}{unit}" for name, error in priced["error"].items()]
+    delta = f" and delta {priced['delta']:g}" if priced["delta"] else ""
+    price = f"It costs epsilon {priced['epsilon']:g}{delta}"
+    if priced.get("free"):
+        price = "You have paid for this run already, so it is free and gives the same numbers"
+    left = f" Left is epsilon {priced['left']['next_epsilon']:g}." if "left" in priced else ""
+    chosen = [priced["chosen_by"]] if "chosen_by" in priced else []
+    return [
+        *warned(priced.get("warnings", ())),
+        f"This run gives {priced['says']}.",
+        f"Its noise at 95 %: {', '.join(errors)}.",
+        *chosen,
+        f"Timing {priced['timing']}.{_lasts(priced)}",
+        f"{price}. Nothing is spent.{left}",
+    ]
+
+
+def _lasts(priced: Review) -> str:
+    return f" It takes about {priced['seconds']} s." if priced.get("seconds") else ""
+
+
 def state_lines(one: Review) -> list[str]:
     """Return the lines of a program's state: waiting, approved to a price, or declined and why."""
-    by = f"by {one.get('decided_by')}, {one.get('decided_at')}"
+    by = f"by {one.get('decided_by')}, {moment(one.get('decided_at'))}"
     batch = ", in batches too," if one.get("timing") == "batch" else ""
     state = {
-        "waiting": f"  waits for the owner since {one.get('at')}",
+        "waiting": f"  waits for the owner since {moment(one.get('at'))}",
         "approved": f"  approved up to epsilon {one.get('most_epsilon', 0):g} a run{batch} {by}",
         "declined": f"  declined {by}",
     }[one["state"]]
@@ -67,15 +114,28 @@ def state_lines(one: Review) -> list[str]:
     ]
 
 
-def confirmed(one: Review, *, are_all: bool, may_ask: bool) -> list[str]:
+def confirmed_all(one: Review, *, is_untried: bool) -> list[str]:
+    """Return every question of the checklist; refuse one about a trial that never was."""
+    names = [str(question["id"]) for question in one["checklist"]]
+    if "untried" in names and not is_untried:
+        raise Refused(
+            "bad-pipeline",
+            "No trial of this program on synthetic people is on record, so --checked cannot "
+            "confirm its numbers. Nothing was approved.",
+            f"Make one, which is free: sfumato pipeline plan {one['data_set']} "
+            f"{one['digest'][:12]} --epsilon 1. Or add --untried, and approve it without a trial. "
+            "(`sfumato pipeline try` leaves no record.)",
+        )
+    return names
+
+
+def confirmed(one: Review, *, may_ask: bool) -> list[str]:
     """Return the questions of the checklist that the owner confirms.
 
     At a terminal, show the program and ask each question; a question that is not confirmed refuses
     the approval.
     """
     names = [str(question["id"]) for question in one["checklist"]]
-    if are_all:
-        return names
     if not may_ask or not sys.stdin.isatty():
         return []
     for question in one["checklist"]:
@@ -99,26 +159,30 @@ def _environment_lines(known: Review | None) -> list[str]:
 
 
 def _output_line(output: Review) -> str:
-    sizes = ",".join(map(str, output.get("shape", ())))
     place = "".join(f", {part}" for part in output["at"])
     return (
-        f"output {output['name']}{f'[{sizes}]' if sizes else ''} from {output['lower']} to "
+        f"output {output['name']}{_size(output)} from {output['lower']} to "
         f"{output['upper']} in steps of {output['step']} ({output['path']}{place}"
         f"{table_words(output)})"
     )
 
 
+def _size(output: Review) -> str:
+    sizes = ",".join(map(str, output.get("shape", ())))
+    return f"[{sizes}]" if sizes else ""
+
+
 def _trial_lines(trial: Review | None) -> list[str]:
     if trial is None:
         return ["No trial on synthetic people is stored: `sfumato pipeline plan` makes one."]
-    head = f"The last trial, by {trial['by']}, {trial['at']}:"
+    head = f"The last trial, by {trial['by']}, {moment(trial['at'])}:"
     return [head, *(f"  {line}" for line in BlocksPlan(trial["plan"]).lines())]
 
 
 def _change_lines(changes: Review | None) -> list[str]:
     if changes is None:
         return ["The author has no approved program of this name to compare with."]
-    head = f"Changes since {changes['digest'][:12]}, approved {changes['decided_at']}:"
+    head = f"Changes since {changes['digest'][:12]}, approved {moment(changes['decided_at'])}:"
     files = changes.get("files", ())
     return [
         head,

@@ -9,15 +9,16 @@ from typing import Any
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.model import Submitted
+from sfumato.features.pipelines.model import Submitted, title_of
 from sfumato.features.pipelines.program_plan import read_program
 from sfumato.features.pipelines.program_review import (
-    CHECKLIST,
     KeptTrial,
     Review,
     ReviewStore,
     approved_before,
+    asked_of,
     changes_json,
+    check_tried,
 )
 from sfumato.sandbox.ports import BATCH, ISOLATED, Sandbox
 from sfumato.sandbox.program_environment import OwnEnvironment, own_of
@@ -44,6 +45,11 @@ class ProgramReviews:
         kept = KeptTrial(found.data_set, found.digest, by, now, json.dumps(plan))
         self.store.keep_trial(kept, found.by)
 
+    def check(self, found: Submitted, checked: Sequence[str]) -> None:
+        """Refuse an approval that confirms a trial which is not on record."""
+        is_tried = self.store.trial(found.data_set, found.digest) is not None
+        check_tried(checked, is_tried=is_tried)
+
     def shown(self, card: Card, sandbox: Sandbox, found: Sequence[Submitted]) -> list[Json]:
         """Return programs of a data set as JSON, with their reviews and whether they can run."""
         known = self.store.of(card.name)
@@ -65,7 +71,10 @@ class ProgramReviews:
             if kept is None
             else {"by": kept.by, "at": kept.at, "plan": json.loads(kept.plan)},
             "environment_facts": self._facts(found),
-            "checklist": [{"id": name, "asks": asks} for name, asks in CHECKLIST.items()],
+            "checklist": [
+                {"id": name, "asks": asks}
+                for name, asks in asked_of(is_tried=kept is not None).items()
+            ],
         }
 
     def _facts(self, found: Submitted) -> Json | None:
@@ -96,6 +105,12 @@ def submitted_json(one: Submitted) -> Json:
         "decided_by": one.decided_by,
         "decided_at": one.decided_at,
         "timing": BATCH if one.may_batch else ISOLATED,
+        "title": title_of(
+            program["kind"],
+            program["name"],
+            program.get("file", ""),
+            own_of(program["environment"]),
+        ),
         **program,
     }
 

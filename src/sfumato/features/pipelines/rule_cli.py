@@ -9,7 +9,7 @@ import click
 from sfumato.cli.shell import Shell, command, number
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.cli import pipeline, program_text
-from sfumato.features.pipelines.program_files import text_digest
+from sfumato.features.pipelines.program_folder import text_digest
 from sfumato.wire.query_json import Json
 
 

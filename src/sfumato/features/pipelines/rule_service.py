@@ -17,6 +17,7 @@ from sfumato.features.pipelines.approval_rule import (
     Rule,
     RuleStore,
     Spending,
+    bad_rule,
     beyond,
     misfit,
     read_rule,
@@ -27,7 +28,6 @@ from sfumato.features.pipelines.release import RunOrder
 from sfumato.query.expression import canonical_json
 from sfumato.release.ledger_guard import Ledger
 from sfumato.release.release_order import Asker
-from sfumato.sandbox.program_outputs import bad_pipeline
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Clock, Listing
 from sfumato.vault.users import Caller
@@ -52,7 +52,7 @@ class PipelineRules:
     def set(self, caller: Caller, card: Card, shape: object) -> Json:
         """Create an approval rule for future submissions; the ledger notes it before it applies."""
         if sum(not one.is_over for one in self.store.of(card.name)) >= MAX_RULES:
-            raise bad_pipeline(f"a data set may have {MAX_RULES} rules at most; end some")
+            raise bad_rule(f"a data set may have {MAX_RULES} rules at most; end some")
         made = self.dice.draw(8).hex(), caller.user, self.clock.now()
         rule = read_rule(card, shape, made)
         self.ledger.note("pipeline-rule", rule.as_json())

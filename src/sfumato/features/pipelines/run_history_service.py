@@ -96,6 +96,7 @@ def _stored_program(found: Submitted) -> Program:
         files=tuple(said.get("files", ())),
         main=said.get("main", ""),
         modules=tuple((one["path"], one["text"]) for one in said.get("modules", ())),
+        file=said.get("file", ""),
     )
 
 

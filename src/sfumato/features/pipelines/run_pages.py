@@ -9,7 +9,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 from itertools import product
+from operator import getitem
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -47,6 +49,7 @@ class Cell:
     name: str  # the row and the column of a table, or the index
     text: str
     share: float
+    error: str  # its interval; "" for a median
 
 
 @dataclass(frozen=True)
@@ -108,10 +111,10 @@ async def as_csv(visit: Visit) -> Response:
     for name, value, ends in _scalar_values(said):
         writer.writerow((harmless_cell(name), "", value, *(ends or ("", ""))))
     for name, array in said["arrays"].items():
-        by = array["margin"]
+        ends = None if array["margin"] is None else array["interval"]
         for index, value in _indexed(array["values"]):
             place = _cell_name(array, index)
-            around = ("", "") if by is None else (value - by, value + by)
+            around = ("", "") if ends is None else _ends_at(ends, index)
             writer.writerow((harmless_cell(name), harmless_cell(place), value, *around))
     return _file(text.getvalue(), "text/csv; charset=utf-8", said, "csv")
 
@@ -159,7 +162,13 @@ def _scalar(
 
 def _array(name: str, array: Shape, lower: float, upper: float) -> Array:
     cells = [
-        Cell(index, _cell_name(array, index), f"{value:.6g}", (value - lower) / (upper - lower))
+        Cell(
+            index,
+            _cell_name(array, index),
+            f"{value:.6g}",
+            (value - lower) / (upper - lower),
+            _interval_text(array, index),
+        )
         for index, value in _indexed(array["values"])
     ]
     shape = tuple(place + 1 for place in cells[-1].index)
@@ -198,6 +207,13 @@ def _cell_name(array: Shape, index: tuple[int, ...]) -> str:
     return ", ".join(map(str, index))
 
 
+def _interval_text(array: Shape, index: tuple[int, ...]) -> str:
+    if array["margin"] is None:
+        return ""
+    low, high = _ends_at(array["interval"], index)
+    return f"{low:.6g} to {high:.6g}"
+
+
 def _points(shares: Sequence[float]) -> str:
     return " ".join(
         f"{x:g},{_down(share):g}" for x, share in zip(_across(shares), shares, strict=True)
@@ -219,6 +235,12 @@ def _across(shares: Sequence[float]) -> list[float]:
 
 def _down(share: float) -> float:
     return round(HEIGHT - 16 - (HEIGHT - 28) * share, 2)
+
+
+def _ends_at(ends: Shape, index: tuple[int, ...]) -> tuple[float, float]:
+    """Return the interval of one number of an array."""
+    low, high = (reduce(getitem, index, ends[end]) for end in ("lower", "upper"))
+    return low, high
 
 
 def _indexed(values: Any) -> Iterator[tuple[tuple[int, ...], float]]:  # Any: nested JSON lists

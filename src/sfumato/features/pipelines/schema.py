@@ -18,6 +18,7 @@ from sfumato.wire.schema import (
     Numbers,
     OfDataSet,
     Reply,
+    Request,
     items,
     letters,
     needed,
@@ -73,6 +74,7 @@ class SubmitPipeline(OfDataSet, frozen=True, kw_only=True):
         Any, shaped(Name | None, "The path of the file in `source`, if there are `modules`.")
     ] = UNSET
     modules: Annotated[Any, shaped(Annotated[list[ProgramFile], items(99)] | None)] = UNSET
+    file: Annotated[Any, shaped(Name | None, "The name of the program's file, for lists.")] = UNSET
 
 
 class OnePipeline(OfDataSet, frozen=True, kw_only=True):
@@ -198,12 +200,46 @@ class PipelineRuns(Reply):
     runs: list[PipelineRun]
 
 
+class RequestImage(Request, frozen=True, kw_only=True):
+    """A request for an image at a registry that the vault's operator allows."""
+
+    image: Annotated[str, letters(335, "REGISTRY/NAME@sha256:DIGEST")]
+    why: Annotated[Any, shaped(Annotated[str, letters(1000)] | None)] = None
+
+
+class DecideImageRequest(Request, frozen=True, kw_only=True):
+    """An operator's decision on a request for an image. It pulls nothing."""
+
+    request: Name
+    state: Literal["accepted", "declined"]
+    reason: Annotated[Any, shaped(Annotated[str, letters(1000)] | None)] = None
+
+
+class ImageRequest(Reply):
+    """A request for an image, with the operator's decision; `there` if it is on the machine."""
+
+    request: Name
+    by: Name
+    image: Annotated[str, letters(335)]
+    environment: Annotated[str, letters(80)]
+    why: Annotated[str, letters(1000)]
+    state: Literal["waiting", "accepted", "declined", "there"]
+    reason: Annotated[str, letters(1000)]
+
+
+class ImageRequests(Reply):
+    """Requests for images: all to an operator, to anybody else their own."""
+
+    requests: list[ImageRequest]
+
+
 class ProgramEnvironment(Reply):
     """An environment in which programs of this data set may run."""
 
     name: Annotated[str, letters(80)]
     kind: Short
     digest: Annotated[str, letters(64)]
+    source: Annotated[str, letters(335, "The registry and name of a pulled image.")] = ""
 
 
 class Pipelines(Reply):

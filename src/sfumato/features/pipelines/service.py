@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from sfumato.dp.budget import read_epsilon
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.estimator_comparison import name_of
+from sfumato.features.pipelines.image_request_service import ImageRequests
 from sfumato.features.pipelines.means_of_columns import sql_offers
 from sfumato.features.pipelines.model import (
     APPROVED,
@@ -26,6 +27,7 @@ from sfumato.features.pipelines.model import (
     PipelineStore,
     Submitted,
     TrialChoice,
+    bad_run,
 )
 from sfumato.features.pipelines.program_plan import (
     AUTO,
@@ -47,6 +49,8 @@ from sfumato.features.pipelines.program_trial import (
 )
 from sfumato.features.pipelines.program_warnings import (
     answer_warnings,
+    default_blocks,
+    default_words,
     most_people,
     price_warnings,
     review_warnings,
@@ -55,6 +59,7 @@ from sfumato.features.pipelines.program_warnings import (
 from sfumato.features.pipelines.release import (
     PipelinePorts,
     RunOrder,
+    is_paid,
     no_sandbox,
     planned_s,
     run_pipeline,
@@ -62,6 +67,7 @@ from sfumato.features.pipelines.release import (
 )
 from sfumato.features.pipelines.review_service import ProgramReviews, submitted_json
 from sfumato.features.pipelines.rule_service import PipelineRules, by_rule
+from sfumato.features.pipelines.run_budget import budget_warnings
 from sfumato.features.pipelines.run_history_service import run_terms, runs_json, stored_run
 from sfumato.features.pipelines.schema import (
     DecidePipeline,
@@ -72,12 +78,14 @@ from sfumato.features.pipelines.schema import (
     RunPipeline,
 )
 from sfumato.query.expression import canonical_json
+from sfumato.release.accounts import left_to_pay
+from sfumato.release.guarded_release import accounts_paying
 from sfumato.release.permissions import check_not_frozen, listing_to_query
 from sfumato.release.release_order import Asker, Release
 from sfumato.sandbox.ports import BATCH, ISOLATED, SandboxLimits, SandboxStopped, SplitOrder
 from sfumato.sandbox.program_environment import kind_and_digest, read_own
-from sfumato.sandbox.program_outputs import bad_pipeline
 from sfumato.vault.card.data_card import Card
+from sfumato.vault.ledger_entries import Account
 from sfumato.vault.ports import Catalogue, Clock, Listing
 from sfumato.vault.users import Caller
 
@@ -117,6 +125,7 @@ class Pipelines:
     rules: PipelineRules
     brought: Callable[[], Sequence[str]]  # returns the names of this machine's program environments
     reviews: ProgramReviews
+    images: ImageRequests
     timing: str = ISOLATED  # BATCH if the operator lets reviewed programs run in batches
     # Only one plan at a time holds its synthetic people in memory.
     planning: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
@@ -139,6 +148,8 @@ class Pipelines:
         found = self._found(listing, asked.pipeline)
         most = read_epsilon(asked.most_epsilon) if asked.state == APPROVED else Fraction(0)
         review = read_checked(asked.checked, asked.reason)
+        if asked.state == APPROVED:
+            self.reviews.check(found, review[0])
         now = replace(found, state=asked.state, most_epsilon=most, timing=asked.timing)
         made = self._decided(caller.user, found, now, review)
         return self.reviews.shown(listing.card, self.door.sandbox, [made])[0]
@@ -165,8 +176,7 @@ class Pipelines:
         listing, _ = self._thawed(caller, asked.data_set)
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        terms, _ = self._chosen(found, asked)
-        run = read_run(_program_of(found, listing), terms, listing.card.delta_per_request)
+        run, _ = self._run_of(listing, found, asked)
         _check_approved(found, run)
         self._check_same(found, run)
         _check_blocks(listing.card, run)
@@ -187,7 +197,7 @@ class Pipelines:
             rule=terms["rule"],
         )  # fmt: skip
         release = stored_answer(self.door.ledger, order)
-        warnings = answer_warnings(run, self._tried(found), _values(release.answer))
+        warnings = answer_warnings(run, self._tried(found), release.answer)
         return replace(release, answer={**release.answer, "warnings": warnings})
 
     def set_rule(self, caller: Caller, data_set: str, shape: object) -> Json:
@@ -215,22 +225,31 @@ class Pipelines:
         listing, _ = self._listing(caller, data_set)
         found = self.store.of(listing.card.name)
         mine = [one for one in found if caller.user in (listing.owner, one.by)]
-        environments = [_environment(name) for name in self.brought()]
+        environments = [self._environment(name) for name in self.brought()]
         shown = self.reviews.shown(listing.card, self.door.sandbox, mine)
         may_decide = caller.user == listing.owner
         return {"pipelines": shown, "environments": environments, "may_decide": may_decide}
 
     def price(self, caller: Caller, asked: PipelineTerms) -> Json:
-        """Return a run's price and the error of its noise; nothing is spent."""
-        listing, _ = self._listing(caller, asked.data_set)
+        """Return a run's price, its error and whether it fits the budget; nothing is spent."""
+        listing, asker = self._listing(caller, asked.data_set)
+        self.door.ledger.check_history()  # the sums of a rolled-back ledger are too low
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        terms, chosen = self._chosen(found, asked)
-        run = read_run(_program_of(found, listing), terms, listing.card.delta_per_request)
-        _check_blocks(listing.card, run)
+        run, chosen = self._run_of(listing, found, asked)
+        is_free = is_paid(
+            self.door.ledger, RunOrder(listing.card, listing.table, run, asker, "a price")
+        )
+        if not is_free:
+            _check_blocks(listing.card, run)
+        accounts = accounts_paying(self.door.ledger, listing.card, asker)
+        short = [] if is_free else self._too_small(listing, run, asked, accounts)
         return {
             **chosen,
-            "warnings": [*_over(found, run), *price_warnings(run, self._tried(found))],
+            "warnings": [*short, *_over(found, run), *price_warnings(run, self._tried(found))],
+            "free": is_free,
+            "fits": not short,
+            "left": left_to_pay(accounts[1], accounts),
             "epsilon": float(run.epsilon),
             "delta": float(run.spent_delta),
             "mechanism": run.mechanism,
@@ -250,13 +269,13 @@ class Pipelines:
         listing, _ = self._listing(caller, asked.data_set)
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        terms, _ = self._chosen(found, asked)
-        run = read_run(_program_of(found, listing), terms, listing.card.delta_per_request)
+        run, _ = self._run_of(listing, found, asked)
         return self._planned_s(listing.card, run)
 
     def plan(self, caller: Caller, asked: PlanPipeline) -> Json:
         """Estimate a program's noise and bias for several block counts, on synthetic people."""
-        listing, _ = self._listing(caller, asked.data_set)
+        listing, asker = self._listing(caller, asked.data_set)
+        self.door.ledger.check_history()
         card, found = listing.card, self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
         program = _program_of(found, listing)
@@ -301,7 +320,10 @@ class Pipelines:
             self.store.add_trial(found.data_set, found.digest, gave)
             self.store.set_choices(found.data_set, found.digest, choices)
             self.reviews.keep_trial(found, caller.user, plan)
-        return plan
+        # not kept with the trial, because the balance is the caller's own
+        accounts = accounts_paying(self.door.ledger, card, asker)
+        short = self._too_small(listing, table.likely, asked, accounts)
+        return {**plan, "warnings": [*short, *table.warnings()]}
 
     def run(self, caller: Caller, asked: RunPipeline) -> Release:
         """Run an approved program and release its private averages or medians."""
@@ -310,8 +332,7 @@ class Pipelines:
         listing, asker = self._thawed(caller, asked.data_set)
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        terms, chosen = self._chosen(found, asked)
-        run = read_run(_program_of(found, listing), terms, listing.card.delta_per_request)
+        run, chosen = self._run_of(listing, found, asked)
         _check_approved(found, run)
 
         def may_still() -> None:  # checked again, as the run may wait for a sandbox before it pays
@@ -329,14 +350,44 @@ class Pipelines:
         )  # fmt: skip
         with self.rules.taken(found, order) as held:
             release = run_pipeline(self.door, held)
-        warnings = answer_warnings(run, self._tried(found), _values(release.answer))
+        warnings = answer_warnings(run, self._tried(found), release.answer)
         return replace(release, answer={**release.answer, "warnings": warnings})
 
     # --- helpers ------------------------------------------------------------------------------
 
+    def _environment(self, name: str) -> Json:
+        """Return an environment's kind and digest, and the name from which an image was pulled."""
+        kind, digest = kind_and_digest(name)
+        known = self.reviews.environment(name)
+        source = "" if known is None else known.source
+        return {"name": name, "kind": kind, "digest": digest, "source": source}
+
     def _planned_s(self, card: Card, run: Run) -> int | None:
         planned = planned_s(self.door.sandbox, card, run)
         return None if planned is None else math.ceil(planned)
+
+    def _run_of(
+        self, listing: Listing, found: Submitted, asked: PipelineTerms
+    ) -> tuple[Run, dict[str, str]]:
+        """Return the run that is asked for, and in words what chose the terms that it left out."""
+        terms, chosen = self._chosen(found, asked)
+        if terms.get("blocks") is None:
+            terms = {**terms, "blocks": default_blocks(listing.card)}
+            chosen = {"chosen_by": default_words(listing.card)}
+        program = _program_of(found, listing)
+        return read_run(program, terms, listing.card.delta_per_request), chosen
+
+    def _too_small(
+        self, listing: Listing, run: Run, asked: PipelineTerms, accounts: Sequence[Account]
+    ) -> list[str]:
+        """Return a warning if the asker's budget is too small for the run, with what would fit."""
+        first = {"blocks": run.blocks, "trim": run.trim, "take": run.take}
+
+        def reread(terms: Mapping[str, object]) -> Run:
+            said = {**_terms(asked), **first, **terms}
+            return read_run(run.program, said, listing.card.delta_per_request)
+
+        return budget_warnings(run, accounts, reread)
 
     def _timed(self, found: Submitted, asked: PipelineTerms) -> dict[str, object]:
         """Return the terms of a run with its timing: a batch if operator and owner allow it."""
@@ -365,7 +416,7 @@ class Pipelines:
         if terms.get("take") != AUTO:
             return terms, {}
         if terms.get("trim"):
-            raise bad_pipeline("take auto chooses the trim itself; leave out trim")
+            raise bad_run("take auto chooses the trim itself; leave out trim")
         choices = self.store.choices(found.data_set, found.digest)
         blocks = terms.get("blocks")
         fitting = [one for one in choices if blocks is None or one.blocks == blocks]
@@ -398,7 +449,7 @@ class Pipelines:
                 "maximum.",
                 "Wait until the owner has approved or declined some of them.",
             )
-        text = canonical_json(program.as_json())
+        text = canonical_json(program.stored_json())
         now = self.clock.now()
         made = Submitted(program.digest, listing.card.name, text, asker.user, now)
         # another request added it meanwhile, and its owner may have decided already
@@ -539,11 +590,6 @@ def _no_choice(choices: Sequence[TrialChoice]) -> Refused:
     )
 
 
-def _values(answer: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON of our own release
-    """Return an answer's released numbers by the name of their output; arrays are left out."""
-    return dict(zip(answer["columns"], answer["rows"][0], strict=True))
-
-
 def _people(count: object) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= MAX_PEOPLE:
         raise Refused(
@@ -590,11 +636,6 @@ def _program_of(found: Submitted, listing: Listing) -> Program:
     """Parse a submitted program again, against the current card."""
     said = json.loads(found.program)
     return read_program(listing.card, said, said.get("environment", ""))
-
-
-def _environment(name: str) -> Json:
-    kind, digest = kind_and_digest(name)
-    return {"name": name, "kind": kind, "digest": digest}
 
 
 def _errors(program: Program, epsilon: object, card: Card) -> Json:

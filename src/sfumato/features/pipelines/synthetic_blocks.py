@@ -12,7 +12,13 @@ from typing import Final
 
 from sfumato.features.pipelines.program_plan import Program
 from sfumato.features.synthetic.person_files import NOT_AVAILABLE, person_files
-from sfumato.features.synthetic.schema_twin import TwinTable, most_rows, schema_tables
+from sfumato.features.synthetic.schema_twin import (
+    TwinTable,
+    most_rows,
+    schema_tables,
+    unsaid_columns,
+    unsaid_share,
+)
 from sfumato.features.synthetic.twin_files import twin_files
 from sfumato.sandbox.block_columns import folder_tables
 from sfumato.vault.card.bids import phenotype_path
@@ -77,6 +83,14 @@ def synthetic_blocks(card: Card, program: Program, people: int, seed: str) -> Sy
         for one in folder_tables(card, program.columns)
     )
     return SyntheticBlocks(card, names, shown, is_study=True)
+
+
+def unsaid(card: Card, columns: Collection[str]) -> tuple[tuple[str, ...], float]:
+    """Return the columns of which a card declares no share of missing values, and the twin's share.
+
+    `columns` has the columns that a program sees.
+    """
+    return unsaid_columns(card, columns), float(unsaid_share(card))
 
 
 def values_of(card: Card, people: int) -> int:

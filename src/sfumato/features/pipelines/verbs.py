@@ -6,7 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sfumato.features.pipelines.schema import (
+    DecideImageRequest,
     DecidePipeline,
+    ImageRequest,
+    ImageRequests,
     OnePipeline,
     OnePipelineRule,
     OnePipelineRun,
@@ -20,13 +23,14 @@ from sfumato.features.pipelines.schema import (
     Pipelines,
     PipelineTerms,
     PlanPipeline,
+    RequestImage,
     RunPipeline,
     SetPipelineRule,
     SubmitPipeline,
 )
 from sfumato.wire.json_text import json_text
 from sfumato.wire.query_json import Json
-from sfumato.wire.schema import Answer, Job, OfDataSet
+from sfumato.wire.schema import Answer, Empty, Job, OfDataSet
 from sfumato.wire.verb import Verbs, stored_body
 
 if TYPE_CHECKING:
@@ -39,6 +43,7 @@ _PIPELINES: Final = "/v1/data-sets/{data_set}/pipelines"
 _RUN: Final = "run"  # the kind of the jobs (features/jobs/model.py)
 _RULES: Final = "/v1/data-sets/{data_set}/pipeline-rules"
 _RUNS: Final = "/v1/data-sets/{data_set}/pipeline-runs"
+_IMAGES: Final = "/v1/image-requests"
 _REFUSALS: Final = (
     "anchor-missing", "bad-budget", "bad-environment", "bad-pipeline", "ledger-frozen",
     "noise-out-of-range", "pipeline-unknown", "unknown-column", "unknown-data-set",
@@ -190,3 +195,27 @@ def set_pipeline_rule(services: Services, caller: Caller, asked: SetPipelineRule
 def end_pipeline_rule(services: Services, caller: Caller, asked: OnePipelineRule) -> Json:
     """End an approval rule: it approves nothing more, and no program runs by it."""
     return services.pipelines.end_rule(caller, asked.data_set, asked.rule)
+
+
+@PIPELINE_VERBS.verb(
+    "request-image", "POST", _IMAGES, "ask", RequestImage, ImageRequest,
+    refusals=("image-not-pulled", "too-many"),
+)  # fmt: skip
+def request_image(services: Services, caller: Caller, asked: RequestImage) -> Json:
+    """Ask the operator for an image at an allowed registry, by its digest; nothing is pulled."""
+    return services.pipelines.images.ask(caller, asked.image, asked.why)
+
+
+@PIPELINE_VERBS.verb("image-requests", "GET", _IMAGES, "any", Empty, ImageRequests)
+def image_requests(services: Services, caller: Caller, _asked: Empty) -> Json:
+    """List requests for images: all to an operator, to anybody else their own."""
+    return services.pipelines.images.all(caller)
+
+
+@PIPELINE_VERBS.verb(
+    "decide-image-request", "POST", f"{_IMAGES}/{{request}}/decision", "operate",
+    DecideImageRequest, ImageRequest,
+)  # fmt: skip
+def decide_image_request(services: Services, caller: Caller, asked: DecideImageRequest) -> Json:
+    """Accept or decline a request for an image; nothing is pulled."""
+    return services.pipelines.images.decide(caller, asked.request, asked.state, asked.reason)

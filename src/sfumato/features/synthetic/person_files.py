@@ -29,6 +29,8 @@ _REQUIRED: Final = {
     "channels": ("name", "type", "units"),
     "electrodes": ("name", "x", "y", "z"),
 }
+# the first column of tables that list something of a person, by the suffix of the file
+_LISTS: Final = {"scans": "filename", "sessions": "session_id"}
 _NO_COLUMNS: Final = ("StimulusPresentation", TOOL)  # objects in sidecars that are no columns
 _SECONDS: Final = 2  # between two synthetic events
 
@@ -43,8 +45,9 @@ def person_files(card: Card, kind: str, person: str) -> Iterator[tuple[str, str]
         if path.endswith(".json"):
             yield path, file_json({"Twin": kind})
             continue
-        columns = _columns(card, pattern)
-        yield path, _table(columns, Seeded(kind, path)) if columns else ""
+        columns, listed = _columns(card, pattern), _listed(card, pattern)
+        cells = [cell.replace(SUBJECT, person) for cell in listed]
+        yield path, _table(columns, cells, Seeded(kind, path)) if columns else ""
 
 
 def person_files_json(card: Card) -> Json:
@@ -63,7 +66,10 @@ def _columns(card: Card, pattern: str) -> dict[str, Mapping[str, object]]:
     if not pattern.endswith(_TABLE):
         return {}
     entities, suffix = _parts(pattern)
-    found: dict[str, Mapping[str, object]] = {name: {} for name in _REQUIRED.get(suffix, ())}
+    required = _REQUIRED.get(suffix, ())
+    if suffix in _LISTS and _listed(card, pattern):
+        required = (_LISTS[suffix],)
+    found: dict[str, Mapping[str, object]] = {name: {} for name in required}
     for path, _ in card.metadata.sidecars:
         own, of = _parts(path)
         is_near = _folder(path) in ("", _folder(pattern))
@@ -75,6 +81,19 @@ def _columns(card: Card, pattern: str) -> dict[str, Mapping[str, object]]:
                 if isinstance(one, dict) and _is_column(name)
             }
     return found
+
+
+def _listed(card: Card, pattern: str) -> list[str]:
+    """Return the rows of a table that lists a person's files (`scans.tsv`) or sessions."""
+    folder, suffix = PurePosixPath(pattern).parent, _parts(pattern)[1]
+    raw = [one for one in card.bids or () if derivative_of(one) is None]
+    inside = [PurePosixPath(one) for one in raw if PurePosixPath(one).is_relative_to(folder)]
+    if suffix == "scans":
+        files = (one.relative_to(folder) for one in inside if one.parent != folder)
+        return [str(one) for one in files if not one.name.endswith((_TABLE, ".json"))]
+    if suffix == "sessions":
+        return sorted({part for one in inside for part in one.parts if part.startswith("ses-")})
+    return []
 
 
 def _is_column(name: str) -> bool:
@@ -94,39 +113,45 @@ def _parts(path: str) -> tuple[frozenset[str], str]:
     return frozenset(entities) - {SUBJECT}, suffix
 
 
-def _table(columns: Mapping[str, Mapping[str, object]], stream: Seeded) -> str:
-    drawn = [_values(name, meaning, stream) for name, meaning in columns.items()]
+def _table(
+    columns: Mapping[str, Mapping[str, object]], listed: Sequence[str], stream: Seeded
+) -> str:
+    """Return a table with invented rows; `listed` has the cells of the first column, if any."""
+    first = [list(listed)] if listed else []
+    count = len(listed) or ROWS
+    rest = list(columns.items())[len(first) :]
+    drawn = [*first, *(_values(name, meaning, stream, count) for name, meaning in rest)]
     lines = [tuple(columns), *zip(*drawn, strict=True)]
     return "".join("\t".join(line) + "\n" for line in lines)
 
 
-def _values(name: str, meaning: Mapping[str, object], stream: Seeded) -> Sequence[str]:
+def _values(name: str, meaning: Mapping[str, object], stream: Seeded, count: int) -> Sequence[str]:
     """Return the cells of a column: required ones are whole, and others lack some values."""
     match name:
         case "onset":
-            return [str(_SECONDS * place) for place in range(ROWS)]
+            return [str(_SECONDS * place) for place in range(count)]
         case "duration":
-            return ["1"] * ROWS
+            return ["1"] * count
         case "name":
-            return [f"ch{place:02d}" for place in range(1, ROWS + 1)]
+            return [f"ch{place:02d}" for place in range(1, count + 1)]
         case "type":
-            return ["MISC"] * ROWS
+            return ["MISC"] * count
         case "x" | "y" | "z":
-            return _numbers(stream)
+            return _numbers(stream, count)
     levels = meaning.get("Levels")
-    gone = (stream.uniforms(ROWS) < float(MISSING)).tolist()
+    gone = (stream.uniforms(count) < float(MISSING)).tolist()
     gone[-1] = True  # so that a program meets a missing value, however few rows there are
     if isinstance(levels, dict) and levels:
-        cells = [_cell(stream.one_of(list(levels))) for _ in range(ROWS)]
+        cells = [_cell(stream.one_of(list(levels))) for _ in range(count)]
     elif "Units" in meaning:
-        cells = _numbers(stream)
+        cells = _numbers(stream, count)
     else:
-        return [NOT_AVAILABLE] * ROWS
+        return [NOT_AVAILABLE] * count
     return [NOT_AVAILABLE if is_gone else cell for cell, is_gone in zip(cells, gone, strict=True)]
 
 
-def _numbers(stream: Seeded) -> list[str]:
-    return [str(float(Fraction(n, 1000))) for n in stream.integers(1000, ROWS).tolist()]
+def _numbers(stream: Seeded, count: int) -> list[str]:
+    return [str(float(Fraction(n, 1000))) for n in stream.integers(1000, count).tolist()]
 
 
 def _cell(level: object) -> str:

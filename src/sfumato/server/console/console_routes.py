@@ -19,8 +19,8 @@ from sfumato.features.data_sets import amend_pages, upload_pages
 from sfumato.features.data_sets import pages as data_sets_pages
 from sfumato.features.federated import pages as federated_pages
 from sfumato.features.jobs import pages as jobs_pages
+from sfumato.features.pipelines import image_request_pages, review_pages, run_pages
 from sfumato.features.pipelines import pages as pipelines_pages
-from sfumato.features.pipelines import review_pages, run_pages
 from sfumato.features.policy import pages as policy_pages
 from sfumato.features.queries import answer_pages
 from sfumato.features.queries import pages as queries_pages
@@ -48,6 +48,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *pipelines_pages.PAGES,
     *run_pages.PAGES,
     *review_pages.PAGES,
+    *image_request_pages.PAGES,
     *federated_pages.PAGES,
     *queries_pages.PAGES,
     *answer_pages.PAGES,

@@ -48,6 +48,7 @@ INSTEAD: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"with `sfumato (?:site|federate join|stream open)`", "on its own machine"),
         (r"`sfumato pipeline plan` does that", "A trial does that"),
         (r"Run `sfumato pipeline plan`, which", "Make a trial, which"),
+        (r"Make one with `sfumato pipeline plan`, which", "Make a trial below, which"),
         (r"choose --blocks, --trim and --take yourself", "choose the terms of the run yourself"),
         (r"trimmed mean \(--trim (\w+)\)", r"trimmed mean (without \1 at each end)"),
         (r"approve it with --timing batch", "allow batches on the page of its review"),
@@ -56,6 +57,7 @@ INSTEAD: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
          "A draft of the card, made without a card of your own, shows where. It has "
          "[bids.description] without it"),
         (r": --people on the command line, people= in Python", ""),
+        (r", or is named with --main PATH", ", or is chosen below"),
         (r" \(--with\)", ""),
         (r": use `tar --dereference` \(not with hard links: also --hard-dereference\), or `zip` "
          r"without -y", ", not the links"),

@@ -1,0 +1,104 @@
+"""A program's folder on its author's machine: its main file and its modules, as texts.
+
+The console's edge loads this module, so it imports no engine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
+
+MAX_SOURCE: Final = 200_000  # the most letters of a program, with all of its files
+MAX_FILES: Final = 100
+_FIRST: Final = ("main", "run", "__main__")  # what a main file is called, without its ending
+_LEFT_OUT: Final = ("__pycache__",)
+
+
+def text_digest(program: Mapping[str, Any]) -> str:  # Any: JSON of a program
+    """Return the SHA-256 by which an approval rule names a program's text, with all its files."""
+    keys = ("source", "main", "modules") if program.get("modules") else ("source",)
+    said = {key: program[key] for key in keys}
+    # no text of one file begins with that letter, so none has the digest of a folder
+    text = f"\0{json.dumps(said, sort_keys=True)}" if len(keys) > 1 else said["source"]
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def modules_json(main: str, modules: Sequence[tuple[str, str]]) -> Json:
+    """Return the files of a program besides its source as JSON; nothing if it has one file."""
+    if not modules:
+        return {}
+    return {"main": main, "modules": [{"path": path, "text": text} for path, text in modules]}
+
+
+def read_folder(place: Path, main: str | None = None) -> Json:
+    """Read a program's folder: the texts of its files, and which is the main one; or refuse.
+
+    Args:
+        place: The folder. Names that begin with a dot, and `__pycache__`, are left out.
+        main: The path of the main file; by default the file at the top that is called main or run,
+            or the only file there.
+
+    Returns:
+        The fields of a request to submit a program: `source`, and `main` and `modules` if the
+        folder has several files.
+    """
+    files = dict(_files(place))
+    if not files:
+        raise _bad_folder(f"the folder {place.name} has no file")
+    first = _main_of(sorted(files)) if main is None else main
+    if first not in files:
+        raise _bad_folder(f"the folder has no file {first!r}")
+    source = files.pop(first)
+    return {"source": source, **modules_json(first, sorted(files.items()))}
+
+
+def _files(top: Path) -> Iterator[tuple[str, str]]:
+    count = 0
+    for path in sorted(top.rglob("*")):
+        parts = path.relative_to(top).parts
+        if any(part.startswith(".") or part in _LEFT_OUT for part in parts):
+            continue
+        name = path.relative_to(top).as_posix()
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise _bad_folder(f"{name} is a link or a device")
+        if path.is_file():
+            count += 1
+            if count > MAX_FILES:
+                raise _bad_folder(f"it has more than {MAX_FILES} files")
+            yield name, _text(path, name)
+
+
+def _text(path: Path, name: str) -> str:
+    if path.stat().st_size > 4 * MAX_SOURCE:
+        raise _bad_folder(f"{name} is longer than {MAX_SOURCE:,} letters")
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError:
+        pass
+    raise _bad_folder(f"{name} is not a text")
+
+
+def _main_of(paths: Sequence[str]) -> str:
+    """Return the path of a folder's main file; refuse a folder in which it is not clear."""
+    top = [path for path in paths if "/" not in path]
+    for found in ([path for path in top if path.partition(".")[0] == name] for name in _FIRST):
+        if len(found) == 1:
+            return found[0]
+    if len(top) == 1:
+        return top[0]
+    raise _bad_folder("it is not clear which file is the main one")
+
+
+def _bad_folder(says: str) -> Refused:
+    return Refused(
+        "bad-pipeline",
+        f"The program's folder cannot be read: {says}.",
+        f"Give a folder of at most {MAX_FILES} files of text, without links. Its main file is "
+        "called main or run, or is named with --main PATH.",
+    )
