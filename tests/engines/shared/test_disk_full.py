@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +13,13 @@ import pytest
 
 from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.ingest.file_conversion import converted
+from sfumato.engines.ingest.prepare_order import TableOrder
+from sfumato.engines.shared.disk_full import is_full
 from sfumato.engines.shared.memory_scratch import MemoryScratch
 from sfumato.storage.run_folders import FileDrafts
 from sfumato.system.randomness import SystemRandomSource
+from sfumato.vault.card.data_card import Limits
 from sfumato.vault.encryption_at_rest import AtRest
 from support.engine_rows import SALT, card_of, prepare
 
@@ -23,9 +29,7 @@ NAME: Final = "rows.csv.sealed"
 # A file system of this test's own, which nobody else sees and which goes with its process.
 MOUNTED: Final = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && exec "$@"'
 ENTERED: Final = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", MOUNTED, "sh")
-RUN: Final = (
-    "import sys; sys.path[:0] = [sys.argv.pop()]; import test_disk_full as here; here.main()"
-)
+RUN: Final = "import sys; sys.path[:0] = [sys.argv.pop()]; import test_disk_full as here; here.{}()"
 
 
 def main() -> None:
@@ -43,12 +47,28 @@ def main() -> None:
     engine.close()
 
 
-def ended(folder: Path, size: str) -> list[str]:
+def endless() -> None:
+    """Convert a small file whose rows have no end; say how that ended, and what is free."""
+    scratch, folder = map(Path, sys.argv[1:3])
+    source = folder / "a.sqlite"
+    with sqlite3.connect(source) as connection:
+        connection.execute(
+            "CREATE VIEW a AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+            " SELECT x, zeroblob(100000) FROM n"
+        )
+    try:
+        converted(TableOrder(0, str(source), None, None, None, (), (), Limits()), scratch)
+    except OSError as error:
+        disk = os.statvfs(scratch)
+        print("full" if is_full(error) else "failed", disk.f_bavail * 3 > disk.f_blocks)
+
+
+def ended(folder: Path, size: str, what: str = "main") -> list[str]:
     """Return how it ended, where the memory that rows may lie open in has this size."""
     scratch = folder / "memory"
     scratch.mkdir(exist_ok=True)
     here = str(Path(__file__).parent)
-    run = (sys.executable, "-c", RUN, str(scratch), str(folder), here)
+    run = (sys.executable, "-c", RUN.format(what), str(scratch), str(folder), here)
     words = (*ENTERED, size, str(scratch), *run)
     paths = {"PYTHONPATH": f"{Path(__file__).parents[2]}:{Path(__file__).parents[3] / 'src'}"}
     done = subprocess.run(
@@ -78,3 +98,8 @@ def test_a_damaged_source_is_none_of_a_full_memory(sealed: Path) -> None:
     text = path.read_bytes()
     path.write_bytes(text[:-1] + bytes([text[-1] ^ 1]))
     assert ended(sealed, "64m") == ["source-unreadable"] * 2
+
+
+def test_a_file_whose_rows_have_no_end_leaves_space(tmp_path: Path) -> None:
+    """The vault's own records are on the same disk."""
+    assert ended(tmp_path, "64m", "endless") == ["full", "True"]

@@ -20,6 +20,7 @@ from sfumato.engines.ingest.formats.sqlite_table import is_sqlite, sqlite_table
 from sfumato.engines.ingest.formats.statistics_file import statistics_file
 from sfumato.engines.ingest.prepare_order import TableOrder
 from sfumato.engines.ingest.source_errors import mixed_column
+from sfumato.engines.shared.disk_full import spare_kept
 from sfumato.system.row_files import (
     ARROW,
     COMPRESSED,
@@ -51,13 +52,18 @@ def converted(order: TableOrder, work: Path, most: int | None = None) -> TableOr
         work: A private folder for the copies.
         most: Convert only that many rows; for a file that is only looked at.
     """
+    with spare_kept(work):
+        return _converted(order, work, most)
+
+
+def _converted(order: TableOrder, work: Path, most: int | None) -> TableOrder:
     suffix = row_suffix(order.source)
     if suffix is None or not Path(order.source).is_file():
         return order
     if suffix.endswith(COMPRESSED):
         target = work / f"unpacked-{order.place}{Path(suffix).stem}"
         unpack(order.source, target, is_sample=most is not None)
-        return converted(replace(order, source=str(target)), work, most)
+        return _converted(replace(order, source=str(target)), work, most)
     if suffix in ARROW:
         target = work / f"arrow-{order.place}.parquet"
         arrow_to_parquet(order.source, target, most)

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import duckdb
 
 from sfumato.engines.shared.message_frames import Header
 
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the last by `spare_kept`
+_SPARE: Final = 512 << 20  # bytes that stay free on a disk, because the vault writes there too
 _OF_DISK: Final = (duckdb.IOException, duckdb.TransactionException, duckdb.FatalException)
 NO_SPACE: Final[Header] = {
     "refused": [
@@ -33,3 +38,21 @@ def is_full(error: Exception) -> bool:
         return error.errno in _FULL
     said = str(error)  # never passed on, because an error text could quote a value
     return isinstance(error, _OF_DISK) and any(os.strerror(code) in said for code in _FULL)
+
+
+@contextmanager
+def spare_kept(folder: Path) -> Iterator[None]:
+    """Let no file that this process writes take the last free space of a disk during the block.
+
+    Without that limit, a small file of an owner that becomes a very large one would fill the disk.
+    """
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    wanted = max(free - _SPARE, free // 2)
+    limits = [wanted, *(one for one in (before, most) if one != resource.RLIM_INFINITY)]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (min(limits), most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
