@@ -26,6 +26,7 @@ PIECE: Final = 8 << 20  # bytes that are read and written at once
 AT_ONCE: Final = 8  # objects that are read at the same time
 MAX_OBJECTS: Final = 200_000  # the most objects of one listing
 MAX_FRAME: Final = 256 << 20
+MAX_MEMORY: Final = 2 << 30  # bytes of this process; a listing without end ends there
 _TRIES: Final = 3  # how often a request is sent, if the server fails
 _REFUSED: Final = (
     "ACCESS_DENIED", "SIGNATURE_DOES_NOT_MATCH", "INVALID_ACCESS_KEY_ID", "HTTP status 401",
@@ -191,6 +192,8 @@ def _answer(order: Order, doing: Mapping[str, Callable[[Order], object]]) -> Non
         said = {"why": str(failure)}
     finally:
         text = json.dumps(said).encode()
+        if len(text) > MAX_FRAME:
+            text = json.dumps({"why": "too-many"}).encode()
         sys.stdout.buffer.write(len(text).to_bytes(4, "big") + text)
         sys.stdout.buffer.flush()
 
@@ -213,6 +216,7 @@ def main() -> None:
     os.umask(0o077)
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
     resource.setrlimit(resource.RLIMIT_FSIZE, (begin["most"], begin["most"]))
     reader = Reader(begin)
     doing = {

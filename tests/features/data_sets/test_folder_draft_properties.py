@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from sfumato.dp.json_values import Json
 from sfumato.engines.ingest.bids_draft import folder_draft
 from sfumato.engines.ingest.source_errors import read_folder_draft
-from sfumato.engines.shared.locked_connection import Room
 from sfumato.features.data_sets.card_proposal import proposed_folder_card
 from sfumato.features.pipelines.program_plan import GROUP, PARTICIPANT, inside_at, read_program
 from sfumato.features.synthetic.schema_twin import schema_tables
@@ -77,7 +76,7 @@ def drafted(found: Mapping[str, Any], ids: list[str]) -> Json:
         lines = list(found["lines"])
         lines.insert(found["place"], found["said"])
         (folder / "README").write_text("\n".join(lines), encoding, newline="\n")
-        told = folder_draft(Room(64, 1, "", ()), {"folder": str(folder)})
+        told = folder_draft({"folder": str(folder)})
     shape = proposed_folder_card("study", read_folder_draft(json.loads(json.dumps(told))))
     bids: Any = shape["bids"]
     return {**shape, "budget": {"epsilon": 1}, "bids": {**bids, "people": 20}}

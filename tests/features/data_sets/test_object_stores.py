@@ -20,6 +20,8 @@ import pytest
 import sfumato
 from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.object_store_service import check_path, place_of
+from sfumato.system.object_storage import ObjectStorageFailure, bucket_reader
+from sfumato.system.object_storage_worker import MAX_MEMORY
 from sfumato.system.single_host_proxy import SingleHostProxy, usable_addresses
 from support.bids_folders import bids_card, kept_people, write_folder, write_zip
 from support.encrypted_vaults import make_sealed
@@ -544,3 +546,16 @@ def _sent(proxy: SingleHostProxy, line: str, password: str | None = None) -> byt
         answer = client.recv(100)
     proxy.close()
     return answer
+
+
+def test_a_listing_without_end_does_not_fill_the_memory() -> None:
+    """A server that sends page after page ends the reading process, and not the service."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    place = place_of(f"s3+http://127.0.0.1:{port}/bucket", {"anonymous": True})
+    with bucket_reader(place, 1 << 20) as reader:
+        with pytest.raises(ObjectStorageFailure):
+            reader.size("a.csv")
+        limits = Path(f"/proc/{reader.child.pid}/limits").read_text()
+    (line,) = (line for line in limits.splitlines() if line.startswith("Max data size"))
+    assert line.split()[3:5] == [str(MAX_MEMORY)] * 2

@@ -214,10 +214,10 @@ def _describe(worker: Worker, request: Header) -> bytes:
     return _report_full_disk(lambda: column_types(room, request))
 
 
-def _draft_folder(worker: Worker, request: Header) -> bytes:
+def _draft_folder(_worker: Worker, request: Header) -> bytes:
     from sfumato.engines.ingest.bids_draft import folder_draft
 
-    return _report_full_disk(lambda: folder_draft(worker.room, request))
+    return _report_full_disk(lambda: folder_draft(request))
 
 
 def _count(worker: Worker, request: Header) -> bytes:

@@ -17,10 +17,9 @@ from typing import Final
 
 from sfumato.dp.json_values import Json
 from sfumato.engines.ingest.bids_folders import own_file
-from sfumato.engines.ingest.column_types import column_types
+from sfumato.engines.ingest.column_types import text_columns
 from sfumato.engines.ingest.source_errors import refused_by_worker
 from sfumato.engines.ingest.values_of_few import FEW, ValuesOfFew, people_of, values_of_few
-from sfumato.engines.shared.locked_connection import Room
 from sfumato.engines.shared.message_frames import Header
 from sfumato.vault.card.bids import (
     DERIVATIVES,
@@ -80,15 +79,14 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def folder_draft(room: Room, message: Header) -> Header:
+def folder_draft(message: Header) -> Header:
     """Draft the public files of a BIDS folder and the columns of its tables; or return a refusal.
 
     Args:
-        room: The worker's limits.
         message: The request, with the path of the folder.
     """
     folder = Path(str(message["folder"])).resolve()
-    told = {path: column_types(room, {"source": str(folder / path)}) for path in _paths(folder)}
+    told = {path: text_columns(str(folder / path)) for path in _paths(folder)}
     tables = {path: one for path, one in told.items() if "refused" not in one}
     if ROWS not in tables:
         return told[ROWS]

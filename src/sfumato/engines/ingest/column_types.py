@@ -71,6 +71,14 @@ def column_types(room: Room, message: Header) -> Header:
         return {"refused": [refused.code, refused.cause, refused.next_step]}
 
 
+def text_columns(source: str) -> Header:
+    """Guess as `column_types` does for a CSV or TSV file, of which no copy is ever needed."""
+    try:
+        return _of_text(TableOrder(0, source, None, None, None, (), (), Limits()))
+    except Refused as refused:
+        return {"refused": [refused.code, refused.cause, refused.next_step]}
+
+
 def _of_text(order: TableOrder) -> Header:
     encoding = guessed_encoding(order.source)
     layout = text_layout(order.source, order.file, encoding, is_ours=order.kinds is not None)
