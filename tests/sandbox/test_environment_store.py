@@ -141,6 +141,16 @@ def test_a_wheel_of_another_hash_is_not_installed(
     assert kept.add_lock(tmp_path / "lock") == made  # offline from here on
 
 
+def test_a_package_without_a_wheel_is_refused_with_what_to_do(
+    kept: Environments, wheels: Path, tmp_path: Path
+) -> None:
+    wheels.mkdir()
+    (wheels / "mine-1.0.tar.gz").write_bytes(b"source")
+    lock = locked(tmp_path, hashlib.sha256(b"source").hexdigest())
+    with pytest.raises(Refused, match=r"Only wheels are used.* bring an image"):
+        kept.add_lock(lock)
+
+
 def locked(folder: Path, digest: str) -> Path:
     (folder / "lock").write_text(f"mine==1.0 --hash=sha256:{digest}\n")
     return folder / "lock"

@@ -464,7 +464,7 @@ BODIES: Final[dict[str, str]] = {
         " return False"
     ),
     "name-of-the-host": "return os.uname().nodename == {host!r}",
-    "groups": "return len(os.getgroups()) > 0",
+    "groups": "return len(os.getgroups()) > {groups}",
     "socket-of-the-host": (
         "import socket; socket.socket(socket.AF_UNIX).connect({unix!r}); return True"
     ),
@@ -632,6 +632,8 @@ def planted_server() -> Iterator[dict[str, object]]:
             "descriptor": opened,
             "host": os.uname().nodename,
             "code": str(Path(sfumato.__file__)),
+            # only root can give up its groups; of another server a program sees how many there are
+            "groups": 0 if os.geteuid() == 0 else len(groups),
             "folder": folder,
             "mark": mark,
         }

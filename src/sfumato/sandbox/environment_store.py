@@ -107,6 +107,10 @@ _MAX_FOLDER: Final = 4 << 30
 _MAX_FILES: Final = 500_000
 _MAX_DEPTH: Final = 64
 
+_NO_WHEEL: Final = (
+    " Only wheels are used, and none of them was found: if the package has no wheel for this "
+    "Python, use another version or bring an image"
+)
 _OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_FOLDER: Final = _OPEN | os.O_DIRECTORY
 
@@ -320,7 +324,9 @@ def _told_pip(command: list[str], draft: LockedFolder) -> None:
     done = _run(command, draft)
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise bad_environment("pip says: " + (said[-1] if said else "nothing")[:300])
+        last = (said[-1] if said else "nothing")[:300]
+        more = _NO_WHEEL if "No matching distribution" in last else ""
+        raise bad_environment(f"pip says: {last}{more}")
 
 
 def _run(command: list[str], draft: LockedFolder) -> subprocess.CompletedProcess[bytes]:

@@ -185,18 +185,17 @@ def _version(source: Any) -> bytes:
 
 
 def _answer(order: Order, doing: Mapping[str, Callable[[Order], object]]) -> None:
-    said: dict[str, object] = {"why": "failed"}
+    said: dict[str, object] = {"why": "failed"}  # stays so if PyArrow or the disk raises another
     try:
         said = {"why": None, "answer": doing[order["do"]](order)}
     except ReportedFailure as failure:
         said = {"why": str(failure)}
-    except Exception:  # noqa: BLE001  # of PyArrow or of the disk; its text may quote keys
-        said = {"why": "failed"}
-    text = json.dumps(said).encode()
-    if len(text) > MAX_FRAME:
-        text = json.dumps({"why": "too-many"}).encode()
-    sys.stdout.buffer.write(len(text).to_bytes(4, "big") + text)
-    sys.stdout.buffer.flush()
+    finally:
+        text = json.dumps(said).encode()
+        if len(text) > MAX_FRAME:
+            text = json.dumps({"why": "too-many"}).encode()
+        sys.stdout.buffer.write(len(text).to_bytes(4, "big") + text)
+        sys.stdout.buffer.flush()
 
 
 def _order() -> Order | None:

@@ -12,11 +12,12 @@ import contextlib
 import hmac
 import ipaddress
 import re
-import secrets
 import socket
 import threading
 from dataclasses import dataclass, field
 from typing import Final
+
+from sfumato.system.randomness import SystemRandomSource
 
 CONNECT_S: Final = 15.0
 _MAX_HEAD: Final = 1 << 16
@@ -57,7 +58,7 @@ class SingleHostProxy:
     scheme: str
     host: str
     port: int
-    password: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+    password: str = field(default_factory=lambda: SystemRandomSource().draw(16).hex(), repr=False)
     is_led_away: bool = False  # True: a request for another host was refused
     is_unreachable: bool = False
     addresses: tuple[str, ...] = ()

@@ -14,7 +14,6 @@ from sfumato.dp.accounting.privacy_events import privacy_cost
 from sfumato.dp.accounting.privacy_filter import fits_under_cap
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.program_plan import MEDIAN, Run
-from sfumato.release.accounts import smallest_next
 from sfumato.vault.ledger_entries import Account
 
 Terms = Mapping[str, object]
@@ -27,17 +26,19 @@ def fits(run: Run, accounts: Sequence[Account]) -> bool:
     return all(fits_under_cap(one.cap, one.spent, cost) for one in accounts)
 
 
-def budget_warnings(run: Run, accounts: Sequence[Account], reread: Reread) -> list[str]:
+def budget_warnings(
+    run: Run, accounts: Sequence[Account], left: float, reread: Reread
+) -> list[str]:
     """Return a warning if the budget left is too small for the run, with what would fit.
 
     Args:
         run: The run and its price.
         accounts: The accounts that pay for it.
+        left: The largest epsilon that all of them can still pay.
         reread: Returns the same run with some terms replaced; it may refuse them.
     """
     if fits(run, accounts):
         return []
-    left = smallest_next(accounts)
     delta = f" and delta {float(run.spent_delta):g}" if run.spent_delta else ""
     first = (
         f"The budget left is too small for this run. It costs epsilon {float(run.epsilon):g}"
@@ -45,13 +46,14 @@ def budget_warnings(run: Run, accounts: Sequence[Account], reread: Reread) -> li
     )
     if left <= 0:
         return [f"{first} Repeat an earlier run for free, or ask the owner for more budget."]
-    found = [*_cheaper(run, accounts, reread), *_fewer(run, left)]
+    found = [*_cheaper(run, accounts, _cut(left), reread), *_fewer(run, left)]
     return [f"{first} This would fit: {'; or '.join(found)}." if found else first]
 
 
-def _cheaper(run: Run, accounts: Sequence[Account], reread: Reread) -> Iterator[str]:
+def _cheaper(
+    run: Run, accounts: Sequence[Account], left: Fraction, reread: Reread
+) -> Iterator[str]:
     """Yield the same run at the epsilon that is left, with its errors, if that can be drawn."""
-    left = _cut(smallest_next(accounts))
     for terms in ({"epsilon": left}, {"epsilon": left, "delta": 0}):
         try:
             # the wanted errors cost too much, so all numbers share what is left

@@ -78,7 +78,7 @@ from sfumato.features.pipelines.schema import (
     RunPipeline,
 )
 from sfumato.query.expression import canonical_json
-from sfumato.release.accounts import left_to_pay
+from sfumato.release.accounts import left_to_pay, smallest_next
 from sfumato.release.guarded_release import accounts_paying
 from sfumato.release.permissions import check_not_frozen, listing_to_query
 from sfumato.release.release_order import Asker, Release
@@ -387,7 +387,7 @@ class Pipelines:
             said = {**_terms(asked), **first, **terms}
             return read_run(run.program, said, listing.card.delta_per_request)
 
-        return budget_warnings(run, accounts, reread)
+        return budget_warnings(run, accounts, smallest_next(accounts), reread)
 
     def _timed(self, found: Submitted, asked: PipelineTerms) -> dict[str, object]:
         """Return the terms of a run with its timing: a batch if operator and owner allow it."""
