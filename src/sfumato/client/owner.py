@@ -70,12 +70,17 @@ class How:
 
 
 def add(
-    service: Service, name: str, card: Mapping[str, object], files: Mapping[str, Rows], how: How
+    service: Service,
+    name: str,
+    card: Mapping[str, object],
+    files: Mapping[str, Rows],
+    how: How | None = None,
 ) -> Added:
     """Upload the files, add them as a data set, and wait until the service has read them.
 
     In `files`, the key "" is the main table.
     """
+    how = how or How()
     has_frame = any(is_frame(one) for one in files.values())
     with as_files(files) as paths:
         if has_frame:
