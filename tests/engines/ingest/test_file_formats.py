@@ -27,7 +27,7 @@ from support.small_vaults import make_vault
 
 ROWS: Final = 60
 KG: Final = {"type": "number", "lower": 0, "upper": 200, "step": 0.001}
-COLUMNS: Final = {
+COLUMNS: Final[Mapping[str, Mapping[str, Any]]] = {
     "who": {"type": "text", "keys": [f"p{n}" for n in range(ROWS)]},
     "kg": KG,
     "visits": {"type": "integer", "lower": 0, "upper": 100},
