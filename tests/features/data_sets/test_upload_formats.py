@@ -60,13 +60,8 @@ def test_a_sheet_is_added_at_a_service(tmp_path: Path) -> None:
             ]  # fmt: skip
             added = vault.add("a", source, shape("a"), inner_table="visits")
             assert (added.name, added.people) == ("a", "a")
-<<<<<<< HEAD
             rows = vault["a"].count().ask(epsilon=8, op="1").value
             assert abs(float(str(rows)) - 200) < 20
-=======
-            rows = float(str(vault["a"].count().ask(epsilon=8, op="1").value))
-            assert abs(rows - 200) < 20
->>>>>>> refs/hub/s10attack
 
 
 def test_rows_of_a_database_file_do_not_lie_open(tmp_path: Path) -> None:
@@ -74,12 +69,8 @@ def test_rows_of_a_database_file_do_not_lie_open(tmp_path: Path) -> None:
         folder, key = make_sealed(tmp_path)
         with sfumato.open(folder, at_rest_key=key) as vault:
             source = database(scratch / "a.sqlite")
-<<<<<<< HEAD
             columns = cast("list[object]", vault.proposed("a", source)["columns"])
             assert len(columns) == 2
-=======
-            assert str(vault.proposed("a", source)["columns"]).count("type") == 2
->>>>>>> refs/hub/s10attack
             vault.add("a", source, shape("a"))
             source.unlink()
             assert lies_open(scratch) == []
