@@ -1,4 +1,4 @@
-"""Open a source file (CSV, TSV, Parquet or DuckDB) as SQL over trimmed texts."""
+"""Open a file that DuckDB reads (CSV, TSV, Parquet, DuckDB) as SQL over trimmed texts."""
 
 from __future__ import annotations
 

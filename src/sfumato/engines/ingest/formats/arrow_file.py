@@ -37,10 +37,7 @@ def arrow_to_parquet(source: str, target: Path, most: int | None) -> None:
 
 def _reader(arrow: Any, file: Any) -> Any:
     """Return a reader of batches: of the file format, of the stream format, or of Feather 1."""
-    from pyarrow import (
-        feather,
-        ipc,
-    )
+    from pyarrow import feather, ipc
 
     start = file.read(6)
     file.seek(0)
@@ -58,7 +55,7 @@ def _batches(reader: Any) -> Any:
 
 
 def _plain(arrow: Any, schema: Any) -> Any:
-    """Return the schema with dictionaries, durations and times of day as plain values."""
+    """Return the schema with plain values in place of dictionaries."""
     fields = []
     for field in schema:
         kind = field.type

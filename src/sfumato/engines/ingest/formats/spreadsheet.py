@@ -47,7 +47,9 @@ def _one_sheet(book: Any, wanted: str | None) -> Any:
     if not filled:
         raise _refused("The file has no sheet with cells.", "Give the file with your rows.")
     raise _refused(
-        "The file has no sheet of that name." if wanted is not None else "It has several sheets.",
+        "The file has no sheet of that name."
+        if wanted is not None
+        else "The file has several sheets.",
         f"Name one of them with --table, or inner_table in Python: {shown}.",
     )
 
