@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sfumato.dp.refusal import Refused
+from sfumato.engines.ingest.source_errors import unreadable
 from sfumato.system.optional_packages import extra_module
 
 _ROWS = 1 << 17  # rows of one piece in memory
@@ -28,8 +28,7 @@ def arrow_to_parquet(source: str, target: Path, most: int | None) -> None:
                     if left == 0:
                         return
     except (arrow.ArrowException, ValueError, NotImplementedError):
-        raise Refused(
-            "source-unreadable",
+        raise unreadable(
             "The file is no Arrow or Feather file that can be read.",
             "Write it again with pyarrow.feather.write_feather, or as Parquet.",
         ) from None
