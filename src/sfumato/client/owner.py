@@ -61,8 +61,8 @@ class Service(Protocol):
 
 
 @dataclass(frozen=True)
-class How:
-    """How an owner's rows are to be read, and who confirms that the people are new."""
+class AddOptions:
+    """Options of adding rows: how to read them, and who confirms that the people are new."""
 
     inner_table: str | None = None
     different_people: str | None = None
@@ -70,7 +70,11 @@ class How:
 
 
 def add(
-    service: Service, name: str, card: Mapping[str, object], files: Mapping[str, Rows], how: How
+    service: Service,
+    name: str,
+    card: Mapping[str, object],
+    files: Mapping[str, Rows],
+    options: AddOptions,
 ) -> Added:
     """Upload the files, add them as a data set, and wait until the service has read them.
 
@@ -84,13 +88,13 @@ def add(
             check_card(name, card)
         rows = _rows(service, paths, card)
     body: Json = {"name": name, "card": _plain(card), **rows}
-    if how.inner_table is not None:
+    if options.inner_table is not None:
         _check_table_is_free(body)
-        body["table"] = how.inner_table
-    if how.different_people is not None:
-        body["different_people"] = how.different_people
-    if how.accept_unreadable:
-        body["accept_unreadable"] = list(how.accept_unreadable)
+        body["table"] = options.inner_table
+    if options.different_people is not None:
+        body["different_people"] = options.different_people
+    if options.accept_unreadable:
+        body["accept_unreadable"] = list(options.accept_unreadable)
     job = service.call("add", body)
     while job["state"] not in OVER:
         time.sleep(PAUSE_S)
@@ -111,7 +115,8 @@ def _check_table_is_free(body: Json) -> None:
         raise Refused(
             "bad-request",
             "--table names a table or sheet of a file, but the rows come from a connection.",
-            "Name the table in the source: connection:NAME/SCHEMA.TABLE.",
+            "Of a database, name the table in the source: connection:NAME/SCHEMA.TABLE. From a "
+            "bucket, give a file that has one table or sheet.",
         )
 
 
