@@ -478,8 +478,16 @@ def test_where_a_sandbox_may_not_enter_a_group_blocks_run_without_one(
 
 SAYS = {
     "all limits": (BUBBLEWRAP, {"memory", "pids"}, "outer limits on memory and the number of"),
-    "one limit": (BUBBLEWRAP, {"pids"}, "an outer limit on the number of processes. Not limited"),
-    "no limit": (BUBBLEWRAP, set[str](), "no such controllers here: memory, pids"),
+    "one limit": (
+        BUBBLEWRAP,
+        {"pids"},
+        "an outer limit on the number of processes. They do not limit",
+    ),
+    "no limit": (
+        BUBBLEWRAP,
+        set[str](),
+        "do not limit memory and the number of processes, because",
+    ),
     "no groups": (BUBBLEWRAP, None, "Delegate=memory pids, DelegateSubgroup=main and"),
     "containers": (PODMAN, None, "use bubblewrap instead of containers"),
 }

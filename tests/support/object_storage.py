@@ -189,15 +189,30 @@ class StorageRelay:
         return [one for one in reads if one.path.endswith(ending)]
 
 
+class _Quiet(http.server.BaseHTTPRequestHandler):
+    """A handler of requests that writes no log."""
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # its name there
+        """Write nothing."""
+
+
+@contextmanager
+def _serving(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[int]:
+    """Serve HTTP on a free port of this machine until the block ends; yield the port."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as web:
+        thread = threading.Thread(target=web.serve_forever, daemon=True)
+        thread.start()
+        yield web.server_address[1]
+        web.shutdown()
+        thread.join()
+
+
 @contextmanager
 def storage_relay(target: int) -> Iterator[StorageRelay]:
     """Run a relay until the block ends."""
     relay = StorageRelay(target)
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # its name there
-            """Write nothing."""
-
+    class Handler(_Quiet):
         def do_GET(self) -> None:
             found = re.match(r"bytes=(\d+)-", self.headers.get("Range", ""))
             request = Request(self.command, self.path, int(found[1]) if found else 0)
@@ -224,23 +239,15 @@ def storage_relay(target: int) -> Iterator[StorageRelay]:
 
         do_HEAD = do_GET  # noqa: N815  # its name there
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as web:
-        relay.port = web.server_address[1]
-        thread = threading.Thread(target=web.serve_forever, daemon=True)
-        thread.start()
+    with _serving(Handler) as relay.port:
         yield relay
-        web.shutdown()
-        thread.join()
 
 
 @contextmanager
 def redirecting_server(location: Callable[[str], str]) -> Iterator[int]:
     """Run a server that answers each request with a redirect; yield its port."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # its name there
-            """Write nothing."""
-
+    class Handler(_Quiet):
         def do_GET(self) -> None:
             self.send_response(307)
             self.send_header("Location", location(self.path))
@@ -249,12 +256,8 @@ def redirecting_server(location: Callable[[str], str]) -> Iterator[int]:
 
         do_HEAD = do_GET  # noqa: N815  # its name there
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as web:
-        thread = threading.Thread(target=web.serve_forever, daemon=True)
-        thread.start()
-        yield web.server_address[1]
-        web.shutdown()
-        thread.join()
+    with _serving(Handler) as port:
+        yield port
 
 
 @contextmanager
@@ -262,10 +265,7 @@ def public_server(content: bytes) -> Iterator[tuple[int, list[str | None]]]:
     """Run a server that sends everybody one object; yield its port, and who has signed."""
     signed: list[str | None] = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # its name there
-            """Write nothing."""
-
+    class Handler(_Quiet):
         def do_GET(self) -> None:
             signed.append(self.headers.get("Authorization"))
             self.send_response(200)
@@ -277,9 +277,5 @@ def public_server(content: bytes) -> Iterator[tuple[int, list[str | None]]]:
 
         do_HEAD = do_GET  # noqa: N815  # its name there
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as web:
-        thread = threading.Thread(target=web.serve_forever, daemon=True)
-        thread.start()
-        yield web.server_address[1], signed
-        web.shutdown()
-        thread.join()
+    with _serving(Handler) as port:
+        yield port, signed

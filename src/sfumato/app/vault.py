@@ -174,10 +174,10 @@ class OpenVault(Vault):
         Args:
             name: The name of the data set.
             source: The rows: the path of a file, a BIDS folder or its zip or tar file, a frame of
-                pandas, polars or pyarrow, or a table of a connection,
-                `connection:NAME/SCHEMA.TABLE`.
+                pandas, polars, pyarrow or DuckDB, a list of dicts, or a table, file or folder of a
+                connection, `connection:NAME/SCHEMA.TABLE` or `connection:NAME/PATH`.
             card: The data card: a mapping, or the path of its TOML file.
-            inner_table: The table to read, if the file has several, such as a DuckDB file.
+            inner_table: The table or sheet to read, if the file has several.
             different_people: The name of the person who confirms that these people differ from
                 those of a similar data set.
             tables: The sources of the card's other tables, by name.

@@ -61,8 +61,8 @@ class Service(Protocol):
 
 
 @dataclass(frozen=True)
-class How:
-    """How an owner's rows are to be read, and who confirms that the people are new."""
+class AddOptions:
+    """Options of adding rows: how to read them, and who confirms that the people are new."""
 
     inner_table: str | None = None
     different_people: str | None = None
@@ -74,13 +74,13 @@ def add(
     name: str,
     card: Mapping[str, object],
     files: Mapping[str, Rows],
-    how: How | None = None,
+    options: AddOptions | None = None,
 ) -> Added:
     """Upload the files, add them as a data set, and wait until the service has read them.
 
     In `files`, the key "" is the main table.
     """
-    how = how or How()
+    options = options or AddOptions()
     has_frame = any(is_frame(one) for one in files.values())
     with as_files(files) as paths:
         if has_frame:
@@ -89,13 +89,13 @@ def add(
             check_card(name, card)
         rows = _rows(service, paths, card)
     body: Json = {"name": name, "card": _plain(card), **rows}
-    if how.inner_table is not None:
+    if options.inner_table is not None:
         _check_table_is_free(body)
-        body["table"] = how.inner_table
-    if how.different_people is not None:
-        body["different_people"] = how.different_people
-    if how.accept_unreadable:
-        body["accept_unreadable"] = list(how.accept_unreadable)
+        body["table"] = options.inner_table
+    if options.different_people is not None:
+        body["different_people"] = options.different_people
+    if options.accept_unreadable:
+        body["accept_unreadable"] = list(options.accept_unreadable)
     job = service.call("add", body)
     while job["state"] not in OVER:
         time.sleep(PAUSE_S)
@@ -116,7 +116,8 @@ def _check_table_is_free(body: Json) -> None:
         raise Refused(
             "bad-request",
             "--table names a table or sheet of a file, but the rows come from a connection.",
-            "Name the table in the source: connection:NAME/SCHEMA.TABLE.",
+            "Of a database, name the table in the source: connection:NAME/SCHEMA.TABLE. From a "
+            "bucket, give a file that has one table or sheet.",
         )
 
 

@@ -308,8 +308,8 @@ class RemoteVault(Vault):
         Args:
             name: The name of the data set.
             source: The rows: the path of a file, a BIDS folder or its zip or tar file, a frame of
-                pandas, polars or pyarrow, or a table of a connection,
-                `connection:NAME/SCHEMA.TABLE`.
+                pandas, polars, pyarrow or DuckDB, a list of dicts, or a table, file or folder of a
+                connection, `connection:NAME/SCHEMA.TABLE` or `connection:NAME/PATH`.
             card: The data card: a mapping, or the path of its TOML file.
             inner_table: The table or sheet to read, if the file has several.
             different_people: The name of the person who confirms that these people differ from
@@ -326,7 +326,7 @@ class RemoteVault(Vault):
                 `data-set-exists` if that version exists already.
         """
         files = {"": source, **(tables or {})}
-        where = owner.How(inner_table, different_people, tuple(accept_unreadable))
+        where = owner.AddOptions(inner_table, different_people, tuple(accept_unreadable))
         return owner.add(self, name, card_of(card), files, where)
 
     def add_report(self, name: str) -> AddReport:

@@ -45,11 +45,11 @@ def _groups_in_words(runtime: Runtime, home: GroupHome | None) -> str:
     offered = [said for name, said in kinds.items() if name in home.controllers]
     if len(offered) == len(kinds):
         return f"{found}, with outer limits on {' and '.join(offered)}"
-    missing = [name for name in kinds if name not in home.controllers]
+    missing = [said for name, said in kinds.items() if name not in home.controllers]
     limits = f", with an outer limit on {offered[0]}" if offered else ""
     return (
-        f"{found}{limits}. Not limited by them, because cgroup v2 has no such controllers here: "
-        f"{', '.join(missing)} (docs/how-to/serving.md)"
+        f"{found}{limits}. They do not limit {' and '.join(missing)}, because cgroup v2 gives them "
+        "no such controllers here (docs/how-to/serving.md)"
     )
 
 

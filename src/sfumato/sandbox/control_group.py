@@ -33,14 +33,14 @@ from sfumato.sandbox.ports import SandboxLimits
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _OWN_GROUPS: Final = Path("/proc/self/cgroup")
 _PREFIX: Final = "sfumato-sandbox-"
-_OURS: Final = re.compile(rf"{_PREFIX}\w{{8}}")  # no unit of systemd: its names end with a kind
+_OWN_NAME: Final = re.compile(rf"{_PREFIX}\w{{8}}")  # systemd's names end with a kind, as .service
 _CONTROLLERS: Final = ("memory", "pids")
 _DELEGATED: Final = ("user.delegate", "trusted.delegate")  # how systemd marks a delegated group
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
-_PATIENCE_S: Final = 20.0  # how long the end of a group's processes may take
-_LOOK_S: Final = 0.05
-_MORE_MB: Final = 256  # memory of the kernel that a block may use in any case
-_BEYOND_MB: Final = 1024  # what a block may take while its keeper is held up
+_END_S: Final = 20.0  # the longest time that the end of a group's processes may take
+_POLL_S: Final = 0.05
+_KERNEL_MB: Final = 256  # memory of the kernel that a block may use in any case
+_LATE_KEEPER_MB: Final = 1024  # what a block may take while its keeper is held up
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,17 @@ class GroupHome:
 
 
 def wall_mb(limits: SandboxLimits) -> int:
-    """Return at how much memory of its whole group a block is full, whatever its processes have.
+    """Return how much memory the whole group of a block may use before its keeper ends the block.
 
     It is far above the limit of the block. A group also counts what others could use later, such as
     the cache of a file that it was the first to read. So a close limit would let one block move
     another.
     """
-    return 2 * (limits.memory_mb + limits.disk_mb) + _MORE_MB
+    return 2 * (limits.memory_mb + limits.disk_mb) + _KERNEL_MB
 
 
 def find_home(mounts: Path = _MOUNTS, own: Path = _OWN_GROUPS) -> GroupHome | None:
-    """Return where this process may make control groups: it makes one there, to be sure."""
+    """Return where this process may make control groups, or None; it makes one there to be sure."""
     for place in _candidates(_text(mounts), _text(own)):
         with contextlib.suppress(OSError):
             groups = SandboxGroups(place, None)
@@ -148,7 +148,7 @@ class SandboxGroups:
 
 def remove_leftovers(home: Path) -> None:
     """End and remove the groups of processes of ours that were killed."""
-    for place in filter(lambda found: _OURS.fullmatch(found.name), home.iterdir()):
+    for place in filter(lambda found: _OWN_NAME.fullmatch(found.name), home.iterdir()):
         with contextlib.suppress(OSError):
             lock = locked(place)
             try:
@@ -157,7 +157,7 @@ def remove_leftovers(home: Path) -> None:
                 os.close(lock)
 
 
-# --- where ----------------------------------------------------------------------------------------
+# --- where groups can be made ---------------------------------------------------------------------
 
 
 def _candidates(mounts: str, own: str) -> list[Path]:
@@ -214,7 +214,7 @@ def _set_limits(group: Path, limits: SandboxLimits) -> None:
     The keeper ends a block that reaches `wall_mb`. The kernel does so only if the keeper is held
     up.
     """
-    memory = (wall_mb(limits) + _BEYOND_MB) << 20
+    memory = (wall_mb(limits) + _LATE_KEEPER_MB) << 20
     wanted = {
         "pids.max": limits.processes,
         "memory.max": memory,
@@ -237,7 +237,7 @@ def _write(file: Path, text: str) -> None:
 
 def _remove(group: Path) -> None:
     """End every process in a group and below it, and remove the group; it may be gone already."""
-    until = time.monotonic() + _PATIENCE_S
+    until = time.monotonic() + _END_S
     with contextlib.suppress(FileNotFoundError):
         events = os.open(group / "cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -266,4 +266,4 @@ def _wait_for_change(events: int) -> None:
     poll = select.poll()
     poll.register(events, select.POLLPRI)
     os.pread(events, 256, 0)
-    poll.poll(_LOOK_S * 1000)
+    poll.poll(_POLL_S * 1000)

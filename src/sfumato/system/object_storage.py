@@ -15,14 +15,14 @@ from typing import Any, Final
 
 from sfumato.system.child_process import ChildProcess
 
-LOOK_S: Final = 300.0  # the longest time for a listing
-BATCH: Final = 64  # objects of one order
-BATCH_S: Final = 600.0  # the longest time for one order; its bytes get more
-SLOWEST: Final = 20_000  # bytes a second; a transfer that stalls ends much sooner
+LISTING_S: Final = 300.0  # the longest time for a listing, or for the size of an object
+BATCH: Final = 64  # the most objects of one order to the child process
+BATCH_S: Final = 600.0  # the longest time for one order, besides the time for its bytes
+LEAST_BYTES_PER_S: Final = 20_000  # a transfer that stalls ends much sooner
 
 
 class ObjectStorageFailure(Exception):
-    """A failure, as one of the words of the child process, or `late`."""
+    """Failure to read objects: a word that the child process sends, or `late`."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class BucketPlace:
 
     @property
     def named(self) -> str:
-        """Return the place as a text without keys, which no other place has."""
+        """Return the address of the place, without keys."""
         return f"{self.scheme}://{self.netloc}/{self.bucket}/{self.prefix}"
 
 
@@ -55,7 +55,7 @@ class StoredObject:
 
 
 class _Child(ChildProcess):
-    """The process; it is killed at the end, whatever it does."""
+    """The process that reads objects; it is killed at the end."""
 
     def end(self) -> None:
         """Kill the process, and close the pipes."""
@@ -73,12 +73,12 @@ class BucketReader:
 
     def objects(self, path: str) -> list[StoredObject]:
         """Return the objects below a path."""
-        said = self._asked({"do": "list", "path": path}, LOOK_S)
+        said = self._asked({"do": "list", "path": path}, LISTING_S)
         return [StoredObject(str(found), int(size)) for found, size in said]
 
     def size(self, path: str) -> int | None:
         """Return the size of an object; None if there is no object of that path."""
-        said = self._asked({"do": "size", "path": path}, LOOK_S)
+        said = self._asked({"do": "size", "path": path}, LISTING_S)
         return None if said is None else int(said)
 
     def fetch(self, wanted: Sequence[StoredObject], folder: Path) -> list[Path]:
@@ -97,14 +97,14 @@ class BucketReader:
             pairs = [[one.path, one.size] for one in batch]
             place = str(folder.absolute())
             order: dict[str, object] = {"do": "fetch", "folder": place, "objects": pairs}
-            limit_s = BATCH_S + sum(one.size for one in batch) / SLOWEST
+            limit_s = BATCH_S + sum(one.size for one in batch) / LEAST_BYTES_PER_S
             found += [folder / str(name) for name in self._asked(order, limit_s)]
         return found
 
     def copy(self, wanted: StoredObject, target: Path) -> None:
         """Write an object into an existing file that is empty."""
         order = {"do": "copy", "target": str(target.absolute()), **asdict(wanted)}
-        self._asked(order, BATCH_S + wanted.size / SLOWEST)
+        self._asked(order, BATCH_S + wanted.size / LEAST_BYTES_PER_S)
 
     def _asked(self, order: dict[str, object], limit_s: float) -> Any:  # JSON of the child
         said: dict[str, Any] = {"why": "late"}
@@ -135,7 +135,7 @@ def bucket_reader(place: BucketPlace, most: int) -> Iterator[BucketReader]:
     try:
         reader = BucketReader(child)
         with contextlib.suppress(OSError):  # it has ended; the first order says so
-            reader.send({**asdict(place), "most": most}, time.monotonic() + LOOK_S)
+            reader.send({**asdict(place), "most": most}, time.monotonic() + LISTING_S)
         yield reader
     finally:
         child.end()

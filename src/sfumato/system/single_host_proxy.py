@@ -22,6 +22,7 @@ from sfumato.system.randomness import SystemRandomSource
 CONNECT_S: Final = 15.0
 _MAX_HEAD: Final = 1 << 16
 _PIECE: Final = 1 << 16
+_AUTHORIZATION: Final = b"proxy-authorization:"
 _OWN: Final = re.compile(rb"(?i)(?:proxy-[a-z-]+|connection):")  # headers that are not passed on
 # where Amazon's machines get credentials by IPv6; its address by IPv4 is link-local
 _METADATA: Final = frozenset({ipaddress.ip_address("fd00:ec2::254")})
@@ -126,7 +127,8 @@ class SingleHostProxy:
     def _is_ours(self, headers: list[bytes]) -> bool:
         """Return True if the client knows the password: others on this machine do not."""
         known = base64.b64encode(f"sfumato:{self.password}".encode())
-        sent = [one.partition(b":")[2].strip() for one in headers if one[:20].lower() == _PASSWORD]
+        found = [one for one in headers if one.lower().startswith(_AUTHORIZATION)]
+        sent = [one.partition(b":")[2].strip() for one in found]
         return len(sent) == 1 and hmac.compare_digest(sent[0], b"Basic " + known)
 
     def _named(self, *, is_full: bool) -> bytes:
@@ -143,9 +145,6 @@ class SingleHostProxy:
                 return made
         self.is_unreachable = True
         return None
-
-
-_PASSWORD: Final = b"proxy-authorization:"
 
 
 def _head_of(client: socket.socket) -> tuple[bytes, bytes]:

@@ -548,8 +548,8 @@ def _sent(proxy: SingleHostProxy, line: str, password: str | None = None) -> byt
     return answer
 
 
-def test_a_listing_without_end_does_not_fill_the_memory() -> None:
-    """A server that sends page after page ends the reading process, and not the service."""
+def test_the_process_that_reads_objects_has_a_limit_on_memory() -> None:
+    """So a server that sends page after page of a listing ends this process, not the service."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     place = place_of(f"s3+http://127.0.0.1:{port}/bucket", {"anonymous": True})

@@ -13,7 +13,7 @@ import pytest
 import sfumato
 from sfumato.app.vault import OpenVault
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.image_request import MAX_KEPT, MAX_REASON, MAX_WAITING
+from sfumato.features.pipelines.image_request import MAX_REASON, MAX_REQUESTS, MAX_WAITING
 from sfumato.sandbox.environment_store import Environments
 from support.container_images import PYTHON, layout, shell_layer
 from support.image_registries import registry
@@ -107,7 +107,7 @@ def test_a_person_has_few_open_requests_and_few_in_all(vault: OpenVault) -> None
         asked(ria, number)
     assert code_of(lambda: asked(ria, MAX_WAITING)) == "too-many"
     asked(as_user(vault, "eve"), 99)  # another person's are counted apart
-    for number in range(MAX_KEPT):
+    for number in range(MAX_REQUESTS):
         for one in ria.call("image-requests", {})["requests"]:
             if one["state"] == "waiting":
                 body = {"request": one["request"], "state": "declined"}

@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from sfumato.features.synthetic.person_files import ROWS, person_files, person_files_json
-from sfumato.features.synthetic.schema_twin import schema_tables, unsaid_columns, unsaid_share
+from sfumato.features.synthetic.schema_twin import (
+    columns_without_missing_share,
+    default_missing_share,
+    schema_tables,
+)
 from sfumato.features.synthetic.service import _default_rows
 from sfumato.vault.card.data_card import Card, read_card
 from support.small_vaults import card as card_shape
@@ -106,9 +110,9 @@ def test_values_are_missing_where_the_card_says_nothing(more: dict[str, Any], sh
     )  # fmt: skip
     (made, *_) = schema_tables(card, 2000, "s")
     gone = sum(row[made.columns.index("age")] is None for row in made.rows) / len(made.rows)
-    assert float(unsaid_share(card)) == share
+    assert float(default_missing_share(card)) == share
     assert gone == pytest.approx(share, abs=0.02)
-    assert "age" in unsaid_columns(card)
+    assert "age" in columns_without_missing_share(card)
 
 
 def test_missing_of_0_means_none_and_is_said() -> None:
@@ -116,7 +120,7 @@ def test_missing_of_0_means_none_and_is_said() -> None:
     card = study([EVENTS], columns=columns)
     (made, *_) = schema_tables(card, 500, "s")
     assert all(row[made.columns.index("age")] is not None for row in made.rows)
-    assert unsaid_columns(card) == ("sex",)
+    assert columns_without_missing_share(card) == ("sex",)
 
 
 def test_few_rows_lack_a_value_too_and_texts_have_the_levels_of_the_sidecar() -> None:

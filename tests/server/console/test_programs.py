@@ -298,7 +298,7 @@ def _others_see_nothing(browser: Browser, service: Service, digest: str, answer:
     [
         ({"upper": "90"}, "[name=output_upper]", "lower of output 'height' is not below its upper"),
         ({"path": "x/../y"}, "[name=output_path]", "output 'height' must come from a file"),
-        ({"source": ""}, "#source", "a program must be 1 to"),
+        ({"source": ""}, "#source", "a program's text must have 1 to"),
         ({"source": "é"}, "#source", "ASCII letters"),
         ({"whitelist": "other.json"}, "#whitelist", "is not listed in the whitelist"),
         ({"kind": "function"}, "#function", "the function has no name"),

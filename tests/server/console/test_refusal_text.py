@@ -14,7 +14,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.server.console.refusal_text import for_pages, in_pages
 
 ROOT = Path(sfumato.__file__).parent
-ROOMS = ("dp", "vault", "query", "release", "features", "storage", "wire", "server")
+ROOMS = ("dp", "vault", "query", "release", "engines", "features", "storage", "wire", "server")
 OF_A_SHELL = re.compile(r"(?:^|[ `(])--[a-z]{2}|`sfumato |sfumato [a-z]+ [-{]|in a shell")
 NOT_ON_PAGES = (  # verbs that no page has: programs, k-anonymity, models, sites, the vault's engine
     "dp/anonymity/", "dp/learning/", "sandbox/program_environment.py", "features/federated/agreement.py", "dp/local/",  # noqa: E501

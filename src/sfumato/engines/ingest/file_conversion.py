@@ -1,6 +1,6 @@
 """Convert an owner's file that DuckDB does not read itself into one that it reads.
 
-The copy is in the worker's private work folder, which is deleted with the request.
+The copy is in a private folder of the worker, which is deleted when the request ends.
 """
 
 from __future__ import annotations

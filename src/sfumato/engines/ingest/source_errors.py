@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.vault.engine_port import Described, FolderDraft
 
 UNREADABLE: Final = "The file does not match its name's ending or the data card, or it is damaged."
+_SHOWN: Final = 20  # how many tables a refusal names
 AS_TEXT: Final = (
     "CSV and TSV need one header line and the same number of cells in every line. They must be "
     "UTF-8 unless the card names another encoding."
@@ -76,9 +77,28 @@ def stopped() -> Refused:
     )
 
 
-def unreadable() -> Refused:
+def unreadable(cause: str = UNREADABLE, next_step: str = AS_TEXT) -> Refused:
     """Return the refusal of a source that can't be read; it quotes no part of the source."""
-    return Refused("source-unreadable", UNREADABLE, AS_TEXT)
+    return Refused("source-unreadable", cause, next_step)
+
+
+def table_not_found(kind: str, names: Sequence[str], wanted: str | None) -> Refused:
+    """Return the refusal of a file in which it is not clear which table or sheet to read.
+
+    Args:
+        kind: "table" or "sheet".
+        names: Those that the file has.
+        wanted: The name that the owner gave, or None.
+    """
+    if not names:
+        return unreadable(f"The file has no {kind} with rows.", "Give the file with your rows.")
+    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    return unreadable(
+        f"The file has {len(names)} {kind}s."
+        if wanted is None
+        else f"The file has no {kind} of that name.",
+        f"Name one of them with --table, or inner_table in Python: {shown}.",
+    )
 
 
 def mixed_column(name: str) -> Refused:

@@ -1,4 +1,4 @@
-"""Open a source file (CSV, TSV, Parquet or DuckDB) as SQL over trimmed texts."""
+"""Open a file that DuckDB reads (CSV, TSV, Parquet, DuckDB) as SQL over trimmed texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfumato.engines.ingest.cell_format_sql import TEXT
 from sfumato.engines.ingest.cell_sql import trimmed
 from sfumato.engines.ingest.csv_layout import is_text_file, text_layout
 from sfumato.engines.ingest.prepare_order import TableOrder
-from sfumato.engines.ingest.source_errors import mixed_column
+from sfumato.engines.ingest.source_errors import mixed_column, table_not_found
 from sfumato.engines.shared.locked_connection import named, quoted
 from sfumato.system.csv_writer import NO_VALUE
 from sfumato.system.row_files import DUCKDB, KINDS, PARQUET, SHARED, parquet_files
@@ -23,7 +23,6 @@ from sfumato.vault.card.cell_formats import PLAIN
 
 DECIMAL: Final = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")  # its width and scale
 _DUCKDB: Final = (*DUCKDB, *SHARED)
-_SHOWN: Final = 20  # how many tables a refusal names
 
 
 @dataclass(frozen=True)
@@ -206,15 +205,6 @@ def _inner_table(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> s
     ]
     fitting = [t for t in tables if wanted is None or wanted in (t[1], f"{t[0]}.{t[1]}")]
     if len(fitting) != 1:
-        shown = ", ".join(f"{schema}.{table}" for schema, table in tables[:_SHOWN])
-        raise Refused(
-            "source-unreadable",
-            "The DuckDB file has no table of that name."
-            if wanted is not None
-            else f"The DuckDB file has {len(tables)} tables.",
-            f"Name one of them with --table, or inner_table in Python: {shown}."
-            if tables
-            else "Give the file with your rows.",
-        )
+        raise table_not_found("table", [".".join(one) for one in tables], wanted)
     schema, table = fitting[0]
     return f"handed_in.{named(schema)}.{named(table)}"

@@ -35,8 +35,13 @@ async def choose(visit: Visit) -> Response:
             "Only users with the role owner may upload files and add data sets.",
             "Ask an operator for the role owner.",
         )
+    return await _choice(visit, None, {})
+
+
+async def _choice(visit: Visit, refused: Refused | None, chosen: dict[str, str]) -> Response:
+    """Show the form to upload a file or to choose a table, with what was chosen before."""
     connections = (await visit.call("connections"))["connections"]
-    return visit.page("upload.html", connections=connections, chosen={})
+    return visit.page("upload.html", refused, connections=connections, chosen=chosen)
 
 
 async def send(visit: Visit) -> Response:
@@ -98,8 +103,7 @@ async def table(visit: Visit) -> Response:
     proposed, refused = await visit.tried("proposed-table", lambda: rows)
     if proposed is not None:
         return await _page(visit, proposed, None)
-    connections = (await visit.call("connections"))["connections"]
-    return visit.page("upload.html", refused, connections=connections, chosen=rows)
+    return await _choice(visit, refused, rows)
 
 
 async def add_table(visit: Visit) -> Response:

@@ -35,7 +35,7 @@ def requests(shell: Shell) -> None:
     with shell.open() as vault:
         found = vault.call("image-requests", {})
     lines = [line for one in found["requests"] for line in _lines(one)]
-    shell.show(found, "\n".join(lines or ["None."]))
+    shell.show(found, "\n".join(lines or ["There are no requests that you may see."]))
 
 
 @click.command("accept")
@@ -53,7 +53,8 @@ def accept(shell: Shell, request_id: str, login: str | None) -> None:
             raise click.UsageError("--login is for the vault's own machine, which pulls the image.")
         with shell.open() as vault:
             made = vault.call("decide-image-request", {"request": request_id, "state": "accepted"})
-        next_ = f"On the vault's machine, pull it: sfumato pipeline environment accept {request_id}"
+        pull = f"sfumato pipeline environment accept {request_id}"
+        next_ = f"To pull it, run this on the vault's machine: {pull}"
         shell.show(made, "\n".join([*_lines(made), next_]))
         return
     with shell.open_folder() as vault:
@@ -67,7 +68,7 @@ def accept(shell: Shell, request_id: str, login: str | None) -> None:
 
 @click.command("decline")
 @click.argument("request_id", metavar="REQUEST")
-@click.option("--reason", default="", metavar="TEXT", help="The reason, which the author sees.")
+@click.option("--reason", default="", metavar="TEXT", help="The reason, which the researcher sees.")
 @command
 def decline(shell: Shell, request_id: str, reason: str) -> None:
     """Decline a request for an image."""

@@ -15,8 +15,8 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.image_request import (
     ACCEPTED,
     DECLINED,
-    MAX_KEPT,
     MAX_REASON,
+    MAX_REQUESTS,
     MAX_WAITING,
     THERE,
     WAITING,
@@ -82,13 +82,13 @@ class ImageRequests:
     def _check_few(self, mine: Sequence[ImageRequest]) -> None:
         brought = self.brought()
         states = [one.as_json(brought)["state"] for one in mine]
-        waiting = states.count(WAITING)
-        if waiting >= MAX_WAITING or len(states) - states.count(THERE) >= MAX_KEPT:
+        waiting, absent = states.count(WAITING), len(states) - states.count(THERE)
+        if waiting >= MAX_WAITING or absent >= MAX_REQUESTS:
             raise Refused(
                 "too-many",
-                f"You have {waiting} requests for images that wait, and {len(states)} in all. The "
-                f"maximum is {MAX_WAITING}, and {MAX_KEPT} in all.",
-                "Wait until the operator has decided on them, or ask the operator.",
+                f"You have {waiting} waiting requests for images, and {absent} in all for images "
+                f"that are not on the machine. The maximum is {MAX_WAITING} and {MAX_REQUESTS}.",
+                "Wait until the operator has decided on them and has pulled the images.",
             )
 
 

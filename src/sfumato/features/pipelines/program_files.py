@@ -1,4 +1,4 @@
-"""Read a submitted program of several files: its main file and its modules, by their paths."""
+"""Check the files of a submitted program: its main file, and its modules by their paths."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_texts(shape: Mapping[str, object], least: int) -> tuple[str, str, Modul
     main, given = shape.get("main") or "", shape.get("modules") or []
     is_text = isinstance(source, str) and source.isascii()
     if not isinstance(source, str) or not is_text or not least <= len(source) <= MAX_SOURCE:
-        raise bad_pipeline(f"a program must be 1 to {MAX_SOURCE:,} ASCII letters of Python")
+        raise bad_pipeline(f"a program's text must have 1 to {MAX_SOURCE:,} ASCII letters")
     _check_seen(source, "a program's text")
     if not main and not given:
         return source, "", ()
@@ -52,7 +52,7 @@ def _module(one: object) -> tuple[str, str]:
 
 
 def _check_paths(paths: Sequence[str]) -> None:
-    """Refuse paths that are not plain, are there twice, or are a file and a folder at once."""
+    """Refuse paths with other letters, a path given twice, and a file that is also a folder."""
     for path in paths:
         if _PATH.fullmatch(path) is None:
             raise bad_pipeline(

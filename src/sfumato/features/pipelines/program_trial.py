@@ -32,7 +32,7 @@ from sfumato.features.pipelines.program_plan import BLOCKS, GROUP, PARTICIPANT, 
 from sfumato.features.pipelines.synthetic_blocks import (
     SyntheticBlocks,
     synthetic_blocks,
-    unsaid,
+    undeclared_missing,
     values_of,
 )
 from sfumato.features.synthetic.seeded_numbers import Seeded
@@ -61,7 +61,7 @@ _FILES: Final = (
     "the synthetic people's files are empty (tables such as events have invented rows), so the "
     "trial says nothing about files: only about tables, and about few people"
 )
-_UNSAID: Final = (
+_UNDECLARED: Final = (
     "the card does not say how many values are missing in {}: the synthetic people lack {:g} % "
     "there, and real rows may have n/a or an empty cell more often"
 )
@@ -172,7 +172,7 @@ class Table:
     trials: tuple[Shown, ...]  # one per-person run, everybody, and one block per number of blocks
     silent: tuple[str, ...]  # outputs that gave no number in the run on everybody
     means: tuple[MeanOfColumn, ...]  # outputs that were the mean of a column on every block
-    unsaid: str = ""  # a sentence on columns whose card says nothing of missing values
+    missing_note: str = ""  # a sentence on columns whose card says nothing of missing values
 
     @property
     def never(self) -> tuple[str, ...]:
@@ -218,8 +218,8 @@ class Table:
         """Return a text that says what the table can and cannot show."""
         files = [_FILES] if self.lines[0].run.program.is_study else []
         silent = [_SILENT.format(", ".join(self.silent))] if self.silent else []
-        unsaid = [self.unsaid] if self.unsaid else []
-        return "; ".join((_ROWS, *files, *silent, *unsaid))
+        missing = [self.missing_note] if self.missing_note else []
+        return "; ".join((_ROWS, *files, *silent, *missing))
 
 
 def blocks_to_try(people: int) -> tuple[int, ...]:
@@ -278,14 +278,14 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
         # show a failed run if there is one
         trials.append(min(shown[1:][own], key=lambda block: block.is_whole))
         place = own.stop
-    return Table(tuple(found), tuple(trials), silent, means, _unsaid(card, program.columns))
+    return Table(tuple(found), tuple(trials), silent, means, _missing_note(card, program.columns))
 
 
-def _unsaid(card: Card, columns: Sequence[str]) -> str:
+def _missing_note(card: Card, columns: Sequence[str]) -> str:
     """Return a sentence on the columns whose card says nothing of missing values."""
-    names, share = unsaid(card, columns)
+    names, share = undeclared_missing(card, columns)
     shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-    return _UNSAID.format(shown, 100 * share) if names else ""
+    return _UNDECLARED.format(shown, 100 * share) if names else ""
 
 
 def _rows(made: SyntheticBlocks) -> SyntheticRows:

@@ -14,10 +14,10 @@ from sfumato.features.pipelines.program_plan import Program
 from sfumato.features.synthetic.person_files import NOT_AVAILABLE, person_files
 from sfumato.features.synthetic.schema_twin import (
     TwinTable,
+    columns_without_missing_share,
+    default_missing_share,
     most_rows,
     schema_tables,
-    unsaid_columns,
-    unsaid_share,
 )
 from sfumato.features.synthetic.twin_files import twin_files
 from sfumato.sandbox.block_columns import folder_tables
@@ -85,12 +85,12 @@ def synthetic_blocks(card: Card, program: Program, people: int, seed: str) -> Sy
     return SyntheticBlocks(card, names, shown, is_study=True)
 
 
-def unsaid(card: Card, columns: Collection[str]) -> tuple[tuple[str, ...], float]:
+def undeclared_missing(card: Card, columns: Collection[str]) -> tuple[tuple[str, ...], float]:
     """Return the columns of which a card declares no share of missing values, and the twin's share.
 
     `columns` has the columns that a program sees.
     """
-    return unsaid_columns(card, columns), float(unsaid_share(card))
+    return columns_without_missing_share(card, columns), float(default_missing_share(card))
 
 
 def values_of(card: Card, people: int) -> int:

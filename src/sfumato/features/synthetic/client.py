@@ -134,12 +134,12 @@ class Twin:
 
     def _invented(self) -> Iterator[str]:
         """Yield lines on missing values that the card does not declare, and on people's files."""
-        unsaid = cast("Json", self.stamp.get("missing_values") or {})
-        if unsaid:
-            names = ", ".join(map(str, cast("Sequence[str]", unsaid["not_declared"])))
+        undeclared = cast("Json", self.stamp.get("missing_values") or {})
+        if undeclared:
+            names = ", ".join(map(str, cast("Sequence[str]", undeclared["not_declared"])))
             yield (
-                f"The card does not say how many values are missing in {names}: {unsaid['share']} "
-                "are missing here, and real rows may lack more or fewer."
+                f"The card does not say how many values are missing in {names}: "
+                f"{undeclared['share']} are missing here, and real rows may lack more or fewer."
             )
         for key, says in (
             ("invented_files", "These tables of people have invented rows"),

@@ -53,7 +53,7 @@ def schema_tables(
 
     `beside` has the extra rows, which the twin must also contain.
     """
-    beside, card = beside or ExtraRows(), _as_published(card)
+    beside, card = beside or ExtraRows(), _card_for_twin(card)
     public = public_tables(card, seed, beside)
     pools = pools_of(card, public)
     counts = _people(card, rows, Seeded(seed, "people"))
@@ -65,7 +65,9 @@ def schema_tables(
     ]
 
 
-def unsaid_columns(card: Card, names: Collection[str] | None = None) -> tuple[str, ...]:
+def columns_without_missing_share(
+    card: Card, names: Collection[str] | None = None
+) -> tuple[str, ...]:
     """Return the columns of people whose card does not declare a share of missing values.
 
     Args:
@@ -78,7 +80,7 @@ def unsaid_columns(card: Card, names: Collection[str] | None = None) -> tuple[st
     return tuple(n for n, c in found if c.missing is None and (names is None or n in names))
 
 
-def unsaid_share(card: Card) -> Fraction:
+def default_missing_share(card: Card) -> Fraction:
     """Return the share of missing values in a twin's columns whose card does not declare one.
 
     It is public: 5 % if the card is of a BIDS folder, where `n/a` is a value of every column, or if
@@ -87,17 +89,17 @@ def unsaid_share(card: Card) -> Fraction:
     return MISSING if card.bids is not None or any(card.nulls) else Fraction(0)
 
 
-def _as_published(card: Card) -> Card:
-    """Return the card with all that it says of the values in its tables of people.
+def _card_for_twin(card: Card) -> Card:
+    """Return the card with what a twin's values follow from, in its tables of people.
 
     Columns get a share of missing values, and texts without keys get the levels of a BIDS sidecar.
     """
-    share, places = unsaid_share(card), enumerate(card.every_table)
-    own, *others = (t if t.is_public else _table_as_published(card, t, p, share) for p, t in places)
+    share, places = default_missing_share(card), enumerate(card.every_table)
+    own, *others = (t if t.is_public else _table_for_twin(card, t, p, share) for p, t in places)
     return replace(card, columns=own.columns, tables=tuple(others))
 
 
-def _table_as_published(card: Card, table: Table, place: int, share: Fraction) -> Table:
+def _table_for_twin(card: Card, table: Table, place: int, share: Fraction) -> Table:
     path = f"{phenotype_path(table.name)}.json" if place else PARTICIPANTS
     said = card.metadata.sidecar(path)
     columns = (

@@ -11,10 +11,10 @@ from sfumato.features.synthetic.matching_rows import matching_rows
 from sfumato.features.synthetic.schema import SchemaTwinRequest
 from sfumato.features.synthetic.schema_twin import (
     ExtraRows,
+    columns_without_missing_share,
+    default_missing_share,
     most_rows,
     schema_tables,
-    unsaid_columns,
-    unsaid_share,
 )
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.features.synthetic.twin_files import Stamp, twin_json
@@ -53,9 +53,9 @@ class Twins:
             made = matching_rows(card, question, Seeded(seed, "planted"))
             beside = ExtraRows(made.people, made.public)
         more: Json = {"seed": seed, "rows": rows, "epsilon": 0}
-        if unsaid := unsaid_columns(card):
-            share = f"{float(100 * unsaid_share(card)):g} %"
-            more["missing_values"] = {"share": share, "not_declared": list(unsaid)}
+        if undeclared := columns_without_missing_share(card):
+            share = f"{float(100 * default_missing_share(card)):g} %"
+            more["missing_values"] = {"share": share, "not_declared": list(undeclared)}
         if question is not None:
             more["for"] = wanted.sql or query_json(question)
         stamp = Stamp("schema-twin", card.name, card.version, SCHEMA_ONLY, SAYS, more)

@@ -192,7 +192,7 @@ _CARD_KEYS: Final = {
 
 
 def read_card(name: str, shape: Mapping[str, object]) -> Card:
-    """Read the owner's data card; refuse unknown keys and contradictions, all in one refusal."""
+    """Read the owner's data card; one refusal lists the faults of all of its parts."""
     try:
         return _read_card(name, shape)
     except Refused as refused:
@@ -237,15 +237,6 @@ def _readers(shape: Mapping[str, object]) -> Iterator[Callable[[], object]]:
     for name, one in table(shape.get("tables")).items():
         yield partial(_read_table, name, unit, one, (PLAIN, UTF8))
     yield part(read_bids, "bids", unit)
-    yield lambda: _check_bids_people(shape.get("bids"))
-
-
-def _check_bids_people(bids: object) -> None:
-    """Refuse a card that lists people's files, but not how many people there can be."""
-    if isinstance(bids, Mapping) and bids.get("files") and "people" not in bids:
-        raise bad_card(
-            "bids.people is missing: write the most people there can be, such as people = 100"
-        )
 
 
 def _read_card(name: str, shape: Mapping[str, object]) -> Card:

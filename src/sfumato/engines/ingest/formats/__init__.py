@@ -1,1 +1,1 @@
-"""Readers of file formats that DuckDB alone does not read: each makes a file that it does."""
+"""Read the file formats that DuckDB does not read: rows with types, or a file that it reads."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sfumato.dp.refusal import Refused
+from sfumato.engines.ingest.source_errors import unreadable
 from sfumato.system.optional_packages import extra_module
 
 _ROWS = 1 << 17  # rows of one piece in memory
@@ -28,8 +28,7 @@ def arrow_to_parquet(source: str, target: Path, most: int | None) -> None:
                     if left == 0:
                         return
     except (arrow.ArrowException, ValueError, NotImplementedError):
-        raise Refused(
-            "source-unreadable",
+        raise unreadable(
             "The file is no Arrow or Feather file that can be read.",
             "Write it again with pyarrow.feather.write_feather, or as Parquet.",
         ) from None
@@ -37,10 +36,7 @@ def arrow_to_parquet(source: str, target: Path, most: int | None) -> None:
 
 def _reader(arrow: Any, file: Any) -> Any:
     """Return a reader of batches: of the file format, of the stream format, or of Feather 1."""
-    from pyarrow import (
-        feather,
-        ipc,
-    )
+    from pyarrow import feather, ipc
 
     start = file.read(6)
     file.seek(0)
@@ -58,7 +54,7 @@ def _batches(reader: Any) -> Any:
 
 
 def _plain(arrow: Any, schema: Any) -> Any:
-    """Return the schema with dictionaries, durations and times of day as plain values."""
+    """Return the schema with plain values in place of dictionaries."""
     fields = []
     for field in schema:
         kind = field.type

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sfumato.dp.refusal import Refused
+from sfumato.engines.ingest.source_errors import unreadable
 from sfumato.system.optional_packages import extra_module
 
 _PIECE: Final = 1 << 20
@@ -29,7 +30,7 @@ def unpack(source: str, target: Path, *, is_sample: bool) -> None:
                 file.write(piece)
                 most -= len(piece)
                 if most < 0:
-                    raise _refused(
+                    raise unreadable(
                         "The compressed file unpacks to more than 200 times its size.",
                         "Unpack it yourself, and add the unpacked file.",
                     )
@@ -49,11 +50,7 @@ def _opened(source: str) -> Any:
 
 
 def _damaged() -> Refused:
-    return _refused(
+    return unreadable(
         "The compressed file is damaged, cut off, or of another format than its name says.",
         "Compress it again, or add the unpacked file.",
     )
-
-
-def _refused(cause: str, next_step: str) -> Refused:
-    return Refused("source-unreadable", cause, next_step)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from sfumato.dp.refusal import Refused
+from sfumato.engines.ingest.source_errors import unreadable
 from sfumato.system.typed_rows import TypedRows
 
 _LONGEST: Final = 8 << 20  # the most characters of a line
@@ -23,7 +23,10 @@ def json_lines(source: str) -> TypedRows:
     for shape in _objects(source):
         names.update(dict.fromkeys(shape))
         if len(names) > _COLUMNS:
-            raise _refused("The objects have too many different names.", "Give flat records.")
+            raise unreadable(
+                f"The objects have more than {_COLUMNS:,} different names, which would be columns.",
+                "Write one object for each row, with the same names in all objects.",
+            )
     return TypedRows(tuple(names), _rows(source, tuple(names)))
 
 
@@ -53,7 +56,7 @@ def _object(line: bytes, number: int) -> dict[str, object]:
         except (ValueError, RecursionError):
             shape = None
     if not isinstance(shape, dict):
-        raise _refused(
+        raise unreadable(
             f"Line {number} is no JSON object in UTF-8, or has a name twice.",
             "Write one object on each line.",
         )
@@ -69,7 +72,3 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _none(_text: str) -> None:
     """Return None for NaN and Infinity, which are no numbers."""
-
-
-def _refused(cause: str, next_step: str) -> Refused:
-    return Refused("source-unreadable", cause, next_step)

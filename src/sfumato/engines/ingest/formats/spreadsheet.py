@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
-from sfumato.dp.refusal import Refused
+from sfumato.engines.ingest.source_errors import table_not_found, unreadable
 from sfumato.system.optional_packages import extra_module
 from sfumato.system.typed_rows import TypedRows, spell
-
-_SHOWN: Final = 20  # how many sheets a refusal names
 
 
 def spreadsheet(source: str, sheet: str | None) -> TypedRows:
@@ -22,9 +20,9 @@ def spreadsheet(source: str, sheet: str | None) -> TypedRows:
     try:
         book = calamine.CalamineWorkbook.from_path(source)
     except calamine.PasswordError:
-        raise _refused("The file is protected by a password.", "Save it without one.") from None
+        raise unreadable("The file is protected by a password.", "Save it without one.") from None
     except (calamine.CalamineError, OSError):
-        raise _refused(
+        raise unreadable(
             "The file is no Excel or OpenDocument file that can be read.",
             "Open it in your spreadsheet program, and save it as .xlsx or as CSV.",
         ) from None
@@ -43,13 +41,7 @@ def _one_sheet(book: Any, wanted: str | None) -> Any:
     fitting = filled if wanted is None else [name for name in names if name == wanted]
     if len(fitting) == 1:
         return book.get_sheet_by_name(fitting[0])
-    shown = ", ".join(repr(name) for name in names[:_SHOWN])
-    if not filled:
-        raise _refused("The file has no sheet with cells.", "Give the file with your rows.")
-    raise _refused(
-        "The file has no sheet of that name." if wanted is not None else "It has several sheets.",
-        f"Name one of them with --table, or inner_table in Python: {shown}.",
-    )
+    raise table_not_found("sheet", [repr(name) for name in filled], wanted)
 
 
 def _rows(sheet: Any) -> Iterator[Sequence[object]]:
@@ -60,7 +52,3 @@ def _rows(sheet: Any) -> Iterator[Sequence[object]]:
 
 def _is_there(cell: object) -> bool:
     return cell is not None and (not isinstance(cell, str) or bool(cell.strip()))
-
-
-def _refused(cause: str, next_step: str) -> Refused:
-    return Refused("source-unreadable", cause, next_step)

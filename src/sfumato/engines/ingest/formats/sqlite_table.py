@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.refusal import Refused
+from sfumato.engines.ingest.source_errors import table_not_found, unreadable
 from sfumato.engines.shared.locked_connection import named
 from sfumato.system.typed_rows import TypedRows
 
 _MAGIC: Final = b"SQLite format 3\0"
 _UNDONE: Final = bytes.fromhex("d9d505f920a163d7")  # how a journal begins that is in use
-_SHOWN: Final = 20  # how many tables a refusal names
 
 
 def is_sqlite(source: str) -> bool:
@@ -26,18 +26,18 @@ def is_sqlite(source: str) -> bool:
 def sqlite_table(source: str, table: str | None) -> TypedRows:
     """Return the rows of a table; without `table`, the file must have exactly one."""
     if not is_sqlite(source):
-        raise _refused("The file is no SQLite database.", "Give the file with your rows.")
+        raise unreadable("The file is no SQLite database.", "Give the file with your rows.")
     # a mode of its own: no journal is written beside the owner's file, and none is read
     connection = sqlite3.connect(f"file:{_quoted(source)}?mode=ro&immutable=1", uri=True)
     connection.execute("PRAGMA trusted_schema = OFF")
     if Path(f"{source}-wal").is_file() and Path(f"{source}-wal").stat().st_size:
-        raise _refused(
+        raise unreadable(
             "The SQLite database has changes in a -wal file beside it.",
             "Close the program that writes it, or run: sqlite3 FILE 'PRAGMA "
             "wal_checkpoint(TRUNCATE)'.",
         )
     if _has_journal(source):
-        raise _refused(
+        raise unreadable(
             "A change of the SQLite database was not finished: its -journal file is beside it.",
             "Close the program that writes it, and open it once with: sqlite3 FILE .tables",
         )
@@ -72,15 +72,7 @@ def _one_table(connection: sqlite3.Connection, wanted: str | None) -> str:
     fitting = [name for name in names if wanted in (None, name)]
     if len(fitting) == 1:
         return fitting[0]
-    if not names:
-        raise _refused("The SQLite database has no table.", "Give the file with your rows.")
-    shown = ", ".join(names[:_SHOWN])
-    raise _refused(
-        "The SQLite database has no table of that name."
-        if wanted is not None
-        else f"The SQLite database has {len(names)} tables.",
-        f"Name one of them with --table, or inner_table in Python: {shown}.",
-    )
+    raise table_not_found("table", names, wanted)
 
 
 def _quoted(path: str) -> str:
@@ -91,11 +83,7 @@ def _quoted(path: str) -> str:
 
 
 def _damaged() -> Refused:
-    return _refused(
+    return unreadable(
         "The SQLite database is damaged or locked.",
         "Make a copy with: sqlite3 FILE '.backup COPY'.",
     )
-
-
-def _refused(cause: str, next_step: str) -> Refused:
-    return Refused("source-unreadable", cause, next_step)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sfumato.dp.refusal import Refused
+from sfumato.engines.ingest.source_errors import unreadable
 from sfumato.system.optional_packages import extra_module
 from sfumato.system.typed_rows import TypedRows
 
@@ -46,8 +46,7 @@ def _read(library: Any, read: Any, source: str, options: Mapping[str, object]) -
     try:
         return read(source, output_format="dict", **options)
     except (library.ReadstatError, library.PyreadstatError, UnicodeDecodeError, ValueError):
-        raise Refused(
-            "source-unreadable",
+        raise unreadable(
             "The file is damaged, or is not of the program that its name says.",
             "Save it again, or export it as CSV.",
         ) from None
