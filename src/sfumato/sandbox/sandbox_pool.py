@@ -44,7 +44,8 @@ from sfumato.sandbox.sandbox_process import DONE, STALLED, Ran, SandboxProcess, 
 from sfumato.vault.sealed import Sealed
 
 _RETRIES: Final = 3  # how often a whole job is run again after a failure of the host
-_STALLED_RETRIES: Final = 10  # how often stalled trial blocks of one lane are run again
+_STALLED_RETRIES: Final = 10  # how often stalled trial blocks of one lane are run again, at most
+_STALLED_S: Final = 20  # the most processor time of these retries; one is always allowed
 _BUBBLEWRAP: Final = Runtime()
 _ONE_PROCESSOR: Final = (DOCKER, APPTAINER)  # a container gets the time of one (their commands)
 _OWN_MB: Final = 256  # memory of a sandbox itself: the libraries and the zygote
@@ -218,7 +219,7 @@ class SandboxPool:
         # a trial in a batch waits for nobody, and others wait for it
         limits = replace(job.limits, most_wall_s=1.5 * job.limits.cpu_s + 1)
         left = list(reversed(range(lane, len(job.texts), lanes)))
-        again = self.stalled_retries
+        again = min(self.stalled_retries, max(1, int(_STALLED_S / job.limits.cpu_s)))
         with _in_memory(self._program_message(job)) as program:
             while left:
                 block = left.pop()

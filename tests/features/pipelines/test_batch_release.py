@@ -13,6 +13,7 @@ from sfumato.app.settings import change_settings, settings_of
 from sfumato.app.vault import OpenVault
 from sfumato.dp.refusal import Refused
 from sfumato.features.audit.sheet_verification import check_sheet
+from sfumato.sandbox.ports import TrialJob, TrialResult
 from support.sandbox_blocks import needs_bubbles
 from support.small_vaults import card, make_vault, write_csv
 
@@ -120,14 +121,34 @@ def test_an_approval_alone_allows_no_batch(vault: OpenVault) -> None:
 
 
 @needs_bubbles
-def test_nobody_tries_a_program_in_a_batch_before_it_is_approved_for_one(vault: OpenVault) -> None:
+def test_before_it_is_approved_for_one_the_owner_alone_tries_a_program_in_a_batch(
+    vault: OpenVault,
+) -> None:
     digest = submitted(as_ria(vault))
-    plan = {"data_set": "town", "pipeline": digest, "epsilon": 1, "people": 20, "timing": "batch"}
-    for someone in (as_ria(vault), vault):
-        refused = refusal(lambda someone=someone: someone.call("plan-pipeline", plan))  # type: ignore[misc]
-        assert refused.code == "pipeline-waits"
+    plan = {"data_set": "town", "pipeline": digest, "epsilon": 1, "people": 20}
+    asked = {**plan, "timing": "batch"}
+
+    def fails() -> bool:
+        return refusal(lambda: as_ria(vault).call("plan-pipeline", asked)).code == "pipeline-waits"
+
+    timings: list[bool] = []
+    sandbox = vault.house.desk.pipelines.door.sandbox
+    try_out = sandbox.try_out
+
+    def heard(job: TrialJob) -> tuple[TrialResult, ...]:
+        timings.append(job.limits.is_batch)
+        return try_out(job)
+
+    sandbox.try_out = heard  # type: ignore[method-assign]
+    assert fails()
+    assert vault.call("plan-pipeline", asked)["spent"] is False
+    vault.call("plan-pipeline", plan)  # without the word, as the program may run
+    decide(vault, digest)
+    assert fails()
     decide(vault, digest, timing="batch")
     assert as_ria(vault).call("plan-pipeline", plan)["spent"] is False
+    as_ria(vault).call("plan-pipeline", {**plan, "timing": "isolated"})
+    assert timings == [True, False, True, False]
 
 
 @needs_bubbles

@@ -19,6 +19,8 @@ CARD = """
 unit = "participant_id"
 people = "cohort"
 budget = { epsilon = 10, delta = 0 }
+[ask]
+who = ["researchers"]
 [bids]
 people = 300
 files = ["anat/{sub}_T1w.nii.gz", "func/{sub}_events.tsv"]
@@ -78,12 +80,15 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenVault]:
     made = make_vault(place)
     with sfumato.open(made) as opened:
         opened.add("cohort", folder, card(CARD))
+        opened.enrol("ria", "researchers")
     with sfumato.open(made) as opened:
         yield opened
 
 
-def planned(vault: OpenVault, kind: str = "bids", **terms: Any) -> dict[str, Any]:
-    shape = {"source": APP, "kind": kind, "name": "app", "outputs": OUTPUTS}
+def planned(
+    vault: OpenVault, kind: str = "bids", source: str = APP, **terms: Any
+) -> dict[str, Any]:
+    shape = {"source": source, "kind": kind, "name": "app", "outputs": OUTPUTS}
     digest = vault.call("submit-pipeline", {"data_set": "cohort", **shape})["digest"]
     body = {"data_set": "cohort", "pipeline": digest, "epsilon": 1, "people": PEOPLE, "cpu_s": 2}
     found: dict[str, Any] = vault.call("plan-pipeline", {**body, **terms})
@@ -145,12 +150,23 @@ def test_a_program_of_one_level_is_tried_without_anybodys_own_run(vault: OpenVau
 
 
 @pytest.mark.parametrize(
-    "terms",
-    [{"people": 201}, {"people": 150, "cpu_s": 1}, {"people": 61, "cpu_s": 2}, {"people": None}],
-    ids=["folders", "a second each", "two seconds each", "nobody knows"],
+    ("by", "terms"),
+    [
+        ("ria", {"people": 201}),
+        ("ria", {"people": 150, "cpu_s": 1}),
+        ("ria", {"people": 61, "cpu_s": 2}),
+        ("ria", {"people": None}),
+        ("owner", {"people": 201}),
+        ("owner", {"people": 200, "cpu_s": 3}),
+    ],
+    ids=["folders", "a second each", "two each", "nobody knows", "the owner's", "three each"],
 )
-def test_a_plan_over_folders_holds_nobody_up_for_long(vault: OpenVault, terms: Any) -> None:
-    assert refused(lambda: planned(vault, **terms)).code == "bad-pipeline"
+def test_a_plan_over_folders_holds_nobody_up_for_long(
+    vault: OpenVault, by: str, terms: Any
+) -> None:
+    someone = OpenVault(vault.house, by)
+    text = f"{APP}# by {by}"
+    assert refused(lambda: planned(someone, source=text, **terms)).code == "bad-pipeline"
 
 
 def test_a_plan_over_folders_makes_up_no_more_people_than_the_card_lets_in(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ CARD = """
 unit = "who"
 people = "town"
 budget = { epsilon = 10, delta = 0 }
+[ask]
+who = ["researchers"]
 [columns.height]
 type = "number"
 lower = 100
@@ -41,6 +43,7 @@ def vault(tmp_path: Path) -> Iterator[OpenVault]:
     made = make_vault(tmp_path)
     with sfumato.open(made) as opened:
         opened.add("town", source, card(CARD))
+        opened.enrol("ria", "researchers")
     with sfumato.open(made) as opened:
         yield opened
 
@@ -121,10 +124,56 @@ def test_a_plan_needs_to_know_for_how_many_people(vault: OpenVault, people: Any)
     assert code_of(lambda: planned(vault, mean, people=people)) == "bad-pipeline"
 
 
-def test_a_plan_holds_nobody_up_for_long(vault: OpenVault) -> None:
-    digest = vault["town"].submit(mean, outputs=OUTPUT)["digest"]
-    body = {"data_set": "town", "pipeline": digest, "epsilon": 1, "people": 5, "cpu_s": 3}
-    assert code_of(lambda: vault.call("plan-pipeline", body)) == "bad-pipeline"
+def of(vault: OpenVault, user: str, digest: str, **terms: Any) -> Any:
+    body = {"data_set": "town", "pipeline": digest, "epsilon": 1, "people": 5, **terms}
+    return OpenVault(vault.house, user).call("plan-pipeline", body)
+
+
+def refused(act: Callable[[], object]) -> str:
+    with pytest.raises(Refused) as found:
+        act()
+    assert found.value.code == "bad-pipeline"
+    return f"{found.value.cause} {found.value.next_step}"
+
+
+def waiting(vault: OpenVault) -> str:
+    """Return the digest of a program that ria has submitted, and nobody has approved."""
+    return str(OpenVault(vault.house, "ria")["town"].submit(mean, outputs=OUTPUT)["digest"])
+
+
+def decide(vault: OpenVault, digest: str, **state: object) -> None:
+    vault.call("decide-pipeline", {"data_set": "town", "pipeline": digest, **state})
+
+
+@needs_bubbles
+def test_a_block_may_take_more_once_the_program_is_approved_or_the_owner_tries_it(
+    vault: OpenVault,
+) -> None:
+    digest = waiting(vault)
+    assert "not approved gives a block 2" in refused(lambda: of(vault, "ria", digest, cpu_s=3))
+    assert [row["blocks"] for row in of(vault, "owner", digest, cpu_s=3)["at"]] == [2, 5]
+    decide(vault, digest, state="approved", most_epsilon=1)
+    assert [row["blocks"] for row in of(vault, "ria", digest, cpu_s=60, blocks=5)["at"]] == [5]
+    decide(vault, digest, state="declined")
+    assert "not approved gives a block 2" in refused(lambda: of(vault, "ria", digest, cpu_s=3))
+
+
+@pytest.mark.parametrize(
+    ("terms", "says"),
+    [
+        ({"cpu_s": 60.5}, "60 processor seconds at most"),
+        # everybody, and eight of 10, 20, 50 and 100 blocks: a run of 200 could not have 60 s each
+        ({"cpu_s": 60, "people": PEOPLE}, "1,980 processor seconds, and a plan may have 600"),
+        ({"cpu_s": 60, "people": PEOPLE, "blocks": 200}, "need 12,000 processor seconds"),
+        ({"blocks": 6}, "tries 2 to 5 blocks"),
+        ({"blocks": 1}, "tries 2 to 5 blocks"),
+    ],
+)
+def test_a_plan_holds_nobody_up_for_long(
+    vault: OpenVault, terms: dict[str, Any], says: str
+) -> None:
+    digest = waiting(vault)
+    assert says in refused(lambda: of(vault, "owner", digest, **terms))
 
 
 def test_where_no_sandbox_starts_nothing_is_tried(

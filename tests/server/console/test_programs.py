@@ -23,6 +23,7 @@ from support.small_vaults import card, make_vault, write_csv
 AT = "/data-sets/town/programs"
 API = "/v1/data-sets/town/pipelines"
 REGISTRY = "registry.example.org"
+SETTINGS = {"registries": [REGISTRY], "timing": "batch"}
 EVIL = "<img src=x onerror=hit(1)>"
 CARD = f"""
 unit = "who"
@@ -73,14 +74,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     rows = [(f"n{place}", 150 + place / 2, 1) for place in range(40)]
     vault = make_vault(folder)
     settings = json.loads((vault / "vault.json").read_text())
-    (vault / "vault.json").write_text(json.dumps({**settings, "registries": [REGISTRY]}))
+    (vault / "vault.json").write_text(json.dumps({**settings, **SETTINGS}))
     with sfumato.open(vault) as opened:
         opened.add("town", write_csv(folder / "t.csv", ("who", "height", EVIL), rows), card(CARD))
-        for name in ("ria", "eve", EVIL):
+        for name in ("ria", "eve", "uma", EVIL):
             opened.enrol(name, "researchers")
     with served(vault) as running:
         running.owner()
-        for name in ("ria", "eve", EVIL):
+        for name in ("ria", "eve", "uma", EVIL):
             running.user(name, "researcher")
         running.user("olga", "owner")
         yield running
@@ -216,6 +217,8 @@ def _approve_by_keyboard(page: Page, service: Service, digest: str) -> None:
     page.keyboard.type("900")
     expect(approve).to_be_enabled()
     page.keyboard.press("Tab")
+    expect(page.locator("#timing")).to_be_focused()
+    page.keyboard.press("Tab")
     page.keyboard.press("Tab")
     expect(approve).to_be_focused()
     page.keyboard.press("Enter")
@@ -272,6 +275,88 @@ def _look_at_answer(page: Page, service: Service, answer: str) -> None:
 
 def _has(*words: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, words)))
+
+
+TWO_NUMBERS = (
+    "import sys\nfor name in ('n', 'm'):\n"
+    "    with open(sys.argv[2] + f'/{name}.txt', 'w') as file:\n        file.write('4')\n"
+)
+
+
+@needs_bubbles
+def test_an_owner_tries_a_batch_first_and_its_author_runs_it_by_a_wanted_error(
+    browser: Browser, service: Service
+) -> None:
+    outputs = [
+        {"name": name, "lower": 0, "upper": 9, "step": 1, "path": f"{name}.txt", "at": [0]}
+        for name in ("n", "m")
+    ]
+    digest = submitted(service, TWO_NUMBERS, by="uma", outputs=outputs)
+    with as_user(browser, service, "uma") as context:
+        page = context.new_page()
+        page.goto(f"{service.url}{AT}/{digest}")
+        assert page.locator("select[name=timing]").count() == 0  # the owner has not read it
+    with as_user(browser, service, "owner") as context:
+        page = context.new_page()
+        page.goto(f"{service.url}{AT}/{digest}/review")
+        expect(page.locator("#trial-timing")).to_have_value("isolated")
+        _try_in_a_batch(page)
+        tried = stored(service, digest)["trial"]["plan"]
+        assert [row["blocks"] for row in tried["at"]] == [4]
+        check_pages(browser, service, "owner", [f"{AT}/{digest}/review"])
+    decided(service, digest, "approved", timing="batch")
+    with as_user(browser, service, "uma") as context:
+        uma = Watched(context.new_page()).watch()
+        uma.page.goto(f"{service.url}{AT}/{digest}")
+        expect(uma.page.locator("#trial-timing")).to_have_value("batch")
+        _price_by_errors(uma.page)
+        check_pages(browser, service, "uma", [f"{AT}/{digest}"])
+        uma.page.get_by_role("button", name="Run it").click()
+        uma.page.get_by_role("link", name="See the answer").click(timeout=TRIAL_MS)
+        uma.page.wait_for_url("**/program-answer?op=*")
+        said = json.loads(uma.page.locator("section:has(#receipt) pre").text_content() or "")
+        assert said["timing"].startswith("batch: ")
+        assert said["pipeline"]["job_s"] == "5"
+        assert uma.complaints == []
+
+
+def _try_in_a_batch(page: Page) -> None:
+    page.select_option("#trial-timing", "batch")
+    page.click("text=More terms of the trial")
+    for field, value in (("blocks", "4"), ("memory_mb", "512"), ("disk_mb", "32")):
+        page.fill(f"#trial-{field}", value)
+    page.fill("#trial-cpu", "30")
+    page.get_by_role("button", name="Try it on synthetic people").click()
+    page.wait_for_url("**/review", timeout=TRIAL_MS)
+    expect(page.locator("section:has(#trial) dl").first).to_contain_text("exit status 0")
+
+
+def _price_by_errors(page: Page) -> None:
+    """See the price that two wanted errors need, and what a share costs beside one of them."""
+    if not page.is_visible("#take"):  # it is open if the trial proposes a term that is in it
+        page.click("summary:text-is('More terms')")
+    page.select_option("#take", "auto")
+    page.fill("#job_s", "5")
+    page.fill("#trim", "")
+    page.fill("[name='split:m']", "3")
+    page.fill("#epsilon", "100")
+    page.get_by_role("button", name="Show the price").click()
+    shown = page.locator("div:has(> #price)")
+    expect(shown).to_contain_text("Price: ε 100")
+    expect(shown).to_contain_text("Chosen by the program's last trial")
+    expect(page.locator("[name='split:m']").first).to_have_value("3")
+    page.select_option("#take", "")
+    page.fill("[name='split:m']", "")
+    page.fill("[name='error:n']", "2")
+    page.fill("[name='error:m']", "4")
+    page.fill("#epsilon", "")
+    page.get_by_role("button", name="Show the price").click()
+    expect(shown).not_to_contain_text("ε 100")
+    expect(shown).to_contain_text("Timing: batch")
+    for name, most in (("n", 2), ("m", 4)):
+        said = shown.locator(f"dt:text-is('{name}') + dd").inner_text()
+        assert most / 2 < float(said.split()[1]) <= most
+    expect(page.locator("[name='error:n']").first).to_have_value("2")
 
 
 def _others_see_nothing(browser: Browser, service: Service, digest: str, answer: str) -> None:

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -42,6 +42,7 @@ _TIMING = click.option(
     type=click.Choice(["isolated", "batch"]),
     help="How blocks are timed: isolated, or in a batch if operator and owner allow it.",
 )
+_PLANNED: Final = ("people", "blocks", "memory_mb", "disk_mb", "seed", "timing")  # as they are
 
 
 @click.group("pipeline")
@@ -360,7 +361,12 @@ def timing(shell: Shell, timing: str | None) -> None:
     metavar="N",
     help="The number of synthetic people; by default the size that the data card declares.",
 )
+@click.option(
+    "--blocks", type=int, metavar="N", help="Try this number of blocks alone; by default several."
+)
 @click.option("--cpu", "cpu_s", default="1", metavar="S", help="The processor seconds per block.")
+@click.option("--memory", "memory_mb", type=int, metavar="MB", help="The memory of a block.")
+@click.option("--disk", "disk_mb", type=int, metavar="MB", help="The disk space of a block.")
 @click.option("--seed", metavar="TEXT", help="The seed of the synthetic people.")
 @_TIMING
 @command
@@ -371,7 +377,7 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
         "pipeline": digest,
         "epsilon": number(given["epsilon"], "epsilon"),
         "cpu_s": number(given["cpu_s"], "cpu"),
-        **{key: given[key] for key in ("people", "seed", "timing") if given[key] is not None},
+        **{name: value for name, value in given.items() if value is not None and name in _PLANNED},
     }
     with shell.open() as vault, show_elapsed("Trying"):
         found = vault.call("plan-pipeline", body)

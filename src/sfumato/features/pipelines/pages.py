@@ -126,7 +126,8 @@ async def program_page(
         data_set=visit.at("data_set"),
         people=people_of(card),
         at=_at(visit, one["digest"]),
-        is_open=any(name in first for name in _MORE),
+        is_open=any(name in _MORE or ":" in name for name in first),
+        timings=_timings(one, is_trial=False),
         first=first,
         price=priced,
         errors=price_errors(priced),
@@ -148,6 +149,7 @@ def facts(one: Said) -> dict[str, object]:
         "texts": [(path, text.split("\n")) for path, text in texts_of(one)],
         "plan": plan,
         "plan_table": None if plan is None else plan.table(),
+        "trial_timings": _timings(one, is_trial=True),
     }
 
 
@@ -169,8 +171,10 @@ def run_terms(visit: Visit) -> dict[str, object]:
     """Return the request that prices or begins a run, read from the submitted form."""
     sent = visit.form
     counts = {name: sent.count(name) for name in ("blocks", "trim", "memory_mb", "disk_mb")}
-    numbers = {name: sent.number(name) for name in ("epsilon", "delta", "cpu_s")}
-    terms: dict[str, object] = {**counts, **numbers, "take": sent.text("take") or None}
+    numbers = {name: sent.number(name) for name in ("epsilon", "delta", "cpu_s", "job_s")}
+    words = {name: sent.text(name) or None for name in ("take", "timing")}
+    by_output = {name: _numbers_of(sent, name) or None for name in _BY_OUTPUT}
+    terms: dict[str, object] = {**counts, **numbers, **words, **by_output}
     named = {name: value for name, value in terms.items() if value is not None}
     return {"data_set": visit.at("data_set"), "pipeline": visit.at("pipeline"), **named}
 
@@ -279,21 +283,41 @@ def _trial_body(visit: Visit) -> dict[str, object]:
     sent = visit.form
     terms = {
         "epsilon": sent.number("epsilon") or 1,
-        "people": sent.count("people"),
         "cpu_s": sent.number("cpu_s"),
+        **{name: sent.count(name) for name in ("people", "blocks", "memory_mb", "disk_mb")},
+        "timing": sent.text("timing") or None,
     }
     named = {name: value for name, value in terms.items() if value is not None}
     return {"data_set": visit.at("data_set"), "pipeline": visit.at("pipeline"), **named}
 
 
-_TERMS: Final = ("epsilon", "blocks", "trim", "take", "delta", "cpu_s", "memory_mb", "disk_mb")
+_MORE: Final = ("trim", "take", "delta", "memory_mb", "disk_mb", "timing", "job_s")
+_TERMS: Final = ("epsilon", "blocks", "cpu_s", *_MORE)
+_BY_OUTPUT: Final = ("split", "error")  # a field of each output is called `error:NAME`
 
 
-_MORE: Final = ("trim", "take", "delta", "memory_mb", "disk_mb")
+def _numbers_of(sent: Form, term: str) -> dict[str, object]:
+    """Return a term that has a number for each output: those of its fields that are not empty."""
+    named = [name for name in sent.fields if name.startswith(f"{term}:") and sent.has(name)]
+    return {name.partition(":")[2]: sent.number(name) for name in named}
 
 
 def _typed(sent: Form) -> dict[str, str]:
-    return {name: sent.text(name) for name in _TERMS if sent.has(name)}
+    """Return the terms of a run as they were typed, by the names of their fields."""
+    fields = [name for name in sent.fields if name.partition(":")[0] in _BY_OUTPUT]
+    return {name: sent.text(name) for name in (*_TERMS, *fields) if sent.has(name)}
+
+
+def _timings(one: Said, *, is_trial: bool) -> list[str]:
+    """Return the timings between which the visitor may choose, the default first; [] if none.
+
+    The owner may try a program in a batch before allowing that.
+    """
+    if "batch" not in one["timings"]:
+        return []
+    if one["timing"] == "batch":
+        return ["batch", "isolated"]
+    return ["isolated", "batch"] if is_trial and one["may_decide"] else []
 
 
 def _first_terms(sent: Form, one: Said) -> dict[str, str]:

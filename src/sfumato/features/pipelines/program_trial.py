@@ -28,7 +28,14 @@ from sfumato.features.pipelines.means_of_columns import (
     means_of_columns,
 )
 from sfumato.features.pipelines.model import bad_run
-from sfumato.features.pipelines.program_plan import BLOCKS, GROUP, PARTICIPANT, Run, inside_at
+from sfumato.features.pipelines.program_plan import (
+    BLOCKS,
+    GROUP,
+    MAX_CPU_S,
+    PARTICIPANT,
+    Run,
+    inside_at,
+)
 from sfumato.features.pipelines.synthetic_blocks import (
     SyntheticBlocks,
     synthetic_blocks,
@@ -47,12 +54,15 @@ from sfumato.vault.card.data_card import Card
 
 SAMPLE: Final = 8  # the number of blocks that are tried, for each number of blocks
 MAX_PEOPLE: Final = 20_000
-# the most processor time of a block, in seconds; low, because nobody has approved the program
-# and other users wait
-MAX_CPU_S: Final = 2
+# the most processor time of a block, in seconds: low while nobody has approved the program, because
+# other users wait; higher once it is approved, and for the owner
+MAX_WAITING_S, MAX_TRUSTED_S = 2, 60
+# limit for all runs of a plan together, in seconds of processor time: of blocks and of people
+MAX_TOGETHER_S: Final = 600
 MAX_VALUES: Final = 2_000_000  # the most cells in the tables of all synthetic people together
 MAX_FOLDERS: Final = 200  # the most people with folders; each folder is written for several blocks
-MAX_ALONE_S: Final = 120  # limit for all per-person runs together, in seconds of processor time
+# limit for all per-person runs of a program that nobody has approved, in seconds of processor time
+MAX_ALONE_S: Final = 120
 _ROWS: Final = (
     "the bias was measured on synthetic people made from the data card alone: for real people it "
     "can be larger, and no interval covers it"
@@ -228,23 +238,67 @@ def blocks_to_try(people: int) -> tuple[int, ...]:
     return tuple(blocks for blocks in (*few, *BLOCKS) if blocks <= people)
 
 
+def blocks_of_plan(people: int, wanted: object) -> tuple[int, ...]:
+    """Return the numbers of blocks that a plan tries: the wanted one alone, or all."""
+    if wanted is None:
+        return blocks_to_try(people)
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 2 <= wanted <= people:
+        raise bad_run(f"a plan on {people:,} synthetic people tries 2 to {people:,} blocks")
+    return (wanted,)
+
+
+def can_run(first: Run, blocks: int) -> bool:
+    """Return True if a run with the limits of `first` may have that many blocks."""
+    limits = first.limits
+    turns = blocks + first.person_runs
+    return limits.job_s is not None or turns * limits.cpu_s <= MAX_CPU_S
+
+
 def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def check_trial(run: Run, card: Card, people: int) -> None:
-    """Refuse a trial that would take so long that others have to wait."""
+def check_trial(runs: Sequence[Run], card: Card, people: int, *, is_trusted: bool) -> None:
+    """Refuse a trial that would take so long that others have to wait.
+
+    `is_trusted` is True if the owner has approved the program, or tries it themselves.
+    """
+    run = runs[0]
     if values_of(card, people) > MAX_VALUES:
         raise bad_run(f"a plan makes {MAX_VALUES:,} synthetic values at most; choose fewer people")
-    if run.limits.cpu_s > MAX_CPU_S:
-        raise bad_run(f"a plan gives a block {MAX_CPU_S} processor seconds at most")
     most = min(MAX_FOLDERS, run.program.people)
     if run.program.is_study and people > most:
         raise bad_run(f"a plan makes folders of at most {most} synthetic people for this card")
+    if is_trusted:
+        _check_together(runs, people)
+        return
+    if run.limits.cpu_s > MAX_WAITING_S:
+        raise bad_run(
+            f"a plan of a program that is not approved gives a block {MAX_WAITING_S} processor "
+            "seconds at most",
+            f"Give less processor time (cpu_s). Once the program is approved, a plan may give "
+            f"{MAX_TRUSTED_S}; the owner may try it so before.",
+        )
     if run.person_runs and people * run.limits.cpu_s > MAX_ALONE_S:
         raise bad_run(
             f"a plan gives people's own runs {MAX_ALONE_S} processor seconds together; choose "
             f"fewer people than {people}, or less time for each"
+        )
+
+
+def _check_together(runs: Sequence[Run], people: int) -> None:
+    """Refuse a trial whose runs, of blocks and of people, are too much together."""
+    cpu_s = runs[0].limits.cpu_s
+    if cpu_s > MAX_TRUSTED_S:
+        raise bad_run(f"a plan gives a block {MAX_TRUSTED_S} processor seconds at most")
+    alone = people if runs[0].person_runs else 0
+    needed = (1 + alone + sum(min(SAMPLE, run.blocks) for run in runs)) * cpu_s
+    if needed > MAX_TOGETHER_S:
+        raise bad_run(
+            f"all runs of this plan together need {needed:,g} processor seconds, and a plan may "
+            f"have {MAX_TOGETHER_S} at most",
+            "Try one number of blocks alone (blocks), choose fewer synthetic people, or give less "
+            "processor time (cpu_s).",
         )
 
 
