@@ -6,12 +6,14 @@ import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sfumato.app import local_trial
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.environment_store import Environments
+from sfumato.sandbox.study import _write_study
 from support.container_images import PYTHON, layout, python_layer, shell_layer
 from support.sandbox_blocks import needs_bubbles
 
@@ -215,3 +217,115 @@ def test_a_zip_of_one_persons_folder_keeps_that_folder(tmp_path: Path) -> None:
     lists = "import os, sys\nprint(sorted(os.listdir(sys.argv[1])))"
     found = local_trial.try_program(lists, str(tmp_path / "one.zip"), OUTPUTS, limits=LIMITS)
     assert found["printed"] == "['sub-1']\n"
+
+
+TWO_LEVELS = """
+import csv, json, os, sys
+source, target, level = sys.argv[1:]
+rows = list(csv.DictReader(open(source + "/participants.tsv"), delimiter="\\t"))
+moods = list(csv.DictReader(open(source + "/phenotype/mood.tsv"), delimiter="\\t"))
+folders = sorted(name for name in os.listdir(source) if name.startswith("sub-"))
+print(level, folders, len(rows), len(moods), sorted(os.listdir(source + "/derivatives/first")))
+if level == "participant":
+    (name,) = folders
+    os.makedirs(os.path.join(target, name))
+    more = json.load(open(f"{source}/{name}/beh/{name}_beh.json"))["more"]
+    with open(os.path.join(target, name, "measure.json"), "w") as file:
+        json.dump({"height": float(rows[0]["height"]) + more}, file)
+else:
+    found = [os.path.join(target, name, "measure.json") for name in folders]
+    found = [json.load(open(path))["height"] for path in found if os.path.exists(path)]
+    with open(target + "/answer.txt", "w") as file:
+        file.write(str(sum(found) / len(found)))
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """Return a BIDS folder of three people, with a further table and an earlier program's files."""
+    names, root = ("sub-1", "sub-10", "sub-2"), tmp_path / "study"
+    files = {
+        "participants.tsv": "participant_id\theight\nsub-1\t150\nsub-10\t160\nsub-2\t170\n",
+        "phenotype/mood.tsv": "participant_id\tmood\n" + "".join(f"{one}\t3\n" for one in names),
+        "dataset_description.json": "{}",
+        **{f"{one}/beh/{one}_beh.json": '{"more": 1}' for one in names},
+        **{f"derivatives/first/{one}.html": "" for one in names},
+    }
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return root
+
+
+def test_an_app_of_two_levels_runs_for_each_person_alone_and_then_for_the_group(
+    study: Path,
+) -> None:
+    text = {"source": TWO_LEVELS, "kind": "bids"}
+    found = local_trial.try_program(text, str(study), OUTPUTS, limits=LIMITS)
+    assert found["would_fail"] == "", found
+    assert found["read"] == [{"output": "m", "is_number": True, "says": "161"}]
+    assert found["alone"] == {"runs": 3, "failed": {}}
+    everybody = "['sub-1', 'sub-10', 'sub-2'] 3 3 ['sub-1.html', 'sub-10.html', 'sub-2.html']"
+    assert found["printed"] == f"group {everybody}\n"
+    without = local_trial.try_program(TWO_LEVELS, str(study), OUTPUTS, limits=LIMITS)
+    assert "ZeroDivisionError" in str(without["would_fail"])
+
+
+def test_a_person_alone_sees_nobody_else(study: Path) -> None:
+    tells = (
+        TWO_LEVELS.replace("print(level", "sys.exit('it sees %s %s %s %s' % (")
+        .replace("% (, ", "% (")
+        .replace('/derivatives/first")))', '/derivatives/first"))))')
+    )
+    text = {"source": tells, "kind": "bids"}
+    found: Any = local_trial.try_program(text, str(study), OUTPUTS, limits=LIMITS)
+    failed = found["alone"]["failed"]
+    assert list(failed) == ["sub-1", "sub-10", "sub-2"]
+    for name, cause in failed.items():
+        assert cause.endswith(f"it sees ['{name}'] 1 1 ['{name}.html']"), cause
+    assert "the own run of sub-1 failed" in str(found["would_fail"])
+
+
+def test_one_persons_failure_keeps_nobody_from_the_group(study: Path) -> None:
+    (study / "sub-10/beh/sub-10_beh.json").write_text("no number")
+    text = {"source": TWO_LEVELS, "kind": "bids"}
+    found: Any = local_trial.try_program(text, str(study), OUTPUTS, limits=LIMITS)
+    assert (found["would_fail"], list(found["alone"]["failed"])) == ("", ["sub-10"])
+    assert "JSONDecodeError" in found["alone"]["failed"]["sub-10"]
+    assert found["read"] == [{"output": "m", "is_number": True, "says": "161"}]
+
+
+def test_two_levels_of_a_table_run_as_in_a_block_of_it(
+    table: str, image: tuple[str, str, str]
+) -> None:
+    source = READ + (
+        "if level == 'participant':\n"
+        "    print(os.listdir(source))\n"
+        "    open(f\"{target}/{rows[0]['participant_id']}.txt\", 'w').write(rows[0]['height'])\n"
+        "else:\n"
+        "    found = [open(f'{target}/{name}').read() for name in os.listdir(target)]\n"
+        "    " + WRITE.format("str(sum(map(float, found)) / len(found))")
+    )
+    text = {"source": source, "kind": "bids"}
+    found = local_trial.try_program(text, table, OUTPUTS, limits=LIMITS)
+    assert found["read"] == [{"output": "m", "is_number": True, "says": "175"}], found
+    assert str(found["printed"]).count("dataset_description.json") == 2
+    with pytest.raises(Refused) as refused:
+        local_trial.try_program(text, table, OUTPUTS, brought=image, limits=LIMITS)
+    assert "single table" in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["libraries", "image"])
+def test_a_single_table_has_the_description_that_a_block_has(
+    kind: str, table: str, image: tuple[str, str, str], tmp_path: Path
+) -> None:
+    source = (
+        "import os, sys\nprint(sorted(os.listdir(sys.argv[1])))\n"
+        "print(open(sys.argv[1] + '/dataset_description.json', 'rb').read())\n"
+    )
+    brought = image if kind == "image" else ()
+    found = local_trial.try_program(source, table, OUTPUTS, brought=brought, limits=LIMITS)
+    _write_study({}, str(tmp_path / "block"), ROWS.encode())  # as in a block of a table
+    expected = (tmp_path / "block" / "dataset_description.json").read_bytes()
+    names = ["dataset_description.json", "participants.tsv"]
+    assert found["printed"] == f"{names}\n{expected!r}\n"

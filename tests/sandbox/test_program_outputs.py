@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import scipy.io
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -268,6 +269,42 @@ def test_a_trial_says_why_a_result_is_no_number_and_where_it_was_clamped() -> No
     assert parsed_outputs(b"{}", (of,))[0].says == "no number: there is no result r.tsv"
     twos = parsed_outputs(said({"i.npy": array([[1, np.nan, 3]])}), (image(1, 3), image(2, 3)))
     assert [one.is_number for one in twos] == [True, False]
+
+
+def _of_version(text: str) -> bytes:
+    """Return a `.mat` file with the header of that version, as MATLAB writes it."""
+    version = b"\x00\x02IM" if "7.3" in text else b"\x00\x01IM"
+    return text.encode().ljust(124) + version + bytes(384) + b"\x89HDF\r\n\x1a\n"
+
+
+def _version_4() -> bytes:
+    file = io.BytesIO()
+    scipy.io.savemat(file, {"n": 1.0}, format="4")
+    return file.getvalue()
+
+
+MAT = "no number: r.mat cannot be read as mat"
+SAVE = "so save it with -v7"
+
+
+@pytest.mark.parametrize(("found", "says"), [
+    (_of_version("MATLAB 7.3 MAT-file, Platform: GLNXA64, Created on: Mon Nov 02 10:00:00 2026 "
+                 "HDF5 schema 1.00 ."), f"{MAT}: it was saved as version 7.3 (HDF5), {SAVE}"),
+    (b"\x89HDF\r\n\x1a\n" + bytes(200), f"{MAT}: it was saved as version 7.3 (HDF5), {SAVE}"),
+    (_version_4(), f"{MAT}: it was saved as version 4, {SAVE}"),
+    (b"# Created by Octave 9.2.0, Mon Nov 02 10:00:00 2026 GMT\n# name: n\n",
+     f"{MAT}: it was saved as Octave's own format, {SAVE}"),
+    (b"Octave-1-L" + bytes(30), f"{MAT}: it was saved as Octave's own format, {SAVE}"),
+    (_of_version("MATLAB 5.0 MAT-file, Platform: GLNXA64")[:130], MAT),
+    (b"n = 1\n", MAT),
+    (b"", MAT),
+])  # fmt: skip
+def test_a_trial_says_which_version_a_mat_file_has_that_cannot_be_read(
+    found: bytes, says: str
+) -> None:
+    (shown,) = parsed_outputs(said({"r.mat": found}), (output("r.mat", "n"),))
+    assert (shown.is_number, shown.says) == (False, says)
+    assert read_output(said({"r.mat": found}), (output("r.mat", "n"),)) == [50]
 
 
 @pytest.mark.parametrize(("found", "steps"), [

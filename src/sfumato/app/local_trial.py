@@ -10,21 +10,30 @@ import csv
 import io
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.program_files import Modules, read_texts
+from sfumato.features.pipelines.program_plan import GROUP, PARTICIPANT
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.environment_store import Environments, missing_environment
-from sfumato.sandbox.ports import ISOLATED, SandboxLimits, SandboxStopped, TrialJob, TrialResult
+from sfumato.sandbox.ports import (
+    ISOLATED,
+    MAX_KEPT,
+    SandboxLimits,
+    SandboxStopped,
+    TrialJob,
+    TrialResult,
+)
 from sfumato.sandbox.program_environment import IMAGE, LOCK
 from sfumato.sandbox.program_outputs import Output, Reading, parsed_outputs, read_outputs
 from sfumato.sandbox.sandbox_pool import SandboxPool
 from sfumato.system.randomness import SystemRandomSource
-from sfumato.vault.folder_archive_format import FILE, whole
+from sfumato.vault.card.bids import PERSON
+from sfumato.vault.folder_archive_format import FILE, SAID, whole
 
 TABLE: Final = "participants.tsv"
 TWIN: Final = "TWIN.json"  # a schema twin has this file
@@ -164,6 +173,8 @@ _NO_NAME: Final = (
 )
 # what comes after these lines says less: Execution halted, or the calls that led there
 _ERROR: Final = r"Error in |fatal error: |panic: |.*Assertion `.*failed"
+# an error of Python; what the program printed before may come after it
+_RAISED: Final = r"(?m)^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)"
 _ENDED: Final = {
     "late": "it needs more processor time than a block has: give more (--cpu), or do less",
     "stalled": (
@@ -193,6 +204,7 @@ class Found:
     source: str = ""
     is_image: bool = False
     columns: tuple[str, ...] = ()  # of the data's participants.tsv
+    alone: OwnRuns | None = None
 
     @property
     def cause(self) -> str:
@@ -202,6 +214,10 @@ class Found:
         """
         missing = [one for one in self.read if not one.is_number or one.lacks]
         is_whole = self.result.ending == "exit status 0" and not missing
+        failed = {} if self.alone is None else self.alone.failed
+        if self.alone and failed and (not is_whole or len(failed) == len(self.alone.left)):
+            name, cause = next(iter(failed.items()))
+            return f"the own run of {name} failed: {cause}"
         if is_whole:
             return ""
         printed = self.result.printed.decode("utf-8", "replace")
@@ -282,17 +298,53 @@ class Found:
             "printed": self.result.printed.decode("utf-8", "replace"),
             "read": [one.as_json() for one in self.read],
             "would_fail": self.cause,
+            **({"alone": self.alone.as_json()} if self.alone and self.alone.left else {}),
         }
 
 
 def _telling_line(printed: str) -> str:
-    """Return the line that says most about a failure: an error of R, Go or Node.js, or the last."""
+    """Return the line that says most about a failure: an error's, or the last."""
+    if raised := re.findall(_RAISED, printed):
+        return str(raised[-1]).strip()
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     for place, line in enumerate(lines):
         if re.match(_ERROR, line):
             # R writes a long message on a second line
             return " ".join(lines[place : place + 1 + line.endswith(":")])
     return lines[-1] if lines else ""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A program to try, and where: its texts, its outputs, its environment and its limits."""
+
+    texts: tuple[str, str, Modules]
+    outputs: tuple[Output, ...]
+    own: str
+    limits: SandboxLimits
+    sandbox: SandboxPool
+
+    @property
+    def is_image(self) -> bool:
+        """Return True if the program runs in an image."""
+        return self.own.startswith(IMAGE)
+
+    def job(self, kind: str, inputs: tuple[bytes, ...], level: str = GROUP) -> TrialJob:
+        """Return the order to run the program on inputs: tables of rows, or packed folders."""
+        limits = self.limits if level == GROUP else replace(self.limits, most_bytes=MAX_KEPT)
+        return TrialJob(_told(self, kind, level), inputs, limits, self.own)
+
+
+@dataclass(frozen=True)
+class OwnRuns:
+    """The runs for each person alone, before the run of the group."""
+
+    left: Mapping[str, bytes]  # by the person's name: what their run wrote
+    failed: Mapping[str, str] = field(default_factory=dict)  # the likely cause, by name
+
+    def as_json(self) -> dict[str, object]:
+        """Return how many runs there were and which failed, as JSON."""
+        return {"runs": len(self.left), "failed": dict(self.failed)}
 
 
 def try_program(
@@ -305,7 +357,8 @@ def try_program(
 ) -> dict[str, object]:
     """Run a program once on all of the data, as one block; return the full result.
 
-    `text` is the text of the program, or of a folder what `read_folder` returns.
+    `text` is the text of the program, or a table as for `submit-pipeline`: `source`, for a folder
+    also `main` and `modules`, and its `kind`. A "bids" program runs for each person alone first.
     `brought` is what the program brings along: image, lock or folder, followed by its path and, for
     an image, its digest. It is stored for the next trial, as by `sfumato pipeline environment add`.
     Or it is `environment`, followed by the name of one that is stored already.
@@ -313,13 +366,21 @@ def try_program(
     declared = read_outputs([dict(one) for one in outputs])
     kept = Environments()
     own = _added(kept, *brought) if brought else ""
-    files = _read_data(Path(data))
-    rows = b"".join(whole(FILE, path, files[path]) for path in sorted(files))
-    texts = read_texts({"source": text} if isinstance(text, str) else text, least=0)
-    job = TrialJob(_told(texts, declared), (rows,), _limits(limits), own)
+    files, is_table = _read_data(Path(data))
+    shape = {"source": text} if isinstance(text, str) else text
+    texts, participants = read_texts(shape, least=0), shape.get("kind") == "bids"
     sandbox = SandboxPool(environment, SystemRandomSource(), own=kept)
     sandbox.stalled_retries = 1
+    trial = Trial(texts, declared, own, _limits(limits), sandbox)
+    alone = OwnRuns({})
     try:
+        if is_table:  # written by what writes a block of a table
+            kind = "bids" if participants else "program"
+            _check_table(trial, participants)
+            job = trial.job(kind, (files[TABLE],))
+        else:
+            alone = _tried_alone(trial, files) if participants else alone
+            job = trial.job("study", (_packed(files, alone.left),))
         result = sandbox.try_out(job)[0]
     except SandboxStopped:
         raise Refused(
@@ -330,7 +391,81 @@ def try_program(
     finally:
         sandbox.close()
     read = parsed_outputs(result.output, declared)
-    return Found(result, read, texts[0], own.startswith(IMAGE), _columns(files)).as_json()
+    found = Found(result, read, texts[0], trial.is_image, _columns(files), alone)
+    return found.as_json()
+
+
+def _check_table(trial: Trial, participants: bool) -> None:
+    if participants and trial.is_image:
+        raise Refused(
+            "bad-pipeline",
+            "In an image, people's own runs need a folder for each person, and these data are a "
+            "single table.",
+            "Give --data a BIDS folder or its twin, or leave out --participants.",
+        )
+
+
+# --- people's own runs ----------------------------------------------------------------------------
+
+
+def _tried_alone(trial: Trial, files: Mapping[str, bytes]) -> OwnRuns:
+    """Run the program for each person of a BIDS folder, with that person alone in it."""
+    people = _people(files)
+    if not people:
+        raise _bad_data("no person of participants.tsv is called sub-..., as in a BIDS folder")
+    owners = {path: _owner(path, people) for path in files}
+    inputs = tuple(
+        _packed(
+            {
+                path: _rows_of(person, path, text)
+                for path, text in files.items()
+                if owners[path] in ("", person)
+            },
+            {person: b""},
+        )
+        for person in people
+    )
+    results = trial.sandbox.try_out(trial.job("study", inputs, PARTICIPANT))
+    failed = {}
+    for person, one in zip(people, results, strict=True):
+        cause = Found(one, (), trial.texts[0], trial.is_image, _columns(files)).cause
+        if cause:
+            failed[person] = cause
+    left = {person: one.output for person, one in zip(people, results, strict=True)}
+    return OwnRuns(left, failed)
+
+
+def _people(files: Mapping[str, bytes]) -> tuple[str, ...]:
+    """Return the names of the people of a BIDS folder: in its table, and of its folders."""
+    lines = files.get(TABLE, b"").decode("utf-8-sig", "replace").splitlines()[1:]
+    named = [line.partition("\t")[0].strip() for line in lines]
+    folders = [PurePosixPath(path).parts[0] for path in files if "/" in path]
+    return tuple(dict.fromkeys(name for name in (*named, *folders) if name.startswith("sub-")))
+
+
+def _owner(path: str, people: Collection[str]) -> str:
+    """Return the person to whom a file of a BIDS folder belongs, or "" if it is about all."""
+    for part in PurePosixPath(path).parts:
+        for name in (part, re.split(r"[_.]", part)[0]):
+            if name in people:
+                return name
+    return ""
+
+
+def _rows_of(person: str, path: str, text: bytes) -> bytes:
+    """Return a table of people with the lines of one person, and any other file as it is."""
+    head, *lines = text.splitlines(keepends=True) or [b""]
+    first = head.decode("utf-8-sig", "replace").split("\t")[0].strip()
+    if not path.endswith(".tsv") or first != PERSON:
+        return text
+    own = [line for line in lines if line.split(b"\t")[0].strip() == person.encode()]
+    return head + b"".join(own)
+
+
+def _packed(files: Mapping[str, bytes], left: Mapping[str, bytes]) -> bytes:
+    """Return the input of a block that is a folder, with what people's own runs left."""
+    parts = [whole(FILE, path, files[path]) for path in sorted(files)]
+    return b"".join([*parts, *(whole(SAID, name, text) for name, text in left.items())])
 
 
 def _added(kept: Environments, kind: str, place: str, digest: str = "") -> str:
@@ -344,13 +479,14 @@ def _added(kept: Environments, kind: str, place: str, digest: str = "") -> str:
     return (kept.add_lock if kind == LOCK else kept.add_folder)(Path(place)).name
 
 
-def _told(files: tuple[str, str, Modules], outputs: tuple[Output, ...]) -> dict[str, object]:
-    source, main, modules = files
+def _told(trial: Trial, kind: str, level: str) -> dict[str, object]:
+    source, main, modules = trial.texts
+    folder = {"level": level, "study": {}} if kind == "study" else {}
     several: dict[str, object] = {"main": main, "modules": dict(modules)} if modules else {}
     return {
-        "kind": "study", "source": source, "name": "group", "level": "group", "study": {},
-        "outputs": [one.name for one in outputs], "paths": [one.path for one in outputs],
-        **several,
+        "kind": kind, "source": source, "name": GROUP,
+        "outputs": [one.name for one in trial.outputs],
+        "paths": [one.path for one in trial.outputs], **folder, **several,
     }  # fmt: skip
 
 
@@ -363,16 +499,16 @@ def _limits(given: Mapping[str, object]) -> SandboxLimits:
     )
 
 
-def _read_data(data: Path) -> dict[str, bytes]:
-    """Return the data's files as a block gets them: a folder's, or a table as participants.tsv."""
+def _read_data(data: Path) -> tuple[dict[str, bytes], bool]:
+    """Return the data's files as a block gets them, and True if they are a single table."""
     files = dict(_files(data))
     if not files:
         raise _bad_data(f"there is no file in {data}")
     tables = [name for name in files if name.endswith(".csv")]
     is_twin = any(PurePosixPath(name).name == TWIN for name in files)
     if is_twin and TABLE not in files and len(tables) == 1:  # of a data set that is one table
-        return {TABLE: _as_tsv(files[tables[0]])}
-    return files
+        return {TABLE: _as_tsv(files[tables[0]])}, True
+    return files, data.is_file() and not zipfile.is_zipfile(data)
 
 
 def _as_tsv(table: bytes) -> bytes:

@@ -51,6 +51,7 @@ _ARRAYS: Final = ("npy", "nii", "nii.gz", "mat")
 _TABLES: Final = ("tsv", "csv", "xlsx")  # files with named rows and columns
 _PICTURES: Final = ("png", "svg", "jpg", "jpeg", "pdf")
 _MATLAB: Final = "mat"
+_MAT_4: Final = 20  # bytes of the header of a `.mat` file of version 4
 _JSON: Final = "json"
 _WORKBOOK: Final = "xlsx"
 
@@ -384,13 +385,28 @@ def _reading(files: Mapping[str, bytes], output: Output) -> Reading:
         return Reading(output.name, False, f"no number: there is no result {path}")
     parsed = _parsed(found, path)
     if parsed is None:
-        return Reading(output.name, False, f"no number: {path} cannot be read as {_suffix(path)}")
+        why = _why_unread(found) if _suffix(path) == _MATLAB else ""
+        says = f"no number: {path} cannot be read as {_suffix(path)}{why}"
+        return Reading(output.name, False, says)
     try:
         return _array_reading(parsed, output) if output.shape else _number_reading(parsed, output)
     except _FAILURES:
         place = f" at {', '.join(map(str, output.at))}" if output.at else ""
         there = _there(parsed, path)
         return Reading(output.name, False, f"no number: {path} has nothing{place}{there}")
+
+
+def _why_unread(found: bytes) -> str:
+    """Return which other format a trial's `.mat` file has and what to do, or "" if unknown."""
+    if found[:19] == b"MATLAB 7.3 MAT-file" or found[:8] == b"\x89HDF\r\n\x1a\n":
+        saved = "version 7.3 (HDF5)"
+    elif found.startswith((b"# Created by Octave", b"Octave-1-")):
+        saved = "Octave's own format"
+    elif len(found) >= _MAT_4 and b"\x00" in found[:4]:  # version 5 begins with a text
+        saved = "version 4"
+    else:
+        return ""
+    return f": it was saved as {saved}, so save it with -v7"
 
 
 def _there(parsed: Any, path: str) -> str:

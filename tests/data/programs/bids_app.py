@@ -27,6 +27,6 @@ else:
         rows = list(csv.DictReader(table, delimiter="\t"))
     heights = [float(row["Height"]) for row in rows if row["Height"] != "n/a"]
     assert len(found) == len(rows)
-    assert all(one["lines"] == 2 for one in found)
+    assert all(one["lines"] >= 2 for one in found)
     with open(args.output_dir / "results.tsv", "w") as table:
         table.write(f"measure\tmean\nheight\t{sum(heights) / len(heights)}\n")

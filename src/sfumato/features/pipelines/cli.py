@@ -166,6 +166,11 @@ def _next_lines(made: Json, named: str) -> list[str]:
     help="An output, as for `submit`.",
 )
 @click.option(
+    "--participants",
+    is_flag=True,
+    help="First run FILE for each person separately, then for the group.",
+)
+@click.option(
     "--image",
     nargs=2,
     metavar="PLACE DIGEST",
@@ -193,8 +198,9 @@ def try_(shell: Shell, file: str | None, **given: Any) -> None:
     """Try a program on this machine, in a sandbox like that for real rows; no vault is needed.
 
     sfumato runs `FILE INPUT OUTPUT group` once, with all of --data in INPUT. An image in --image
-    contains its own program, and needs no FILE. The trial shows what the program printed, used and
-    returned, and the likely cause if it failed.
+    contains its own program, and needs no FILE. With --participants, sfumato first runs `FILE INPUT
+    OUTPUT participant` for each person of a BIDS folder, with only that person in INPUT. The trial
+    shows what the program printed, used and returned, and the likely cause if it failed.
     """
     kinds = ("image", "lock", "folder", "environment")
     brought = [kind for kind in kinds if given[kind] is not None]
@@ -207,7 +213,7 @@ def try_(shell: Shell, file: str | None, **given: Any) -> None:
     }  # fmt: skip
     with show_elapsed("Trying"):
         found = shell.app.try_program(
-            program_text(file, given["main"]),
+            {**program_text(file, given["main"]), "kind": _kind(None, given["participants"])},
             given["data"],
             [_output(text) for text in given["outputs"]],
             brought=[*brought, *(place for named in places for place in named)],
@@ -224,6 +230,7 @@ def trial_lines(found: Json) -> list[str]:
     printed = [f"  | {line}" for line in str(found["printed"]).splitlines()]
     read: Any = found["read"]
     return [
+        *_alone_lines(found.get("alone")),
         *(["Printed:", *printed] if printed else ["It printed nothing."]),
         f"Ended: {found['ended']}. It used {found['cpu_s']:.2f} s of processor time, "
         f"{found['memory_mb']} MB{many}.",
@@ -232,6 +239,17 @@ def trial_lines(found: Json) -> list[str]:
         if found["would_fail"]
         else "The trial gave all results.",
     ]
+
+
+def _alone_lines(alone: Any) -> list[str]:
+    """Return the line on people's own runs: how many there were, and why the first one failed."""
+    if not alone:
+        return []
+    runs, failed = alone["runs"], alone["failed"]
+    if not failed:
+        return [f"People's own runs: all {runs} ended with exit status 0."]
+    name, cause = next(iter(failed.items()))
+    return [f"People's own runs: {len(failed)} of {runs} failed. The first is {name}: {cause}."]
 
 
 @pipeline.command("list")
