@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -278,10 +279,40 @@ def test_the_same_text_has_no_changes_and_a_very_long_one_is_not_compared() -> N
 
 def test_a_program_is_compared_with_the_same_authors_approved_one_of_its_name() -> None:
     now = program("now")
-    others = [program("x", by="eve"), program("x", name="other"), now]
+    others = [program("x", by="eve"), replace(program("x"), state="waiting"), now]
     assert approved_before(now, others) is None
     older = program("older")
-    assert approved_before(now, [*others, older]) == older
+    assert approved_before(now, [*others, older, program("x", name="other")]) == older
+
+
+def group(source: str, file: str, **more: Any) -> Submitted:
+    named = {"file": file} if file else {}
+    return program(source, **{"kind": "program", "name": "group", **named, **more})
+
+
+def test_a_program_of_another_file_is_no_earlier_version() -> None:
+    """Commands and the console call every program `group`: only its file tells one from another."""
+    alpha, beta = group("a", "alpha.py"), replace(group("b", "beta.py"), decided_at="2")
+    assert approved_before(group("a2", "alpha.py"), [alpha, beta]) == alpha
+    assert approved_before(group("a2", "alpha.py", kind="bids"), [alpha, beta]) == alpha
+    images = [f"house+image-{letter * 64}" for letter in "ab"]
+    first, second = (group("", "", environment=image) for image in images)
+    second = replace(second, decided_at="2")
+    newer = f"newer{images[0].removeprefix('house')}"  # this machine's libraries have changed
+    assert approved_before(group("", "", environment=newer), [first, second]) == first
+
+
+def test_a_new_file_name_hides_no_change() -> None:
+    """The author's last approved program is shown with its name, whatever the new one is called."""
+    old, last = group("a", "alpha.py"), replace(group("b", "beta.py"), decided_at="2")
+    renamed = group("b\nevil", "gamma.py")
+    before = approved_before(renamed, [last, old])
+    assert before == last
+    found: Any = changes_json(last, renamed)
+    assert (found["title"], found["is_same_name"]) == ("beta.py", False)
+    assert found["text"][-1] == "+evil"
+    found = changes_json(last, group("b\nmore", "beta.py"))
+    assert found["is_same_name"] is True
 
 
 def test_the_checklist_is_read_in_its_own_order() -> None:
@@ -342,9 +373,17 @@ def test_the_commands_show_the_review_and_the_author_reads_the_reason(tmp_path: 
         "it now.\n"
     )
     shown = run(folder, "pipeline", "show", "town", digests[1]).stdout
+    assert f"\nChanges since {digests[0][:12]}, approved " in shown
     assert "  +    print('looked')" in shown
     assert "    2      print('looked')" in shown
     assert all(question in shown for question in asked_of(is_tried=False).values())
+    as_program = (str(tmp_path / "next.py"), "--output", "mean:100:220:1@mean.txt#0")
+    sent = run(folder, "pipeline", "submit", "town", *as_program, "--user", "ria", "--json")
+    renamed = run(folder, "pipeline", "show", "town", json.loads(sent.stdout)["digest"]).stdout
+    assert (
+        "The author has no other approved program called next.py. Changes since the author's last "
+        f"approved program, mean in mean.py, {digests[0][:12]}, approved "
+    ) in renamed
     run(folder, "pipeline", "decline", "town", digests[1], "--reason", "look at nothing")
     listed = run(folder, "pipeline", "list", "town", "--user", "ria").stdout
     assert "  reason: look at nothing\n" in listed

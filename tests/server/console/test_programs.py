@@ -177,6 +177,7 @@ def _handed_in(page: Page, service: Service, file: Path) -> str:
     page.click("text=Hand in a program")
     page.set_input_files("#file", file)
     expect(page.locator("#source")).to_have_value(PROGRAM)
+    expect(page.locator("#file-name")).to_have_value("program.py")
     page.check("#column-1")
     fill_outputs(page, OUTPUTS)
     page.get_by_role("button", name="Hand in").click()
@@ -302,6 +303,7 @@ def _others_see_nothing(browser: Browser, service: Service, digest: str, answer:
         ({"source": "é"}, "#source", "ASCII letters"),
         ({"whitelist": "other.json"}, "#whitelist", "is not listed in the whitelist"),
         ({"kind": "function"}, "#function", "the function has no name"),
+        ({"file": "a\u202eb.py"}, "#file-name", "the name of its file must be 1 to 100"),
     ],
 )
 def test_a_wrong_field_says_what_is_wrong_and_keeps_what_was_typed(
@@ -312,6 +314,7 @@ def test_a_wrong_field_says_what_is_wrong_and_keeps_what_was_typed(
         page.goto(f"{service.url}{AT}/new")
         page.check(f"#kind-{changes.get('kind', 'program')}")
         page.fill("#source", changes.get("source", "pass"))
+        page.fill("#file-name", changes.get("file", ""))
         rest = {name: text for name, text in changes.items() if name in OUTPUTS[0]}
         fill_outputs(page, ({**OUTPUTS[0], **rest},))
         if "whitelist" in changes:
@@ -374,6 +377,7 @@ def test_a_folder_is_handed_in_and_each_file_is_reviewed(
         expect(page.locator(".lead")).to_contain_text("waits for the owner since")
         first = page.url.rsplit("/", 1)[1]
         assert text_digest(stored(service, first)) == text_digest(read_folder(place))
+        assert stored(service, first)["title"] == "program"  # the folder's name
         decided(service, first, "approved")
         check_pages(browser, service, "ria", [f"{AT}/{first}"])
     second = _handed_in_without_script(browser, service)
@@ -381,6 +385,7 @@ def test_a_folder_is_handed_in_and_each_file_is_reviewed(
         page = context.new_page()
         page.goto(f"{service.url}{AT}/{second}/review")
         changed = page.locator("section:has(#changes)")
+        expect(changed).to_contain_text("the author's last approved program, program.")
         heads = changed.locator("h3").all_inner_texts()
         assert heads[2:] == ["lib/a.py, changed", "lib/b.py, a new file"]
         assert changed.locator(".added").all_inner_texts() == ["+x = 2", "+y = 3"]

@@ -37,7 +37,7 @@ def review_lines(one: Review) -> list[str]:
         "",
         *warned(one["warnings"]),
         *_trial_lines(one["trial"]),
-        *_change_lines(one["changes"]),
+        *_change_lines(one),
         "",
         *_numbered(texts_of(one)),
         "",
@@ -179,10 +179,17 @@ def _trial_lines(trial: Review | None) -> list[str]:
     return [head, *(f"  {line}" for line in BlocksPlan(trial["plan"]).lines())]
 
 
-def _change_lines(changes: Review | None) -> list[str]:
+def _change_lines(one: Review) -> list[str]:
+    changes = one["changes"]
     if changes is None:
-        return ["The author has no approved program of this name to compare with."]
-    head = f"Changes since {changes['digest'][:12]}, approved {moment(changes['decided_at'])}:"
+        return ["The author has no other approved program on this data set to compare with."]
+    before = f"{changes['digest'][:12]}, approved {moment(changes['decided_at'])}:"
+    head = f"Changes since {before}"
+    if not changes.get("is_same_name", True):
+        head = (
+            f"The author has no other approved program called {title_of(one)}. Changes since the "
+            f"author's last approved program, {changes['title']}, {before}"
+        )
     files = changes.get("files", ())
     return [
         head,

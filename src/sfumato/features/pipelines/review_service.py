@@ -9,7 +9,7 @@ from typing import Any
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.model import Submitted, title_of
+from sfumato.features.pipelines.model import Submitted
 from sfumato.features.pipelines.program_plan import read_program
 from sfumato.features.pipelines.program_review import (
     KeptTrial,
@@ -19,6 +19,7 @@ from sfumato.features.pipelines.program_review import (
     asked_of,
     changes_json,
     check_tried,
+    title_in,
 )
 from sfumato.sandbox.ports import BATCH, ISOLATED, Sandbox
 from sfumato.sandbox.program_environment import OwnEnvironment, own_of
@@ -105,12 +106,7 @@ def submitted_json(one: Submitted) -> Json:
         "decided_by": one.decided_by,
         "decided_at": one.decided_at,
         "timing": BATCH if one.may_batch else ISOLATED,
-        "title": title_of(
-            program["kind"],
-            program["name"],
-            program.get("file", ""),
-            own_of(program["environment"]),
-        ),
+        "title": title_in(program),
         **program,
     }
 
