@@ -20,9 +20,12 @@ from sfumato.features.pipelines.program_review import (
     approved_before,
     asked_of,
     changes_json,
+    environment_lines,
     read_checked,
 )
+from sfumato.features.pipelines.review_cli import review_lines
 from sfumato.features.pipelines.review_store import MAX_TRIALS
+from support.container_images import layout, member, tar_of
 from support.sandbox_blocks import hurry, needs_bubbles
 from support.small_vaults import card, make_vault, run, write_csv
 
@@ -267,6 +270,75 @@ def test_changes_show_the_lines_of_text_and_the_declaration() -> None:
     assert [line for line in found["text"] if line[:1] in "+-"] == ["-line 20", "+another"]
     assert found["text"][0] == "@@ -18,7 +18,7 @@"
     assert [line for line in found["terms"] if line[:1] in "+-"] == ["+column: age"]
+
+
+ODD = {"org.opencontainers.image.title": "a tool", "odd\x1b[0m": "a\nb \u202e \ud800"}
+
+
+PLACED = [{**OUTPUTS[0], "path": "m.txt", "at": [0]}]
+OF_IMAGE: dict[str, Any] = {
+    "source": "", "kind": "program", "name": "group", "outputs": PLACED,
+}  # fmt: skip
+
+
+@pytest.fixture
+def images(vault: OpenVault, tmp_path: Path) -> Iterator[list[str]]:
+    """Return the names of two images of the same files, with other labels and settings."""
+    made = []
+    for place, settings in (("one", {"A": "1"}), ("two", {"A": "1", "B": "2"})):
+        labels = {**ODD, "org.opencontainers.image.revision": place}
+        files = [tar_of([member("run", b"x")])]
+        said: Any = {"labels": labels, "settings": settings, "entry": ["/run"], "user": "7:7"}
+        digest = layout(tmp_path / place, files, **said)
+        made.append(vault.environments.add_image(tmp_path / place, digest, "of a test").name)
+    yield made
+    for name in made:
+        vault.environments.remove(name)
+
+
+def test_the_review_shows_what_an_image_says_about_itself(
+    vault: OpenVault, images: list[str]
+) -> None:
+    digests = [submitted(vault, environment=name, **OF_IMAGE) for name in images]
+    decided(vault, digests[0])
+    first, second = (seen(vault, digest) for digest in digests)
+    known = first["environment_facts"]
+    assert (known["user"], known["source"]) == ("7:7", "")
+    assert known["manifest"] == images[0].replace("image-", "sha256:")
+    lines = environment_lines(known)
+    assert "as user: 7:7" in lines
+    assert f"manifest: {known['manifest']}" in lines
+    assert 'label org.opencontainers.image.title: "a tool"' in lines
+    assert r'label "odd\u001b[0m": "a\nb \u202e ?"' in lines
+    changed = [line for line in second["changes"]["environment"] if line[:1] in "+-"]
+    assert changed == [
+        f"-manifest: {images[0].replace('image-', 'sha256:')}",
+        f"+manifest: {images[1].replace('image-', 'sha256:')}",
+        '+setting: "B=2"',
+        "-label org.opencontainers.image.revision: one",
+        "+label org.opencontainers.image.revision: two",
+    ]
+    shown = review_lines(second)
+    assert "  +label org.opencontainers.image.revision: two" in shown
+    assert "    as user: 7:7" in shown
+    assert all(line.isprintable() for line in shown)
+
+
+def test_an_image_is_compared_with_no_image_and_not_with_one_that_is_gone(
+    vault: OpenVault, images: list[str]
+) -> None:
+    plain = submitted(vault, "pass", kind="program", name="group", outputs=PLACED)
+    decided(vault, plain)
+    again = submitted(vault, "pass\n", kind="program", name="group", outputs=PLACED)
+    assert "environment" not in seen(vault, again)["changes"]
+    first = submitted(vault, environment=images[0], **OF_IMAGE)
+    assert "+as user: 7:7" in seen(vault, first)["changes"]["environment"]
+    decided(vault, first)
+    second = submitted(vault, environment=images[1], **OF_IMAGE)
+    vault.environments.remove(images.pop(0))
+    found = seen(vault, second)
+    assert found["changes"]["environment"] is None
+    assert any("so they are not compared" in line for line in review_lines(found))
 
 
 def test_the_same_text_has_no_changes_and_a_very_long_one_is_not_compared() -> None:

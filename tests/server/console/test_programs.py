@@ -14,7 +14,9 @@ from playwright.sync_api import Browser, Page, expect
 
 import sfumato
 from sfumato.features.pipelines.program_folder import read_folder, text_digest
+from sfumato.sandbox.environment_store import Environments
 from support.browser import Watched, bring, context_of
+from support.container_images import layout, member, tar_of
 from support.sandbox_blocks import needs_bubbles
 from support.script_injections import TEXTS, harm_on
 from support.served_vault import Service, served
@@ -392,6 +394,35 @@ def test_a_folder_is_handed_in_and_each_file_is_reviewed(
         whole = page.text_content("section:has(#program)") or ""
         assert all(text in whole for text in ("3 files", "import lib.a", "x = 2", "y = 3"))
     check_pages(browser, service, "owner", [f"{AT}/{second}/review"])
+
+
+def test_an_owner_reads_what_an_image_says_about_itself_and_what_changed(
+    browser: Browser, service: Service, tmp_path: Path
+) -> None:
+    kept, names = Environments(), []
+    for version in ("one", "two"):
+        labels = {EVIL: TEXTS[0], "version": version}
+        digest = layout(tmp_path / version, [tar_of([member("run", b"x")])], labels=labels)
+        names.append(kept.add_image(tmp_path / version, digest).name)
+    try:
+        first, second = (submitted(service, "", environment=name) for name in names)
+        decided(service, first, "approved")
+        with as_user(browser, service, "owner") as context:
+            watched = Watched(context.new_page()).watch()
+            page = watched.page
+            page.goto(f"{service.url}{AT}/{second}/review")
+            assert harm_on(page.content()) == []
+            about = page.get_by_role("region", name="About the environment")
+            expect(about).to_contain_text(f'label "{EVIL}": {json.dumps(TEXTS[0])}')
+            expect(about).to_contain_text(f"manifest: sha256:{names[1].removeprefix('image-')}")
+            changed = page.get_by_role("region", name="Changes of the environment")
+            said = changed.locator(".added, .removed").all_inner_texts()
+            assert said[2:] == ["-label version: one", "+label version: two"]
+            assert watched.complaints == []
+        check_pages(browser, service, "owner", [f"{AT}/{second}/review"])
+    finally:
+        for name in names:
+            kept.remove(name)
 
 
 def _handed_in_without_script(browser: Browser, service: Service) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -27,6 +28,7 @@ CHECKLIST: Final[Mapping[str, str]] = {
 MAX_REASON: Final = 1000  # the most letters of the reason for a decision
 # the most lines of a text that are compared; comparing takes up to the square of this
 MAX_COMPARED: Final = 1500
+_PLAIN: Final = re.compile(r"[\w./:@+-]{1,200}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,40 @@ def title_in(program: Mapping[str, Any]) -> str:  # Any: JSON of our own store
     """Return what lists call a program of the store."""
     own = own_of(program["environment"])
     return title_of(program["kind"], program["name"], program.get("file", ""), own)
+
+
+def environment_lines(known: Mapping[str, Any]) -> list[str]:  # Any: JSON of the service
+    """Return what is known of a program's environment as lines that compare well.
+
+    An image's texts are untrusted, so they are JSON in ASCII. Older services send fewer facts.
+    """
+    words = {
+        "note of the operator": known["note"],
+        "pulled from": known.get("source"),
+        "manifest": known.get("manifest"),
+        "runs": known["entry"],
+        "in folder": known["folder"],
+        "as user": known.get("user"),
+    }
+    return [
+        f"{known['megabytes']} MB",
+        *(f"{word}: {_quoted(said)}" for word, said in words.items() if said),
+        *(f"setting: {_quoted(one)}" for one in known["settings"]),
+        *(f"label {_quoted(key)}: {_quoted(one)}" for key, one in known.get("labels", {}).items()),
+    ]
+
+
+def environment_changes(
+    old: Mapping[str, Any] | None, new: Mapping[str, Any] | None
+) -> list[str] | None:
+    """Return a diff of what is known of two environments; None if one is not on this machine."""
+    if old is None or new is None:
+        return None
+    return _diff(*(environment_lines(one) if one else [] for one in (old, new)))
+
+
+def _quoted(said: Any) -> str:  # Any: JSON of the service
+    return said if isinstance(said, str) and _PLAIN.fullmatch(said) else json.dumps(said)
 
 
 def _file_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Json]:  # Any: our JSON
