@@ -160,7 +160,11 @@ def test_the_last_trial_of_author_or_owner_is_shown_and_anybody_elses_is_not(
     ria.call("plan-pipeline", terms)
     found = seen(vault, digest)
     assert (found["trial"]["by"], found["warnings"]) == ("ria", [])
-    assert found["trial"]["plan"]["trials"][0]["printed"] == "seen\n"
+    trial = found["trial"]["plan"]["trials"][0]
+    assert trial["printed"] == "seen\n"
+    assert f"  It took {trial['wall_s']:.2f} s, and used " in "\n".join(review_lines(found))
+    del trial["wall_s"]  # as a trial that an earlier version has kept
+    assert "  It used " in "\n".join(review_lines(found))
     decided(vault, digest)
     eve.call("plan-pipeline", terms)
     assert seen(vault, digest)["trial"]["by"] == "ria"

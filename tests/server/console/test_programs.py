@@ -194,7 +194,7 @@ def _try_and_price(page: Page) -> None:
     printed = page.locator("details pre").first.text_content() or ""
     assert "seen <script>hit(2)</script> 40" in printed
     assert "on the other one" in printed
-    for words in ("exit status 0", "Processor time", "Memory", "Processes at once"):
+    for words in ("exit status 0", "Wall time", "Processor time", "Memory", "Processes at once"):
         expect(page.locator("section:has(#trial) dl").first).to_contain_text(words)
     expect(page.locator("text=Nothing was spent.")).to_be_visible()
     page.get_by_role("button", name="Show the price").click()
