@@ -12,6 +12,7 @@ import pytest
 
 from sfumato.app import local_trial
 from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.cli import trial_lines
 from sfumato.sandbox.environment_store import Environments
 from sfumato.sandbox.study import _write_study
 from support.container_images import PYTHON, layout, python_layer, shell_layer
@@ -51,6 +52,17 @@ def test_a_program_that_runs_shows_what_it_did(table: str) -> None:
     assert (found["ended"], found["would_fail"]) == ("exit status 0", "")
     assert found["printed"] == "the mean is 175.0\n"
     assert found["read"] == [{"output": "m", "is_number": True, "says": "175"}]
+
+
+def test_a_trial_says_how_long_it_took_and_not_only_what_it_computed(table: str) -> None:
+    limits = {**LIMITS, "cpu_s": 5}
+    waits = "import time\nuntil = time.monotonic() + 1.5\nwhile time.monotonic() < until: pass\n"
+    found: Any = local_trial.try_program(waits + MEAN, table, OUTPUTS, limits=limits)
+    assert found["would_fail"] == ""
+    assert found["wall_s"] >= 1.5  # at least what it waited, however busy the machine is
+    said = trial_lines(found)[2]
+    took = f"It took {found['wall_s']:.2f} s, and used {found['cpu_s']:.2f} s of processor time, "
+    assert took in said
 
 
 FAILS: dict[str, tuple[str, str]] = {

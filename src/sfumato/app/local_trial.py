@@ -293,6 +293,7 @@ class Found:
         return {
             "ended": self.result.ending,
             "cpu_s": round(use.cpu_s, 3),
+            "wall_s": round(use.wall_s, 3),
             "memory_mb": -(-use.memory >> 20),
             "processes": use.processes,
             "printed": self.result.printed.decode("utf-8", "replace"),

@@ -287,7 +287,8 @@ def _use_lines(one: dict[str, Any]) -> list[str]:
     if "cpu_s" not in one:
         return []
     many = "" if one["processes"] == 1 else f", {one['processes']} processes at once"
-    return [f"  It used {one['cpu_s']:.2f} s of processor time, {one['memory_mb']} MB{many}."]
+    took = f"It took {one['wall_s']:.2f} s, and used" if "wall_s" in one else "It used"
+    return [f"  {took} {one['cpu_s']:.2f} s of processor time, {one['memory_mb']} MB{many}."]
 
 
 def _has_failed(trial: Mapping[str, Any]) -> bool:

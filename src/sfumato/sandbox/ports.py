@@ -200,6 +200,7 @@ class Use:
     cpu_s: float = 0.0
     memory: int = 0  # most bytes at once
     processes: int = 1  # most at once, as far as they were seen
+    wall_s: float = 0.0  # how long it took, with its start in the sandbox and its end
 
 
 @dataclass(frozen=True)

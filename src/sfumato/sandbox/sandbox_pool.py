@@ -223,6 +223,7 @@ class SandboxPool:
         with _in_memory(self._program_message(job)) as program:
             while left:
                 block = left.pop()
+                began = time.monotonic()
                 try:
                     with _in_memory(job.texts[block]) as rows:
                         ran, end = self._sandboxes[lane].try_out(program, rows, limits)
@@ -232,7 +233,8 @@ class SandboxPool:
                 if ran.ended == STALLED and again > 0:
                     again -= 1
                     left.append(block)
-                use = Use(ran.used_us / 1e6, end.memory, end.processes)
+                took = time.monotonic() - began
+                use = Use(ran.used_us / 1e6, end.memory, end.processes, took)
                 said[block] = TrialResult(ran.output, ENDS[ran.ended], end.status, end.printed, use)
         return said
 

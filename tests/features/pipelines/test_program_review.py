@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,12 @@ from sfumato.features.pipelines.program_review import (
     approved_before,
     asked_of,
     changes_json,
+    environment_lines,
     read_checked,
 )
+from sfumato.features.pipelines.review_cli import review_lines
 from sfumato.features.pipelines.review_store import MAX_TRIALS
+from support.container_images import layout, member, tar_of
 from support.sandbox_blocks import hurry, needs_bubbles
 from support.small_vaults import card, make_vault, run, write_csv
 
@@ -156,7 +160,11 @@ def test_the_last_trial_of_author_or_owner_is_shown_and_anybody_elses_is_not(
     ria.call("plan-pipeline", terms)
     found = seen(vault, digest)
     assert (found["trial"]["by"], found["warnings"]) == ("ria", [])
-    assert found["trial"]["plan"]["trials"][0]["printed"] == "seen\n"
+    trial = found["trial"]["plan"]["trials"][0]
+    assert trial["printed"] == "seen\n"
+    assert f"  It took {trial['wall_s']:.2f} s, and used " in "\n".join(review_lines(found))
+    del trial["wall_s"]  # as a trial that an earlier version has kept
+    assert "  It used " in "\n".join(review_lines(found))
     decided(vault, digest)
     eve.call("plan-pipeline", terms)
     assert seen(vault, digest)["trial"]["by"] == "ria"
@@ -268,6 +276,75 @@ def test_changes_show_the_lines_of_text_and_the_declaration() -> None:
     assert [line for line in found["terms"] if line[:1] in "+-"] == ["+column: age"]
 
 
+ODD = {"org.opencontainers.image.title": "a tool", "odd\x1b[0m": "a\nb \u202e \ud800"}
+
+
+PLACED = [{**OUTPUTS[0], "path": "m.txt", "at": [0]}]
+OF_IMAGE: dict[str, Any] = {
+    "source": "", "kind": "program", "name": "group", "outputs": PLACED,
+}  # fmt: skip
+
+
+@pytest.fixture
+def images(vault: OpenVault, tmp_path: Path) -> Iterator[list[str]]:
+    """Return the names of two images of the same files, with other labels and settings."""
+    made = []
+    for place, settings in (("one", {"A": "1"}), ("two", {"A": "1", "B": "2"})):
+        labels = {**ODD, "org.opencontainers.image.revision": place}
+        files = [tar_of([member("run", b"x")])]
+        said: Any = {"labels": labels, "settings": settings, "entry": ["/run"], "user": "7:7"}
+        digest = layout(tmp_path / place, files, **said)
+        made.append(vault.environments.add_image(tmp_path / place, digest, "of a test").name)
+    yield made
+    for name in made:
+        vault.environments.remove(name)
+
+
+def test_the_review_shows_what_an_image_says_about_itself(
+    vault: OpenVault, images: list[str]
+) -> None:
+    digests = [submitted(vault, environment=name, **OF_IMAGE) for name in images]
+    decided(vault, digests[0])
+    first, second = (seen(vault, digest) for digest in digests)
+    known = first["environment_facts"]
+    assert (known["user"], known["source"]) == ("7:7", "")
+    assert known["manifest"] == images[0].replace("image-", "sha256:")
+    lines = environment_lines(known)
+    assert "as user: 7:7" in lines
+    assert f"manifest: {known['manifest']}" in lines
+    assert 'label org.opencontainers.image.title: "a tool"' in lines
+    assert r'label "odd\u001b[0m": "a\nb \u202e ?"' in lines
+    changed = [line for line in second["changes"]["environment"] if line[:1] in "+-"]
+    assert changed == [
+        f"-manifest: {images[0].replace('image-', 'sha256:')}",
+        f"+manifest: {images[1].replace('image-', 'sha256:')}",
+        '+setting: "B=2"',
+        "-label org.opencontainers.image.revision: one",
+        "+label org.opencontainers.image.revision: two",
+    ]
+    shown = review_lines(second)
+    assert "  +label org.opencontainers.image.revision: two" in shown
+    assert "    as user: 7:7" in shown
+    assert all(line.isprintable() for line in shown)
+
+
+def test_an_image_is_compared_with_no_image_and_not_with_one_that_is_gone(
+    vault: OpenVault, images: list[str]
+) -> None:
+    plain = submitted(vault, "pass", kind="program", name="group", outputs=PLACED)
+    decided(vault, plain)
+    again = submitted(vault, "pass\n", kind="program", name="group", outputs=PLACED)
+    assert "environment" not in seen(vault, again)["changes"]
+    first = submitted(vault, environment=images[0], **OF_IMAGE)
+    assert "+as user: 7:7" in seen(vault, first)["changes"]["environment"]
+    decided(vault, first)
+    second = submitted(vault, environment=images[1], **OF_IMAGE)
+    vault.environments.remove(images.pop(0))
+    found = seen(vault, second)
+    assert found["changes"]["environment"] is None
+    assert any("so they are not compared" in line for line in review_lines(found))
+
+
 def test_the_same_text_has_no_changes_and_a_very_long_one_is_not_compared() -> None:
     found: Any = changes_json(program("a\nb"), program("a\nb"))
     assert (found["text"], found["terms"]) == ([], [])
@@ -278,10 +355,40 @@ def test_the_same_text_has_no_changes_and_a_very_long_one_is_not_compared() -> N
 
 def test_a_program_is_compared_with_the_same_authors_approved_one_of_its_name() -> None:
     now = program("now")
-    others = [program("x", by="eve"), program("x", name="other"), now]
+    others = [program("x", by="eve"), replace(program("x"), state="waiting"), now]
     assert approved_before(now, others) is None
     older = program("older")
-    assert approved_before(now, [*others, older]) == older
+    assert approved_before(now, [*others, older, program("x", name="other")]) == older
+
+
+def group(source: str, file: str, **more: Any) -> Submitted:
+    named = {"file": file} if file else {}
+    return program(source, **{"kind": "program", "name": "group", **named, **more})
+
+
+def test_a_program_of_another_file_is_no_earlier_version() -> None:
+    """Commands and the console call every program `group`: only its file tells one from another."""
+    alpha, beta = group("a", "alpha.py"), replace(group("b", "beta.py"), decided_at="2")
+    assert approved_before(group("a2", "alpha.py"), [alpha, beta]) == alpha
+    assert approved_before(group("a2", "alpha.py", kind="bids"), [alpha, beta]) == alpha
+    images = [f"house+image-{letter * 64}" for letter in "ab"]
+    first, second = (group("", "", environment=image) for image in images)
+    second = replace(second, decided_at="2")
+    newer = f"newer{images[0].removeprefix('house')}"  # this machine's libraries have changed
+    assert approved_before(group("", "", environment=newer), [first, second]) == first
+
+
+def test_a_new_file_name_hides_no_change() -> None:
+    """The author's last approved program is shown with its name, whatever the new one is called."""
+    old, last = group("a", "alpha.py"), replace(group("b", "beta.py"), decided_at="2")
+    renamed = group("b\nevil", "gamma.py")
+    before = approved_before(renamed, [last, old])
+    assert before == last
+    found: Any = changes_json(last, renamed)
+    assert (found["title"], found["is_same_name"]) == ("beta.py", False)
+    assert found["text"][-1] == "+evil"
+    found = changes_json(last, group("b\nmore", "beta.py"))
+    assert found["is_same_name"] is True
 
 
 def test_the_checklist_is_read_in_its_own_order() -> None:
@@ -342,9 +449,17 @@ def test_the_commands_show_the_review_and_the_author_reads_the_reason(tmp_path: 
         "it now.\n"
     )
     shown = run(folder, "pipeline", "show", "town", digests[1]).stdout
+    assert f"\nChanges since {digests[0][:12]}, approved " in shown
     assert "  +    print('looked')" in shown
     assert "    2      print('looked')" in shown
     assert all(question in shown for question in asked_of(is_tried=False).values())
+    as_program = (str(tmp_path / "next.py"), "--output", "mean:100:220:1@mean.txt#0")
+    sent = run(folder, "pipeline", "submit", "town", *as_program, "--user", "ria", "--json")
+    renamed = run(folder, "pipeline", "show", "town", json.loads(sent.stdout)["digest"]).stdout
+    assert (
+        "The author has no other approved program called next.py. Changes since the author's last "
+        f"approved program, mean in mean.py, {digests[0][:12]}, approved "
+    ) in renamed
     run(folder, "pipeline", "decline", "town", digests[1], "--reason", "look at nothing")
     listed = run(folder, "pipeline", "list", "town", "--user", "ria").stdout
     assert "  reason: look at nothing\n" in listed

@@ -14,7 +14,9 @@ from playwright.sync_api import Browser, Page, expect
 
 import sfumato
 from sfumato.features.pipelines.program_folder import read_folder, text_digest
+from sfumato.sandbox.environment_store import Environments
 from support.browser import Watched, bring, context_of
+from support.container_images import layout, member, tar_of
 from support.sandbox_blocks import needs_bubbles
 from support.script_injections import TEXTS, harm_on
 from support.served_vault import Service, served
@@ -178,6 +180,7 @@ def _handed_in(page: Page, service: Service, file: Path) -> str:
     page.click("text=Hand in a program")
     page.set_input_files("#file", file)
     expect(page.locator("#source")).to_have_value(PROGRAM)
+    expect(page.locator("#file-name")).to_have_value("program.py")
     page.check("#column-1")
     fill_outputs(page, OUTPUTS)
     page.get_by_role("button", name="Hand in").click()
@@ -192,7 +195,7 @@ def _try_and_price(page: Page) -> None:
     printed = page.locator("details pre").first.text_content() or ""
     assert "seen <script>hit(2)</script> 40" in printed
     assert "on the other one" in printed
-    for words in ("exit status 0", "Processor time", "Memory", "Processes at once"):
+    for words in ("exit status 0", "Wall time", "Processor time", "Memory", "Processes at once"):
         expect(page.locator("section:has(#trial) dl").first).to_contain_text(words)
     expect(page.locator("text=Nothing was spent.")).to_be_visible()
     page.get_by_role("button", name="Show the price").click()
@@ -387,6 +390,7 @@ def _others_see_nothing(browser: Browser, service: Service, digest: str, answer:
         ({"source": "é"}, "#source", "ASCII letters"),
         ({"whitelist": "other.json"}, "#whitelist", "is not listed in the whitelist"),
         ({"kind": "function"}, "#function", "the function has no name"),
+        ({"file": "a\u202eb.py"}, "#file-name", "the name of its file must be 1 to 100"),
     ],
 )
 def test_a_wrong_field_says_what_is_wrong_and_keeps_what_was_typed(
@@ -397,6 +401,7 @@ def test_a_wrong_field_says_what_is_wrong_and_keeps_what_was_typed(
         page.goto(f"{service.url}{AT}/new")
         page.check(f"#kind-{changes.get('kind', 'program')}")
         page.fill("#source", changes.get("source", "pass"))
+        page.fill("#file-name", changes.get("file", ""))
         rest = {name: text for name, text in changes.items() if name in OUTPUTS[0]}
         fill_outputs(page, ({**OUTPUTS[0], **rest},))
         if "whitelist" in changes:
@@ -459,6 +464,7 @@ def test_a_folder_is_handed_in_and_each_file_is_reviewed(
         expect(page.locator(".lead")).to_contain_text("waits for the owner since")
         first = page.url.rsplit("/", 1)[1]
         assert text_digest(stored(service, first)) == text_digest(read_folder(place))
+        assert stored(service, first)["title"] == "program"  # the folder's name
         decided(service, first, "approved")
         check_pages(browser, service, "ria", [f"{AT}/{first}"])
     second = _handed_in_without_script(browser, service)
@@ -466,12 +472,42 @@ def test_a_folder_is_handed_in_and_each_file_is_reviewed(
         page = context.new_page()
         page.goto(f"{service.url}{AT}/{second}/review")
         changed = page.locator("section:has(#changes)")
+        expect(changed).to_contain_text("the author's last approved program, program.")
         heads = changed.locator("h3").all_inner_texts()
         assert heads[2:] == ["lib/a.py, changed", "lib/b.py, a new file"]
         assert changed.locator(".added").all_inner_texts() == ["+x = 2", "+y = 3"]
         whole = page.text_content("section:has(#program)") or ""
         assert all(text in whole for text in ("3 files", "import lib.a", "x = 2", "y = 3"))
     check_pages(browser, service, "owner", [f"{AT}/{second}/review"])
+
+
+def test_an_owner_reads_what_an_image_says_about_itself_and_what_changed(
+    browser: Browser, service: Service, tmp_path: Path
+) -> None:
+    kept, names = Environments(), []
+    for version in ("one", "two"):
+        labels = {EVIL: TEXTS[0], "version": version}
+        digest = layout(tmp_path / version, [tar_of([member("run", b"x")])], labels=labels)
+        names.append(kept.add_image(tmp_path / version, digest).name)
+    try:
+        first, second = (submitted(service, "", environment=name) for name in names)
+        decided(service, first, "approved")
+        with as_user(browser, service, "owner") as context:
+            watched = Watched(context.new_page()).watch()
+            page = watched.page
+            page.goto(f"{service.url}{AT}/{second}/review")
+            assert harm_on(page.content()) == []
+            about = page.get_by_role("region", name="About the environment")
+            expect(about).to_contain_text(f'label "{EVIL}": {json.dumps(TEXTS[0])}')
+            expect(about).to_contain_text(f"manifest: sha256:{names[1].removeprefix('image-')}")
+            changed = page.get_by_role("region", name="Changes of the environment")
+            said = changed.locator(".added, .removed").all_inner_texts()
+            assert said[2:] == ["-label version: one", "+label version: two"]
+            assert watched.complaints == []
+        check_pages(browser, service, "owner", [f"{AT}/{second}/review"])
+    finally:
+        for name in names:
+            kept.remove(name)
 
 
 def _handed_in_without_script(browser: Browser, service: Service) -> str:

@@ -232,8 +232,8 @@ def trial_lines(found: Json) -> list[str]:
     return [
         *_alone_lines(found.get("alone")),
         *(["Printed:", *printed] if printed else ["It printed nothing."]),
-        f"Ended: {found['ended']}. It used {found['cpu_s']:.2f} s of processor time, "
-        f"{found['memory_mb']} MB{many}.",
+        f"Ended: {found['ended']}. It took {found['wall_s']:.2f} s, and used "
+        f"{found['cpu_s']:.2f} s of processor time, {found['memory_mb']} MB{many}.",
         *(f"{one['output']}: {one['says']}" for one in read),
         f"The trial failed: {found['would_fail']}."
         if found["would_fail"]

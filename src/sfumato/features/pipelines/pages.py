@@ -21,6 +21,7 @@ from sfumato.features.pipelines.client import (
     output_places,
     texts_of,
 )
+from sfumato.features.pipelines.program_review import environment_lines
 from sfumato.server.console.forms import Form
 from sfumato.server.console.number_text import margin
 from sfumato.server.console.page import Page
@@ -41,6 +42,7 @@ _BESIDE: Final = tuple(
             "modules",
         ),
         (r"ASCII letters|control letters", "source"),
+        (r"name of its file", "file"),
         (r"function has no name", "function"),
         (r"[Cc]olumn", "columns"),
         (r"declare 1 to|two outputs|arrays together|outputs of a program|an output", "outputs"),
@@ -140,12 +142,13 @@ async def program_page(
 
 def facts(one: Said) -> dict[str, object]:
     """Return what the pages of a program show of it: itself, and its trial as tables."""
-    own = one["environment"].partition("+")[2]
+    own, known = one["environment"].partition("+")[2], one.get("environment_facts")
     kind, _, digest = own.partition("-")
     plan = None if one["trial"] is None else BlocksPlan(one["trial"]["plan"])
     return {
         "one": one,
         "environment": {"name": own, "kind": kind, "digest": digest},
+        "about": environment_lines(known) if known else [],
         "texts": [(path, text.split("\n")) for path, text in texts_of(one)],
         "plan": plan,
         "plan_table": None if plan is None else plan.table(),
@@ -222,6 +225,7 @@ def _body(visit: Visit) -> dict[str, object]:
         **({"main": sent.text("main"), "modules": files} if files else {}),
         "kind": kind,
         "name": sent.text("function") if kind == "function" else "group",
+        **({"file": sent.text("file")} if sent.has("file") else {}),
         "outputs": outputs,
         **({"columns": columns} if columns else {}),
         **({"environment": sent.text("environment")} if sent.has("environment") else {}),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.model import APPROVED, Submitted
+from sfumato.features.pipelines.model import APPROVED, Submitted, title_of
+from sfumato.sandbox.program_environment import own_of
 
 # The ids are in the ledger: a question with another meaning gets another id.
 CHECKLIST: Final[Mapping[str, str]] = {
@@ -26,6 +28,7 @@ CHECKLIST: Final[Mapping[str, str]] = {
 MAX_REASON: Final = 1000  # the most letters of the reason for a decision
 # the most lines of a text that are compared; comparing takes up to the square of this
 MAX_COMPARED: Final = 1500
+_PLAIN: Final = re.compile(r"[\w./:@+-]{1,200}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -104,17 +107,19 @@ def read_checked(checked: object, reason: object) -> tuple[tuple[str, ...], str]
 
 
 def approved_before(now: Submitted, known: Sequence[Submitted]) -> Submitted | None:
-    """Return the author's last approved program of the same kind and name, or None."""
-    mine = _named(now)
+    """Return the approved program of the same author to compare with, or None if there is none.
+
+    It is the last one of the same function or file name. If none has this name, it is the last one
+    of any name: otherwise a new file name would hide what has changed.
+    """
     others = [
         one
         for one in known
-        if one.digest != now.digest
-        and one.by == now.by
-        and one.state == APPROVED
-        and _named(one) == mine
+        if one.digest != now.digest and one.by == now.by and one.state == APPROVED
     ]
-    return max(others, key=lambda one: one.decided_at, default=None)
+    mine = _named(now)
+    same = [one for one in others if _named(one) == mine]
+    return max(same or others, key=lambda one: one.decided_at, default=None)
 
 
 def changes_json(before: Submitted, now: Submitted) -> Json:
@@ -123,10 +128,52 @@ def changes_json(before: Submitted, now: Submitted) -> Json:
     return {
         "digest": before.digest,
         "decided_at": before.decided_at,
+        "title": title_in(old),
+        "is_same_name": _named(before) == _named(now),
         "terms": _diff(terms_of(old), terms_of(new)),
         "text": _diff(_lines(old["source"]), _lines(new["source"])),
         "files": _file_changes(old, new),
     }
+
+
+def title_in(program: Mapping[str, Any]) -> str:  # Any: JSON of our own store
+    """Return what lists call a program of the store."""
+    own = own_of(program["environment"])
+    return title_of(program["kind"], program["name"], program.get("file", ""), own)
+
+
+def environment_lines(known: Mapping[str, Any]) -> list[str]:  # Any: JSON of the service
+    """Return what is known of a program's environment as lines that compare well.
+
+    An image's texts are untrusted, so they are JSON in ASCII. Older services send fewer facts.
+    """
+    words = {
+        "note of the operator": known["note"],
+        "pulled from": known.get("source"),
+        "manifest": known.get("manifest"),
+        "runs": known["entry"],
+        "in folder": known["folder"],
+        "as user": known.get("user"),
+    }
+    return [
+        f"{known['megabytes']} MB",
+        *(f"{word}: {_quoted(said)}" for word, said in words.items() if said),
+        *(f"setting: {_quoted(one)}" for one in known["settings"]),
+        *(f"label {_quoted(key)}: {_quoted(one)}" for key, one in known.get("labels", {}).items()),
+    ]
+
+
+def environment_changes(
+    old: Mapping[str, Any] | None, new: Mapping[str, Any] | None
+) -> list[str] | None:
+    """Return a diff of what is known of two environments; None if one is not on this machine."""
+    if old is None or new is None:
+        return None
+    return _diff(*(environment_lines(one) if one else [] for one in (old, new)))
+
+
+def _quoted(said: Any) -> str:  # Any: JSON of the service
+    return said if isinstance(said, str) and _PLAIN.fullmatch(said) else json.dumps(said)
 
 
 def _file_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Json]:  # Any: our JSON
@@ -182,9 +229,12 @@ def table_words(output: Mapping[str, Any]) -> str:
     return f", rows {', '.join(output['rows'])}, columns {', '.join(output['columns'])}{key}"
 
 
-def _named(one: Submitted) -> tuple[str, str]:
+def _named(one: Submitted) -> tuple[bool, str]:
+    """Return whether a program is a function, and its name; else its file or its environment."""
     program = json.loads(one.program)
-    return program["kind"], program["name"]
+    if program["kind"] == "function":
+        return True, program["name"]
+    return False, program.get("file") or own_of(program["environment"])
 
 
 def _lines(source: str) -> list[str]:

@@ -159,6 +159,7 @@ class Shown:
             "people": self.people,
             "ended": self.result.ending,
             "cpu_s": round(self.result.use.cpu_s, 3),
+            "wall_s": round(self.result.use.wall_s, 3),
             "memory_mb": -(-self.result.use.memory >> 20),
             "processes": self.result.use.processes,
             "printed": self.result.printed.decode("utf-8", "replace"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -13,7 +12,7 @@ from sfumato.client.display import BlocksPlan
 from sfumato.client.text_tables import warned
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.client import texts_of
-from sfumato.features.pipelines.program_review import table_words
+from sfumato.features.pipelines.program_review import environment_lines, table_words
 
 NOTHING_CHECKED: Final = (
     "You confirmed no question of the checklist. `sfumato pipeline show` shows the program and "
@@ -25,6 +24,7 @@ Review = Mapping[str, Any]  # Any: JSON of the service
 def review_lines(one: Review) -> list[str]:
     """Return the lines to print for a program under review: state, trial, changes and text."""
     own = one["environment"].partition("+")[2]
+    known = one.get("environment_facts")
     return [
         f"{title_of(one)} on {one['data_set']}, by {one['by']}, submitted {moment(one['at'])}",
         f"  digest: {one['digest']}",
@@ -33,11 +33,11 @@ def review_lines(one: Review) -> list[str]:
         *(f"  files of people: {name}" for name in one.get("files", ())),
         *(f"  {_output_line(output)}" for output in one["outputs"]),
         f"  environment: {own or 'the libraries of this machine'}",
-        *_environment_lines(one.get("environment_facts")),
+        *(f"    {line}" for line in (environment_lines(known) if known else ())),
         "",
         *warned(one["warnings"]),
         *_trial_lines(one["trial"]),
-        *_change_lines(one["changes"]),
+        *_change_lines(one),
         "",
         *_numbered(texts_of(one)),
         "",
@@ -149,15 +149,6 @@ def confirmed(one: Review, *, may_ask: bool) -> list[str]:
     return names
 
 
-def _environment_lines(known: Review | None) -> list[str]:
-    if known is None:
-        return []
-    note = f", note: {known['note']}" if known["note"] else ""
-    runs = json.dumps(known["entry"]), json.dumps(known["settings"])  # untrusted text
-    image = f", runs {runs[0]}, settings {runs[1]}" if known["entry"] or known["settings"] else ""
-    return [f"    {known['megabytes']} MB{note}{image}"]
-
-
 def _output_line(output: Review) -> str:
     place = "".join(f", {part}" for part in output["at"])
     return (
@@ -179,14 +170,22 @@ def _trial_lines(trial: Review | None) -> list[str]:
     return [head, *(f"  {line}" for line in BlocksPlan(trial["plan"]).lines())]
 
 
-def _change_lines(changes: Review | None) -> list[str]:
+def _change_lines(one: Review) -> list[str]:
+    changes = one["changes"]
     if changes is None:
-        return ["The author has no approved program of this name to compare with."]
-    head = f"Changes since {changes['digest'][:12]}, approved {moment(changes['decided_at'])}:"
+        return ["The author has no other approved program on this data set to compare with."]
+    before = f"{changes['digest'][:12]}, approved {moment(changes['decided_at'])}:"
+    head = f"Changes since {before}"
+    if not changes.get("is_same_name", True):
+        head = (
+            f"The author has no other approved program called {title_of(one)}. Changes since the "
+            f"author's last approved program, {changes['title']}, {before}"
+        )
     files = changes.get("files", ())
     return [
         head,
         *_part("declaration", changes["terms"]),
+        *(_environment_part(changes["environment"]) if "environment" in changes else []),
         *_part("text", changes["text"]),
         *(
             line
@@ -197,6 +196,12 @@ def _change_lines(changes: Review | None) -> list[str]:
             )
         ),
     ]
+
+
+def _environment_part(lines: Sequence[str] | None) -> list[str]:
+    if lines is None:
+        return ["  One of the two environments is not on this machine, so they are not compared."]
+    return _part("description of the environment", lines)
 
 
 def _part(name: str, lines: Sequence[str] | None) -> list[str]:

@@ -66,6 +66,7 @@ async def _page(visit: Visit, refused: Refused | None) -> Response:
         data_set=visit.at("data_set"),
         people=people_of(card),
         terms=[] if changes is None else diff_lines(changes["terms"]),
+        environment_changes=[] if changes is None else diff_lines(changes.get("environment", [])),
         text_changes=[] if changes is None else diff_lines(changes["text"]),
         file_changes=[] if changes is None else _file_changes(changes),
         ticked=visit.form.all("checked"),

@@ -9,7 +9,7 @@ from typing import Any
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.model import Submitted, title_of
+from sfumato.features.pipelines.model import Submitted
 from sfumato.features.pipelines.program_plan import read_program
 from sfumato.features.pipelines.program_review import (
     KeptTrial,
@@ -19,6 +19,8 @@ from sfumato.features.pipelines.program_review import (
     asked_of,
     changes_json,
     check_tried,
+    environment_changes,
+    title_in,
 )
 from sfumato.sandbox.ports import BATCH, ISOLATED, Sandbox
 from sfumato.sandbox.program_environment import OwnEnvironment, own_of
@@ -66,29 +68,46 @@ class ProgramReviews:
         before = approved_before(found, known)
         kept = self.store.trial(found.data_set, found.digest)
         return {
-            "changes": None if before is None else changes_json(before, found),
+            "changes": None if before is None else self._changes(before, found),
             "trial": None
             if kept is None
             else {"by": kept.by, "at": kept.at, "plan": json.loads(kept.plan)},
-            "environment_facts": self._facts(found),
+            "environment_facts": self._facts(_own(found)) or None,
             "checklist": [
                 {"id": name, "asks": asks}
                 for name, asks in asked_of(is_tried=kept is not None).items()
             ],
         }
 
-    def _facts(self, found: Submitted) -> Json | None:
-        """Return what this machine knows of the environment that a program brings, or None."""
-        own = own_of(json.loads(found.program)["environment"])
-        known = self.environment(own) if own else None
+    def _changes(self, before: Submitted, now: Submitted) -> Json:
+        """Return what has changed since another program, also in the environment it brings."""
+        old, new = _own(before), _own(now)
+        changes = changes_json(before, now)
+        if old == new:
+            return changes
+        return {**changes, "environment": environment_changes(self._facts(old), self._facts(new))}
+
+    def _facts(self, own: str) -> Json | None:
+        """Return what this machine knows of a program's own environment; None if it is not here.
+
+        A program without an environment of its own has no facts. Labels, user and settings are what
+        an image says about itself; nobody has checked them.
+        """
+        if not own:
+            return {}
+        known = self.environment(own)
         if known is None:
             return None
         return {
             "megabytes": known.megabytes,
             "note": known.said,
-            "entry": list(known.entry),
-            "settings": list(known.settings),
-            "folder": known.folder,
+            "entry": list(map(_sendable, known.entry)),
+            "settings": list(map(_sendable, known.settings)),
+            "folder": _sendable(known.folder),
+            "user": _sendable(known.user),
+            "labels": {_sendable(key): _sendable(one) for key, one in known.labels},
+            "source": known.source,
+            "manifest": known.manifest,
         }
 
 
@@ -105,14 +124,19 @@ def submitted_json(one: Submitted) -> Json:
         "decided_by": one.decided_by,
         "decided_at": one.decided_at,
         "timing": BATCH if one.may_batch else ISOLATED,
-        "title": title_of(
-            program["kind"],
-            program["name"],
-            program.get("file", ""),
-            own_of(program["environment"]),
-        ),
+        "title": title_in(program),
         **program,
     }
+
+
+def _own(one: Submitted) -> str:
+    """Return the name of the environment that a program brings, or an empty text."""
+    return own_of(json.loads(one.program)["environment"])
+
+
+def _sendable(text: str) -> str:
+    """Return a text of an image without what UTF-8 cannot write: half of a pair of surrogates."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _shown(one: Submitted, review: Review | None) -> Json:

@@ -1,4 +1,6 @@
 // The files of a program's folder are read into the form's fields: the main one, and its modules.
+import { nameInto } from "./program.js";
+
 const FIRST = ["main", "run", "__main__"];
 
 export function readingFolder(input) {
@@ -18,6 +20,7 @@ export function readingFolder(input) {
     choice.parentElement.hidden = texts.size < 2;
     said.textContent = texts.size ? `Read ${texts.size} files. Nothing is sent yet.` : "The folder has no file.";
     fill(texts, choice.value);
+    if (texts.size) nameInto(input, input.files[0].webkitRelativePath.split("/")[0]);
   });
   choice.addEventListener("change", () => fill(texts, choice.value));
 }

@@ -1,10 +1,18 @@
-// A program's file is read into the text field; a button that takes long says so, and is not pressed twice.
+// A program's file is read into the text field, and its name into another; a button that takes long says so, and is not pressed twice.
 export function reading(input) {
   input.addEventListener("change", async () => {
     const [file] = input.files;
     const into = document.getElementById(input.dataset.into);
-    if (file) into.value = await file.text();
+    if (!file) return;
+    into.value = await file.text();
+    nameInto(input, file.name);
   });
+}
+
+// The name of the chosen file or folder goes into the field that the input says, if it says one.
+export function nameInto(input, name) {
+  const into = document.getElementById(input.dataset.nameInto);
+  if (into) into.value = name.slice(0, into.maxLength);
 }
 
 export function busy(form) {
