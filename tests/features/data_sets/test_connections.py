@@ -380,7 +380,7 @@ def test_the_address_stands_nowhere_but_in_its_file(house: House) -> None:
     [
         ('address = "host=/x"\nowners = ["owner"]', 0o644, "other users may read it"),
         ('address = "host=/x"\nowners = "owner"', 0o600, "list of texts"),
-        ('address = "host=/x"\nowners = []\nport = 1', 0o600, "only address, owners and tables"),
+        ('address = "host=/x"\nowners = []\nport = 1', 0o600, "only address, owners, tables"),
         (f"address = {SECRET}", 0o600, "not TOML"),
         (
             f'address = "host=/x"\nowners = []\n{"#" * LARGEST}\ntables = ["visits"]',

@@ -52,7 +52,7 @@ def test_a_sheet_is_added_at_a_service(tmp_path: Path) -> None:
         service.owner()
         with sfumato.connect(service.url, token=service.tokens["owner"]) as vault:
             source = workbook(tmp_path / "a.xlsx")
-            with pytest.raises(Refused, match="several sheets"):
+            with pytest.raises(Refused, match="has 2 sheets"):
                 vault.proposed("a", source)
             columns = vault.proposed("a", source, "visits")["columns"]
             assert columns == [
