@@ -144,7 +144,7 @@ def test_what_programs_bring_along_is_added_listed_and_removed(vault: Path, tmp_
         assert f"{made['name']}, 1 MB of memory per processor: of a test" in listed.stdout
         shown = json.loads(run(vault, "pipeline", "list", "cohort", "--json").stdout)
         digest = made["name"].removeprefix("folder-")
-        seen = {"name": made["name"], "kind": "folder", "digest": digest}
+        seen = {"name": made["name"], "kind": "folder", "digest": digest, "source": ""}
         assert seen in shown["environments"]
         assert str(tmp_path) not in json.dumps(shown)
         assert made["name"] in run(vault, "pipeline", "list", "cohort").stdout
