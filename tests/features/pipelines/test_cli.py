@@ -60,6 +60,17 @@ def vault(tmp_path: Path) -> Path:
     return made
 
 
+def test_a_plan_takes_the_limits_of_a_block_and_one_number_of_blocks(vault: Path) -> None:
+    made = run(vault, "pipeline", "submit", "cohort", str(vault.parent / "pipeline.py"), *OUTPUTS,
+               "--json")  # fmt: skip
+    digest = json.loads(made.stdout)["digest"]
+    for said, option in (("memory_mb", "--memory"), ("disk_mb", "--disk"), ("2 to 20", "--blocks")):
+        given = ("--epsilon", "1", "--people", "20", option, "99999")
+        refused = run(vault, "pipeline", "plan", "cohort", digest, *given)
+        assert refused.returncode == 3
+        assert said in refused.stderr
+
+
 LEVELS = """
 import csv, glob, os, sys
 source, target, level = sys.argv[1:]

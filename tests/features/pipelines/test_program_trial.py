@@ -13,7 +13,13 @@ from sfumato.sandbox import sandbox_process as bubble_module
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.ports import SandboxLimits, TrialJob, TrialResult
 from sfumato.sandbox.sandbox_pool import SandboxPool
-from sfumato.sandbox.sandbox_process import MAX_PRINTED, Ran, SandboxProcess
+from sfumato.sandbox.sandbox_process import (
+    MAX_PRINTED,
+    STALLED,
+    Ran,
+    SandboxProcess,
+    TrialEnd,
+)
 from sfumato.system.randomness import SystemRandomSource
 from support.sandbox_blocks import ROWS, bubble, needs_bubbles
 
@@ -97,6 +103,25 @@ def m(rows):
     HOW
     return 170
 """
+
+
+@needs_bubbles
+@pytest.mark.parametrize(("cpu_s", "times"), [(0.5, 11), (4, 6), (60, 2)])
+def test_a_block_that_only_waits_is_tried_again_for_a_bounded_time(
+    sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch, cpu_s: float, times: int
+) -> None:
+    ran: list[int] = []
+
+    def stalls(_: SandboxProcess, _told: int, rows: int, _limits: object) -> tuple[Ran, TrialEnd]:
+        ran.append(rows)
+        return Ran(STALLED, 0, b""), TrialEnd(0, 0, 1, b"")
+
+    monkeypatch.setattr(SandboxProcess, "try_out", stalls)
+    job = TrialJob(function(ANSWER), (ROWS.encode(),), SandboxLimits(cpu_s=cpu_s))
+    assert [one.ended for one in sandbox.try_out(job)] == ["stalled"]
+    assert len(ran) == times
+
+
 WAYS = {
     "quiet": "pass", "fails": "raise ValueError('ann')", "leaves": "sys.exit(7)",
     "ends": "os._exit(9)",
