@@ -21,7 +21,6 @@ from sfumato.features.pipelines.client import (
     output_places,
     texts_of,
 )
-from sfumato.features.pipelines.program_review import environment_lines
 from sfumato.server.console.forms import Form
 from sfumato.server.console.number_text import margin
 from sfumato.server.console.page import Page
@@ -148,7 +147,7 @@ def facts(one: Said) -> dict[str, object]:
     return {
         "one": one,
         "environment": {"name": own, "kind": kind, "digest": digest},
-        "about": environment_lines(known) if known else [],
+        "about": known["lines"] if known else [],
         "texts": [(path, text.split("\n")) for path, text in texts_of(one)],
         "plan": plan,
         "plan_table": None if plan is None else plan.table(),

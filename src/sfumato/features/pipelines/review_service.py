@@ -20,6 +20,7 @@ from sfumato.features.pipelines.program_review import (
     changes_json,
     check_tried,
     environment_changes,
+    environment_lines,
     title_in,
 )
 from sfumato.sandbox.ports import BATCH, ISOLATED, Sandbox
@@ -67,12 +68,13 @@ class ProgramReviews:
         """Return what a review of the program needs: changes, last trial, checklist."""
         before = approved_before(found, known)
         kept = self.store.trial(found.data_set, found.digest)
+        facts = self._facts(_own(found))
         return {
             "changes": None if before is None else self._changes(before, found),
             "trial": None
             if kept is None
             else {"by": kept.by, "at": kept.at, "plan": json.loads(kept.plan)},
-            "environment_facts": self._facts(_own(found)) or None,
+            "environment_facts": {**facts, "lines": environment_lines(facts)} if facts else None,
             "checklist": [
                 {"id": name, "asks": asks}
                 for name, asks in asked_of(is_tried=kept is not None).items()
