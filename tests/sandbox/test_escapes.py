@@ -62,9 +62,8 @@ def test_what_gets_out_of_a_bare_process_stays_in_the_bubble(
     name: str, place: dict[str, object], warm: SandboxProcess
 ) -> None:
     if not is_way_out(name, tuple(place.items())):
-        if name in MAY_BE_OFF or (name in AS_ROOT_ONLY and os.geteuid() != 0):
-            pytest.skip("this host lets nobody do it")
-        pytest.fail("the probe itself does not work")
+        is_off = name in MAY_BE_OFF or (name in AS_ROOT_ONLY and os.geteuid() != 0)
+        assert is_off, "the probe itself does not work"  # else this host lets nobody do it
     said = ran_in(warm, source(name, **{**place, "folder": "/work/tmp"}), "probe").output
     assert said in (b"", answer(0.0))
     assert SECRET.encode() not in said

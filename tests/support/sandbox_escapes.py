@@ -1,8 +1,8 @@
 """Ways out of a sandbox: each is a function of a program's rows that says 1.0 if it got out.
 
 Every one of them gets out of a process that is in no sandbox, which is how we know that it works.
-Where the test machine's kernel or rights do not let it (`MAY_BE_OFF`, `AS_ROOT_ONLY`), its test of
-a function is skipped there, and says so; from process trees it is tried all the same.
+Where the test machine's kernel or rights do not let it (`MAY_BE_OFF`, `AS_ROOT_ONLY`), it has no
+such control, and is tried in the sandbox all the same.
 """
 
 from __future__ import annotations
