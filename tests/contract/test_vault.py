@@ -276,7 +276,8 @@ def mean_age(rows: Any) -> float:
 def test_what_a_program_and_a_twin_would_cost_is_a_table_for_people(vault: Vault) -> None:
     people = vault["people"]
     handed_in = people.submit(mean_age, outputs={"mean": (0, 110)})
-    assert repr(handed_in).startswith(f"Submitted {handed_in['digest']}: waiting.")
+    digest = handed_in["digest"]
+    assert repr(handed_in).startswith(f"Submitted mean_age, with the digest {digest}: it waits")
     assert "± mean" in repr(handed_in)
     priced = people.dp_twin_price(epsilon=1)
     assert priced["fits"]

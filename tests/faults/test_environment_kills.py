@@ -51,7 +51,8 @@ free = os.open(os.devnull, os.O_RDONLY)
 os.close(free)
 resource.setrlimit(resource.RLIMIT_NOFILE, (free, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 try:
-    drafts._new(Path(sys.argv[1]), drafts.DRAFT)  # newer Pythons' glob, before, says nothing of it
+    # newer Pythons' glob, before, says nothing of it
+    drafts.new_locked(Path(sys.argv[1]), drafts.DRAFT)
 except OSError as error:
     print(os.strerror(error.errno))
 """

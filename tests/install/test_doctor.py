@@ -15,7 +15,11 @@ from sfumato.system import optional_packages as extras
 from sfumato.system.optional_packages import EXTRAS
 
 ROOT = Path(__file__).parents[2]
-MODULES = {"argon2-cffi": "argon2", "vl-convert-python": "vl_convert"}  # where the names differ
+MODULES = {  # where the names differ
+    "argon2-cffi": "argon2",
+    "python-calamine": "python_calamine",
+    "vl-convert-python": "vl_convert",
+}
 
 
 @pytest.fixture
@@ -54,7 +58,7 @@ def test_what_is_absent_is_named_with_what_it_is_for_and_what_brings_it(
     assert found["flower"][2] == fleet
     one = found["all of it"][2] or ""
     assert "flower" not in found["all of it"][1] + one  # its pins clash with those of the others
-    assert one.startswith('pip install "sfumato[serve,frames,plot,lab,postgres,spark]"')
+    assert one.startswith('pip install "sfumato[serve,files,frames,plot,lab,postgres,spark]"')
     assert one.endswith('pip install "sfumato[federated]"')
 
 

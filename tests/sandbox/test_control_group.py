@@ -240,7 +240,7 @@ def test_a_block_whose_keeper_was_killed_leaves_nothing(
     def begin() -> None:
         limits = Patient(cpu_s=60.0)
         try:
-            run(sandbox, image.told(bash("sleep 60 & sleep 60")), limits)
+            run(sandbox, image.told(bash("while :; do :; done")), limits)
         except SandboxProcessEnded:
             ended.append(True)
 
