@@ -20,6 +20,7 @@ from sfumato.features.pipelines.program_files import Modules, read_texts
 from sfumato.features.pipelines.program_plan import GROUP, PARTICIPANT
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.environment_store import Environments, missing_environment
+from sfumato.sandbox.image import SOURCE, TARGET
 from sfumato.sandbox.ports import (
     ISOLATED,
     MAX_KEPT,
@@ -85,7 +86,7 @@ _HINTS: Final = (
         "it writes a value of type {} into a JSON file: convert it first, with float(...)",
     ),
     (
-        r"File exists: '(/work/out[^']*)'",
+        rf"File exists: '({TARGET}[^']*)'",
         "it makes the folder {}, which is there already: use os.makedirs(..., exist_ok=True)",
     ),
     (
@@ -131,12 +132,12 @@ _HINTS: Final = (
         "it starts the command {}, which its image lacks: add the command to the image",
     ),
     (
-        rf"{_NO_SUCH}(/work/out/[^'\"’]+)",
+        rf"{_NO_SUCH}({TARGET}/[^'\"’]+)",
         "it opens {}, and there is no such file or folder: make a folder for results before "
         "writing into it, as with os.makedirs",
     ),
     (
-        rf"{_NO_SUCH}/work/in/([^'\"’]+)",
+        rf"{_NO_SUCH}{SOURCE}/([^'\"’]+)",
         "the data have no file {}: --data must contain it, at exactly this path",
     ),
     (

@@ -14,16 +14,9 @@ from sfumato.features.pipelines.program_plan import Program, Run, read_program, 
 from sfumato.features.pipelines.release import planned_s
 from sfumato.sandbox.ports import SandboxLimits
 from sfumato.vault.card.data_card import Card, read_card
+from support.pipeline_cards import AGES
 
-CARD = """
-unit = "participant_id"
-budget = { epsilon = 1 }
-[columns.age]
-type = "integer"
-lower = 0
-upper = 90
-"""
-FILES = CARD + '[bids]\npeople = 9\nperson_mb = 8\nfiles = ["anat/{sub}_T1w.nii.gz"]\n'
+FILES = AGES + '[bids]\npeople = 9\nperson_mb = 8\nfiles = ["anat/{sub}_T1w.nii.gz"]\n'
 OUTPUT = {"name": "n", "lower": 0, "upper": 9, "step": 1, "path": "out.json", "at": ["n"]}
 
 
@@ -51,7 +44,7 @@ def seconds(count: int, made: tuple[Card, Run]) -> float | None:
 
 
 def test_the_planned_time_is_the_grid_of_blocks_and_what_comes_before_and_after() -> None:
-    made = run_of(CARD, blocks=200, cpu_s=0.05, memory_mb=256)
+    made = run_of(AGES, blocks=200, cpu_s=0.05, memory_mb=256)
     each = 1.5 * 0.05 + 0.05 + 0.3 + 0.1 * (256 + 64) / 1024
     assert seconds(2, made) == pytest.approx(2 + 100 * each + 200 * 0.02)
     assert seconds(1, made) == pytest.approx(2 + 200 * each + 200 * 0.02)

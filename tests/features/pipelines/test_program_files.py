@@ -18,22 +18,11 @@ from sfumato.features.pipelines.program_plan import Program, read_program
 from sfumato.features.pipelines.program_review import MAX_COMPARED, changes_json
 from sfumato.query.expression import canonical_json
 from sfumato.vault.card.data_card import read_card
+from support.pipeline_cards import town_card
 from support.sandbox_blocks import hurry, needs_bubbles
 from support.small_vaults import card, make_vault, run, write_csv
 
-CARD = """
-unit = "who"
-people = "town"
-size = 41
-budget = { epsilon = 1000, delta = 0 }
-[ask]
-who = ["researchers"]
-[columns.height]
-type = "number"
-lower = 100
-upper = 220
-step = 0.5
-"""
+CARD = town_card(41)
 OUTPUT = {"name": "m", "lower": 100, "upper": 220, "step": 1, "path": "m.txt"}
 MAIN = """
 import sys

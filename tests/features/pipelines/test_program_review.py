@@ -26,22 +26,11 @@ from sfumato.features.pipelines.program_review import (
 from sfumato.features.pipelines.review_cli import review_lines
 from sfumato.features.pipelines.review_store import MAX_TRIALS
 from support.container_images import layout, member, tar_of
+from support.pipeline_cards import town_card
 from support.sandbox_blocks import hurry, needs_bubbles
 from support.small_vaults import card, make_vault, run, write_csv
 
-CARD = """
-unit = "who"
-people = "town"
-budget = { epsilon = 1000, delta = 1e-4 }
-size = 40
-[ask]
-who = ["researchers"]
-[columns.height]
-type = "number"
-lower = 100
-upper = 220
-step = 0.5
-"""
+CARD = town_card(40, delta="1e-4")
 SOURCE = "def mean(rows):\n    print('seen')\n    return rows['height'].mean()\n"
 OUTPUTS = [{"name": "mean", "lower": 100, "upper": 220, "step": 1}]
 TERMS: dict[str, Any] = {"epsilon": 900, "blocks": 4, "cpu_s": 2}

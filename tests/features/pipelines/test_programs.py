@@ -10,26 +10,19 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.program_plan import Program, read_program
 from sfumato.sandbox.program_environment import bound
 from sfumato.vault.card.data_card import read_card
+from support.pipeline_cards import AGES
 
 IMAGE = bound("ours", "image-" + "a" * 64)
 OUTPUT = {"name": "n", "lower": 0, "upper": 9, "step": 1}
-CARD = """
-unit = "participant_id"
-budget = { epsilon = 1 }
-[columns.age]
-type = "integer"
-lower = 0
-upper = 90
-"""
-WITH_FILES = CARD + '[bids]\npeople = 9\nfiles = ["anat/{sub}_T1w.nii.gz"]\n'
+WITH_FILES = AGES + '[bids]\npeople = 9\nfiles = ["anat/{sub}_T1w.nii.gz"]\n'
 
 
 @pytest.mark.parametrize(
     ("kind", "card", "is_read"),
     [
-        ("function", CARD, False),
-        ("program", CARD, True),
-        ("bids", CARD, False),
+        ("function", AGES, False),
+        ("program", AGES, True),
+        ("bids", AGES, False),
         ("bids", WITH_FILES, True),
     ],
 )

@@ -16,22 +16,11 @@ from sfumato.client.ask_terms import Json
 from sfumato.client.display import BlocksPlan
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.program_warnings import default_blocks, default_words
+from support.pipeline_cards import town_card
 from support.sandbox_blocks import hurry, needs_bubbles
 from support.small_vaults import card, make_vault, write_csv
 
-CARD = """
-unit = "who"
-people = "town"
-size = 40
-budget = { epsilon = 3, delta = 0 }
-[ask]
-who = ["researchers"]
-[columns.height]
-type = "number"
-lower = 100
-upper = 220
-step = 0.5
-"""
+CARD = town_card(40, epsilon=3)
 SOURCE = "def means(rows):\n    return {'mean': rows['height'].mean(), 'top': 200, 'low': 120}\n"
 OUTPUTS = [{"name": name, "lower": 100, "upper": 220, "step": 1} for name in ("mean", "top", "low")]
 

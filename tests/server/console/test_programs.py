@@ -17,6 +17,7 @@ from sfumato.features.pipelines.program_folder import read_folder, text_digest
 from sfumato.sandbox.environment_store import Environments
 from support.browser import Watched, bring, context_of
 from support.container_images import layout, member, tar_of
+from support.pipeline_cards import town_card
 from support.sandbox_blocks import needs_bubbles
 from support.script_injections import TEXTS, harm_on
 from support.served_vault import Service, served
@@ -27,19 +28,7 @@ API = "/v1/data-sets/town/pipelines"
 REGISTRY = "registry.example.org"
 SETTINGS = {"registries": [REGISTRY], "timing": "batch"}
 EVIL = "<img src=x onerror=hit(1)>"
-CARD = f"""
-unit = "who"
-people = "town"
-size = 40
-budget = {{ epsilon = 1000, delta = 0 }}
-[ask]
-who = ["researchers"]
-[columns.height]
-type = "number"
-lower = 100
-upper = 220
-step = 0.5
-[columns."{EVIL}"]
+CARD = f"""{town_card(40)}[columns."{EVIL}"]
 type = "integer"
 lower = 0
 upper = 9
