@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sqlite3
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
@@ -278,6 +279,23 @@ def test_a_damaged_file_is_refused(vault: OpenVault, tmp_path: Path, suffix: str
         assert said.code == "source-unreadable"
         assert "p1" not in str(said)
         assert "visits" not in str(said)
+
+
+def test_a_sheet_that_cannot_be_read_leaves_the_others(vault: OpenVault, tmp_path: Path) -> None:
+    """As in an example file of another package: a number of one sheet is none."""
+    whole, path = tmp_path / "whole.xlsx", tmp_path / "a.xlsx"
+    several(whole)
+    with zipfile.ZipFile(whole) as old, zipfile.ZipFile(path, "w") as new:
+        for one in old.namelist():
+            content = old.read(one)
+            bad = (
+                content.replace(b"<v>51.125</v>", b"<v>51,125</v>") if "sheet3" in one else content
+            )
+            new.writestr(one, bad)
+            assert (bad != content) == ("sheet3" in one)
+    assert "Labor 2024" in refused(vault, path).next_step
+    assert "a cell that cannot be read" in refused(vault, path, inner_table="Labor 2024").cause
+    assert [*proposed(vault, path, "visits")] == [*COLUMNS]
 
 
 def test_what_is_above_the_names_of_a_sheet_is_refused(vault: OpenVault, tmp_path: Path) -> None:

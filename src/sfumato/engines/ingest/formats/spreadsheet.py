@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -36,12 +37,26 @@ def spreadsheet(source: str, sheet: str | None) -> TypedRows:
 
 
 def _one_sheet(book: Any, wanted: str | None) -> Any:
-    names: list[str] = book.sheet_names
-    filled = [name for name in names if book.get_sheet_by_name(name).total_height > 0]
-    fitting = filled if wanted is None else [name for name in names if name == wanted]
-    if len(fitting) == 1:
-        return book.get_sheet_by_name(fitting[0])
-    raise table_not_found("sheet", [repr(name) for name in filled], wanted)
+    sheets = {name: _sheet(book, name) for name in book.sheet_names if wanted in (None, name)}
+    filled = [name for name, one in sheets.items() if one is None or one.total_height > 0]
+    fitting = filled if wanted is None else list(sheets)
+    if len(fitting) != 1:
+        raise table_not_found("sheet", [repr(name) for name in filled or book.sheet_names], wanted)
+    found = sheets[fitting[0]]
+    if found is None:
+        raise unreadable(
+            "The sheet has a cell that cannot be read, such as a number that is none.",
+            "Open the file in your spreadsheet program, and save the sheet as .xlsx or as CSV.",
+        )
+    return found
+
+
+def _sheet(book: Any, name: str) -> Any:
+    """Return a sheet, or None if a cell of it cannot be read: others can be read all the same."""
+    calamine = extra_module("python_calamine", "files")
+    with contextlib.suppress(calamine.CalamineError):
+        return book.get_sheet_by_name(name)
+    return None
 
 
 def _rows(sheet: Any) -> Iterator[Sequence[object]]:
