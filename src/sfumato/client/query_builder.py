@@ -740,4 +740,5 @@ def _shown(outputs: tuple[Output, ...], names: tuple[str, ...] | None) -> tuple[
 
 
 def _name(of: Of) -> str:
-    return of if isinstance(of, str) else "_".join(sorted(columns_of(expr_of(of)))) or "constant"
+    named = of if isinstance(of, str) else "_".join(sorted(columns_of(expr_of(of)))) or "constant"
+    return " ".join(named.split())  # a column's name may have a line end, an answer's may not

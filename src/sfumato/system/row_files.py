@@ -6,7 +6,7 @@ import glob
 from pathlib import Path
 from typing import Final
 
-TEXT: Final = (".csv", ".tsv")
+TEXT: Final = (".csv", ".tsv", ".txt")
 LINES: Final = (".jsonl", ".ndjson")
 PARQUET: Final = (".parquet", ".pq")
 ARROW: Final = (".arrow", ".feather", ".ipc")

@@ -23,7 +23,7 @@ import pytest
 import sfumato
 from sfumato.app.vault import OpenVault
 from sfumato.dp.refusal import Refused
-from sfumato.system.row_files import SUFFIXES
+from sfumato.system.row_files import SUFFIXES, TEXT
 from support.small_vaults import make_vault
 
 ROWS: Final = 60
@@ -125,6 +125,9 @@ MAKERS: Final[Mapping[str, Callable[[Path], object]]] = {
     ".csv": as_csv,
     ".tsv": lambda path: frame().to_csv(path, index=False, sep="\t"),
     ".csv.gz": lambda path: frame().to_csv(path, index=False, compression="gzip"),
+    ".txt": lambda path: frame().to_csv(path, index=False, sep="|"),
+    ".txt.gz": lambda path: frame().to_csv(path, index=False, sep="|", compression="gzip"),
+    ".txt.zst": lambda path: as_zstd(path, frame().to_csv(index=False, sep="|").encode()),
     ".tsv.gz": lambda path: frame().to_csv(path, index=False, sep="\t", compression="gzip"),
     ".csv.zst": lambda path: as_zstd(path, frame().to_csv(index=False).encode()),
     ".tsv.zst": lambda path: as_zstd(path, frame().to_csv(index=False, sep="\t").encode()),
@@ -263,7 +266,7 @@ def test_a_file_with_several_tables_names_them(
     assert {str(row[0])[0] for row in stored(vault, name, 2)} == {"L"}
 
 
-@pytest.mark.parametrize("suffix", [suffix for suffix in MAKERS if suffix not in (".csv", ".tsv")])
+@pytest.mark.parametrize("suffix", [suffix for suffix in MAKERS if suffix not in TEXT])
 def test_a_damaged_file_is_refused(vault: OpenVault, tmp_path: Path, suffix: str) -> None:
     """A file that is cut in the middle, and one that is something else."""
     whole = tmp_path / f"whole{suffix}"

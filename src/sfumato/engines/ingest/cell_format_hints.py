@@ -41,12 +41,13 @@ def hint_of(column: Column, texts: Sequence[str]) -> str:
     elif column.type == "boolean":
         words.append(
             "Booleans are true and false, yes and no, t and f, y and n, 1 and 0. If "
-            f"{column.name!r} has other words, declare it as text with keys."
+            f"{column.name!r} has other words, name them on the card, such as "
+            'true = ["ja"] and false = ["nein"].'
         )
     if len(filled) < len(texts):
         words.append(
             f"Some cells of {column.name!r} look like words for a missing value: list those "
-            "words under nulls."
+            "words under nulls, of the card or of the column."
         )
     return " ".join(word for word in words if word)
 

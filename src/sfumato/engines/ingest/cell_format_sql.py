@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from sfumato.engines.shared.locked_connection import quoted
-from sfumato.vault.card.cell_formats import PLAIN, THOUSANDS, TOKEN, NumberFormat
+from sfumato.engines.shared.locked_connection import listed, quoted
+from sfumato.vault.card.cell_formats import PLAIN, THOUSANDS, TOKEN, BooleanWords, NumberFormat
 from sfumato.vault.card.columns import Column
 
-TEXT: Final = "VARCHAR"  # formats apply only to source columns of this type
+TEXT: Final = "VARCHAR"  # formats of numbers and dates apply only to source columns of this type
+BOOLEAN: Final = "BOOLEAN"
 _EXPONENT: Final = "([eE][+-]?[0-9]{1,4})?"
 _DIGITS: Final = {"%Y": "[0-9]{4}", "%f": "[0-9]{1,6}"}
 
@@ -21,6 +22,8 @@ def plain_spelling(column: Column, text: str, kind: str = TEXT) -> str:
 
     It is NULL if the text violates the declared format.
     """
+    if column.boolean_words is not None and kind != BOOLEAN:
+        return _usual_words(column.boolean_words, text)
     if kind != TEXT:
         return text
     if column.date_format:
@@ -28,6 +31,13 @@ def plain_spelling(column: Column, text: str, kind: str = TEXT) -> str:
     if column.number_format != PLAIN:
         return _plain_number(column.number_format, text)
     return text
+
+
+def _usual_words(words: BooleanWords, text: str) -> str:
+    return (
+        f"CASE WHEN lower({text}) IN ({listed(words.true)}) THEN 'true'"
+        f" WHEN lower({text}) IN ({listed(words.false)}) THEN 'false' END"
+    )
 
 
 def _plain_number(spelled: NumberFormat, text: str) -> str:

@@ -72,7 +72,7 @@ def cells_report(
 
     Return the report, and the number of rows that belong to a person.
     """
-    where = "true" if unit is None else f"{_given(order, unit)}"
+    where = "true" if unit is None else _given(unit, order.nulls_of(order.unit))
     rows, kept = _numbers(connection, f"SELECT count(*), count(*) FILTER ({where}) FROM texts")
     counts = list(_counts(connection, order, cells, where))
     _check_readable(connection, order, list(zip(cells, counts, strict=True)))
@@ -87,9 +87,13 @@ def cells_report(
     return TableReport(order.name, columns, without_person=without), kept
 
 
-def _given(order: TableOrder, place: int) -> str:
+def _given(place: int, nulls: Sequence[str]) -> str:
     """Return SQL that tests if a source cell is given: neither empty nor a missing-value marker."""
-    return f"coalesce({without_nulls(f'c{place}', order.nulls)}, '') <> ''"
+    return f"coalesce({without_nulls(f'c{place}', nulls)}, '') <> ''"
+
+
+def _of_cell(order: TableOrder, cell: Cell) -> str:
+    return _given(cell.place, order.nulls_of(cell.column.name))
 
 
 def _counts(
@@ -97,7 +101,7 @@ def _counts(
 ) -> Iterator[_Counts]:
     for first in range(0, len(cells), _AT_ONCE):
         places = range(first, min(first + _AT_ONCE, len(cells)))
-        given = ", ".join(f"count(*) FILTER ({_given(order, cells[i].place)})" for i in places)
+        given = ", ".join(f"count(*) FILTER ({_of_cell(order, cells[i])})" for i in places)
         read = ", ".join(text for i in places for text in _read(cells[i].column, i))
         found = _numbers(connection, f"SELECT {given} FROM texts WHERE {where}")
         values = _numbers(connection, f"SELECT {read} FROM {staged(order)}")
@@ -175,7 +179,7 @@ def _check_readable(
 def _hint(connection: duckdb.DuckDBPyConnection, order: TableOrder, cell: Cell) -> str:
     """Return a hint about the card setting that parses a column's cells; "" if there is none."""
     found = connection.execute(
-        f"SELECT c{cell.place} FROM texts WHERE {_given(order, cell.place)} LIMIT {_LOOKED_AT}"
+        f"SELECT c{cell.place} FROM texts WHERE {_of_cell(order, cell)} LIMIT {_LOOKED_AT}"
     ).fetchall()
     return hint_of(cell.column, [str(text) for (text,) in found])
 

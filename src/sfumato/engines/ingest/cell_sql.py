@@ -11,7 +11,8 @@ from fractions import Fraction
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.shared.locked_connection import quoted
+from sfumato.engines.shared.locked_connection import listed, quoted
+from sfumato.vault.card.cell_formats import FALSE, TRUE
 from sfumato.vault.card.columns import MAX_STEPS, Column
 
 # The white space of str.strip(), so that a card's constants and cells are trimmed in the same way.
@@ -39,7 +40,7 @@ def trimmed(text: str) -> str:
 
 def without_nulls(text: str, nulls: Sequence[str]) -> str:
     """Return SQL of a cell's text, with NULL for the card's missing-value markers."""
-    words = ", ".join(quoted(word.strip()) for word in nulls)
+    words = listed([word.strip() for word in nulls])
     return f"CASE WHEN {text} IN ({words}) THEN NULL ELSE {text} END" if words else text
 
 
@@ -60,8 +61,8 @@ def stored(column: Column, text: str, text_length: int) -> str:
             return f"left({text}, {text_length})"
         case "boolean":
             return (
-                f"CASE WHEN lower({text}) IN ('true', 't', 'yes', 'y', '1', '1.0') THEN true"
-                f" WHEN lower({text}) IN ('false', 'f', 'no', 'n', '0', '0.0') THEN false END"
+                f"CASE WHEN lower({text}) IN ({listed(TRUE)}) THEN true"
+                f" WHEN lower({text}) IN ({listed(FALSE)}) THEN false END"
             )
         case "date":
             return _guarded(_DATE, text, f"TRY_CAST(left({text}, 10) AS DATE)")

@@ -17,9 +17,9 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 from sfumato.system.csv_writer import NO_VALUE
+from sfumato.system.row_files import TEXT
 from sfumato.vault.card.cell_formats import FileFormat
 
-SUFFIXES: Final = (".csv", ".tsv")
 _PIECE: Final = 1 << 20
 _LINES: Final = 1000  # lines of the first megabyte that are inspected
 _SEPARATORS: Final = (",", ";", "\t", "|")
@@ -53,7 +53,7 @@ class TextLayout:
 
 def is_text_file(source: str) -> bool:
     """Say whether a source is CSV or TSV, by its file suffix."""
-    return Path(source).suffix.casefold() in SUFFIXES
+    return Path(source).suffix.casefold() in TEXT
 
 
 def in_utf8(source: str, file: FileFormat, copy: Path) -> str:
@@ -101,6 +101,8 @@ def text_layout(
     A file that is ours (file_conversion.py) has no line before the header.
     """
     text = _beginning(source, encoding)
+    if not is_ours:
+        _check_no_other_format(text)
     skipped, only = 0, "\t" if source.casefold().endswith(".tsv") else None
     first, _, rest = text.partition("\n")
     hint = _HINT.fullmatch(first.strip("\r"))
@@ -188,6 +190,33 @@ def _not_utf8(source: str) -> Refused:
         "The file is not UTF-8, and the data card names no other encoding.",
         f'Write encoding = "{likely} or another one on the card, or save the file as UTF-8.',
     )
+
+
+_OTHERS: Final = (  # how files of other formats begin, and what they are
+    ("<!doctype html", "a web page"),
+    ("<html", "a web page"),
+    ("<?xml", "XML"),
+    ("{\\rtf", "a document"),
+    ("%pdf", "a PDF document"),
+    ("pk\x03\x04", "a workbook or a zip file"),
+    ("par1", "a Parquet file"),
+    ("sqlite format 3", "an SQLite database"),
+    ("\xd0\xcf\x11\xe0", "an old Excel workbook"),
+    ("$fl2@(#)", "an SPSS file"),
+)
+
+
+def _check_no_other_format(text: str) -> None:
+    """Refuse a file that is called CSV, but whose first characters are those of another format."""
+    start = text[:200].lstrip().casefold()
+    kind = next((kind for sign, kind in _OTHERS if start.startswith(sign)), None)
+    if kind is not None:
+        raise Refused(
+            "source-unreadable",
+            f"The file's name says CSV, but the file is {kind}.",
+            "Export the rows again as CSV. If it is the right file, give it the name's ending of "
+            "its format.",
+        )
 
 
 # --- cells ---------------------------------------------------------------------------------------

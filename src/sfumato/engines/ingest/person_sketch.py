@@ -25,7 +25,7 @@ from typing import Final
 
 import duckdb
 
-from sfumato.engines.ingest.cell_format_sql import TEXT, plain_spelling
+from sfumato.engines.ingest.cell_format_sql import plain_spelling
 from sfumato.engines.ingest.cell_report import Cell
 from sfumato.engines.ingest.cell_sql import secret_number, without_nulls
 from sfumato.engines.ingest.prepare_order import TableOrder
@@ -269,9 +269,9 @@ def take_sketch(
     same hashes.
     """
     width, declared = source
-    formats = {cell.place: cell for cell in declared if cell.kind == TEXT}
+    cells_of = {cell.place: cell for cell in declared}
     cells = ", ".join(
-        f"{_plain_spelling(_text(order, i, formats.get(i)))} AS n{i}" for i in range(width)
+        f"{_plain_spelling(_text(order, i, cells_of.get(i)))} AS n{i}" for i in range(width)
     )
     connection.execute(f"CREATE OR REPLACE TEMP VIEW plain AS SELECT {cells} FROM texts")
     guesses = _guesses(connection, width)
@@ -289,8 +289,8 @@ def take_sketch(
 
 
 def _text(order: TableOrder, place: int, cell: Cell | None) -> str:
-    text = without_nulls(f"c{place}", order.nulls)
-    plain = text if cell is None else plain_spelling(cell.column, text)
+    text = without_nulls(f"c{place}", order.nulls_of(None if cell is None else cell.column.name))
+    plain = text if cell is None else plain_spelling(cell.column, text, cell.kind)
     return text if plain == text else f"coalesce({plain}, {text})"
 
 

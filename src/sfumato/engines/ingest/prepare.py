@@ -6,6 +6,7 @@ source.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -249,6 +250,7 @@ def _check_unique(connection: duckdb.DuckDBPyConnection, order: TableOrder, key:
         )
 
 
+_LINE: Final = re.compile(r"CSV Error on Line: (\d{1,12})\b")
 _FAULTS: Final = (  # a phrase in DuckDB's error, and our message for it
     ("Expected Number of Columns", "Not every line has as many cells as the first line."),
     ("unterminated quote", "A quote is not closed, or a quote inside a cell is not doubled."),
@@ -270,6 +272,11 @@ def _check_size(connection: duckdb.DuckDBPyConnection, most: int) -> None:
         said = str(error)
     if said:
         cause = next((cause for word, cause in _FAULTS if word in said), UNREADABLE)
+        line = _LINE.search(said)  # the line's number, and nothing that is in it
+        where = (
+            "" if line is None else f" The first is line {line[1]}, without those inside quotes."
+        )
+        cause += where
         raise Refused("source-unreadable", cause, AS_TEXT)
     if counted is None or counted[0] > most:
         raise Refused(
@@ -302,7 +309,8 @@ def _stage(
         values.append(f"{f'x{i}' if is_wide else _value(cell, order, f'x{i}')} AS v{i}")
     where = ""
     if unit is not None:  # rows without a person are dropped (soundness rule 12)
-        texts.append(f"{without_nulls(f'c{unit}', order.nulls)} AS {_UNIT}")
+        nulls = order.nulls_of(order.unit)
+        texts.append(f"{without_nulls(f'c{unit}', nulls)} AS {_UNIT}")
         values.append(_UNIT)
         where = f" WHERE {_UNIT} <> ''"
     if not values:
@@ -329,15 +337,16 @@ def _stage(
 
 def _cell(cell: Cell, order: TableOrder) -> str:
     """Return SQL of a source cell: as its own SQL type if that can be stored, else as text."""
-    if typed_cell(cell.column, "x", cell.kind, order.nulls) is not None:
+    nulls = order.nulls_of(cell.column.name)
+    if typed_cell(cell.column, "x", cell.kind, nulls) is not None:
         return f"r{cell.place}"
-    text = without_nulls(f"c{cell.place}", order.nulls)
+    text = without_nulls(f"c{cell.place}", nulls)
     return plain_spelling(cell.column, text, cell.kind)
 
 
 def _value(cell: Cell, order: TableOrder, text: str) -> str:
     """Return SQL of a cell's stored value; `text` is the SQL of the cell that `_cell` returned."""
-    said = typed_cell(cell.column, text, cell.kind, order.nulls)
+    said = typed_cell(cell.column, text, cell.kind, order.nulls_of(cell.column.name))
     return stored(cell.column, text, order.limits.text_length) if said is None else said
 
 

@@ -13,7 +13,7 @@ from sfumato.engines.shared.message_frames import Header
 from sfumato.query.expression import Constant
 from sfumato.sandbox.ports import BlockColumn, SplitOrder, StudyOrder
 from sfumato.vault.card.bids import with_sidecars
-from sfumato.vault.card.cell_formats import UTF8, FileFormat, NumberFormat
+from sfumato.vault.card.cell_formats import UTF8, BooleanWords, FileFormat, NumberFormat
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card, Limits, Table
 from sfumato.vault.engine_port import PrepareOrder, SourceFile
@@ -40,6 +40,12 @@ class TableOrder:
     accepted: tuple[str, ...] = ()  # columns whose unreadable cells may become null
     # of a text copy of a file with types: each column's kind; None if the owner's file is text
     kinds: tuple[str, ...] | None = None
+
+    def nulls_of(self, column: str | None) -> tuple[str, ...]:
+        """Return the missing-value markers of a column: the card's, and its own if it has any."""
+        name = (column or "").strip().casefold()
+        own = (one.nulls for one in self.columns if one.name.strip().casefold() == name)
+        return (*self.nulls, *next(own, ()))
 
 
 @dataclass(frozen=True)
@@ -154,6 +160,7 @@ def _table_json(table: Table, source: SourceFile, card: Card) -> Header:
 
 
 def _column_json(column: Column) -> Header:
+    words = column.boolean_words
     return {
         "name": column.name,
         "type": column.type,
@@ -166,6 +173,8 @@ def _column_json(column: Column) -> Header:
             column.number_format.thousands,
             column.date_format,
         ],
+        "nulls": list(column.nulls),
+        "words": None if words is None else [list(words.true), list(words.false)],
     }
 
 
@@ -243,6 +252,8 @@ def _read_column(shape: object) -> Column:
             "step": str(step),
             "keys": None | list() as keys,
             "formats": [str(decimal), str(thousands), str(date_format)],
+            "nulls": list(nulls),
+            "words": None | list() as words,
         }:
             constants = None if keys is None else tuple(Constant(k, t) for k, t in keys)
             return Column(
@@ -254,6 +265,10 @@ def _read_column(shape: object) -> Column:
                 constants,
                 number_format=NumberFormat(decimal, thousands),
                 date_format=date_format,
+                nulls=tuple(map(str, nulls)),
+                boolean_words=None
+                if words is None
+                else BooleanWords(*(tuple(map(str, one)) for one in words)),
             )
         case _:
             raise Bug("a column that is none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,11 @@ def quoted(text: str) -> str:
     if "\0" in text:
         raise Bug("a text with a NUL cannot be quoted")
     return "'" + text.replace("'", "''") + "'"
+
+
+def listed(texts: Sequence[str]) -> str:
+    """Return texts as quoted SQL literals with commas between them."""
+    return ", ".join(map(quoted, texts))
 
 
 def named(name: str) -> str:

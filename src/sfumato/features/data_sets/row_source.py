@@ -140,7 +140,8 @@ def check_keys(card: Card) -> None:
     nulls = {word.strip() for word in card.nulls}
     for table in card.every_table:
         for column in table.columns:
-            twice = [key.text for key in column.keys or () if key.text.strip() in nulls]
+            own = nulls | {word.strip() for word in column.nulls}
+            twice = [key.text for key in column.keys or () if key.text.strip() in own]
             if twice:
                 raise Refused(
                     "bad-card",

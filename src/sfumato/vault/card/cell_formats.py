@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.vault.card.field_readers import bad_card
+from sfumato.vault.card.field_readers import as_texts, bad_card
 
 DECIMALS: Final = (".", ",")
 THOUSANDS: Final[Mapping[str, str]] = {  # mark -> all characters that are read as this mark
@@ -22,6 +22,9 @@ PARTS: Final = ("%d", "%m", "%Y", "%H", "%M", "%S", "%f")
 DAY: Final = ("%d", "%m", "%Y")
 TOKEN: Final = re.compile(r"%.|[^%]", re.DOTALL)
 MAX_NAMES: Final = 20_000
+# the words of a boolean column whose card names no others; letter case does not matter
+TRUE: Final = ("true", "t", "yes", "y", "1", "1.0")
+FALSE: Final = ("false", "f", "no", "n", "0", "0.0")
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,14 @@ class NumberFormat:
 
     decimal: str = "."
     thousands: str = ""
+
+
+@dataclass(frozen=True)
+class BooleanWords:
+    """The words of a column that mean true and false, in small letters."""
+
+    true: tuple[str, ...]
+    false: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,31 @@ def read_number_format(
     if decimal == thousands:
         raise bad_card(f"decimal and thousands of {where} are the same character")
     return NumberFormat(str(decimal), str(thousands))
+
+
+def read_boolean_words(shape: Mapping[str, object], where: str) -> BooleanWords | None:
+    """Read the words for true and false from a column of a card; None if it names none.
+
+    If it names those of one alone, the usual words remain for the other.
+    """
+    if not {"true", "false"} & set(shape):
+        return None
+    named = {
+        key: tuple(word.strip().casefold() for word in as_texts(shape[key], f"{key} of {where}"))
+        for key in ("true", "false")
+        if key in shape
+    }
+    if not all(named.values()) or "" in sum(named.values(), ()):
+        raise bad_card(f'true and false of {where} must be lists of words, such as true = ["ja"]')
+    if set(named.get("true", ())) & set(named.get("false", ())):
+        raise bad_card(f"true and false of {where} have a word in common")
+    true = named.get("true") or _besides(TRUE, named["false"])
+    false = named.get("false") or _besides(FALSE, true)
+    return BooleanWords(true, false)
+
+
+def _besides(usual: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(word for word in usual if word not in others)
 
 
 def read_date_format(value: object, where: str) -> str:

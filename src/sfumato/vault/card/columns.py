@@ -17,11 +17,13 @@ from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Constant
 from sfumato.vault.card.cell_formats import (
     PLAIN,
+    BooleanWords,
     NumberFormat,
+    read_boolean_words,
     read_date_format,
     read_number_format,
 )
-from sfumato.vault.card.field_readers import as_table, bad_card
+from sfumato.vault.card.field_readers import as_table, as_texts, bad_card
 
 ColumnType = Literal["integer", "number", "text", "boolean", "date", "timestamp"]
 TYPES: Final[tuple[ColumnType, ...]] = (
@@ -61,6 +63,9 @@ class Column:
     missing: Fraction | None = None
     number_format: NumberFormat = PLAIN  # of numbers in a text file
     date_format: str = ""  # of dates or timestamps in a text file; ISO 8601 if empty
+    nulls: tuple[str, ...] = ()  # missing-value markers, in addition to the card's
+    # how the rows spell true and false; None for the usual words
+    boolean_words: BooleanWords | None = None
 
     @property
     def is_bounded(self) -> bool:
@@ -114,6 +119,9 @@ def read_columns(
                 "decimal",
                 "thousands",
                 "format",
+                "nulls",
+                "true",
+                "false",
             },
         )
         if not name.strip() or len(name) > 200:
@@ -123,15 +131,20 @@ def read_columns(
         else:
             made = _read_column(name, body)
             made = _with_formats(made, body, numbers)
-            columns.append(replace(made, missing=_read_missing(name, body)))
+            nulls = as_texts(body.get("nulls", []), f"columns.{name}.nulls")
+            columns.append(replace(made, missing=_read_missing(name, body), nulls=nulls))
     if len({c.name.casefold() for c in columns}) < len(columns):
         raise bad_card("two columns have the same name, or names that differ only in letter case")
     return tuple(columns), tuple(hidden)
 
 
 def _with_formats(column: Column, body: Mapping[str, object], numbers: NumberFormat) -> Column:
-    """Return the column with the number or date format that the card declares for text files."""
+    """Return the column with the number, date or boolean format that the card declares."""
     where = f"column {column.name!r}"
+    if column.type == "boolean":
+        column = replace(column, boolean_words=read_boolean_words(body, where))
+    elif {"true", "false"} & set(body):
+        raise bad_card(f"{where} is {column.type}, but true and false are for booleans")
     if column.is_numeric:
         if "format" in body:
             raise bad_card(f"{where} is {column.type}, but format is for dates and timestamps")

@@ -37,7 +37,9 @@ def as_texts(shape: object, name: str) -> tuple[str, ...]:
 
 def as_text(shape: object, name: str) -> str:
     """Return a data card field if it is a text of 1 to 200 printable characters; refuse others."""
-    if not isinstance(shape, str) or not 1 <= len(shape) <= 200 or not shape.isprintable():
+    if isinstance(shape, str) and not shape.isprintable():
+        raise bad_card(f"{name} has a character that cannot be printed, such as a line end")
+    if not isinstance(shape, str) or not 1 <= len(shape) <= 200:
         raise bad_card(f"{name} must be a text of 1 to 200 letters")
     return shape
 
