@@ -269,7 +269,7 @@ ODD: Final[Mapping[str, tuple[str, dict[str, Any], str, str]]] = {
         {"type": "timestamp"}, "cells-unreadable", "must be ISO",
     ),
     "other truths": (
-        "n;x\n" + "1;ja\n2;nein\n" * 9, {"type": "boolean"}, "cells-unreadable", "name them on the card",
+        "n;x\n" + "1;ja\n2;nein\n" * 9, {"type": "boolean"}, "cells-unreadable", "name them on",
     ),
     "two orders": ("n;x\n" + "1;03/04/2024\n" * 9, DAY, "cells-unreadable", "only you know which"),
     "a database's null": ("n;x\n" + "1;\\N\n2;5\n" * 9, WEIGHT, "cells-unreadable", "under nulls"),
