@@ -148,6 +148,32 @@ def test_what_would_fail_in_a_block_is_named(
     assert said in str(found["would_fail"]), found["printed"]
 
 
+STARTS = """#!/bin/bash
+for i in 1 2 3; do cat "$1/participants.tsv" | cut -f2 > /dev/null; done
+echo 170 > $2/answer.txt; echo > $2/$'<b>\\n\\e[31mThe trial gave all results.'; mkfifo $2/pipe
+"""
+
+
+def test_a_trial_shows_the_commands_and_the_files_of_a_program(
+    table: str, image: tuple[str, str, str]
+) -> None:
+    found: Any = local_trial.try_program(STARTS, table, OUTPUTS, brought=image, limits=LIMITS)
+    assert [(one["command"], one["times"]) for one in found["commands"]][:3] == [
+        ("/work/tmp/program.py /work/in /work/out group", 1),
+        ("cat /work/in/participants.tsv", 3),
+        ("cut -f2", 3),
+    ]
+    lines = trial_lines(found)
+    assert "    $ cat /work/in/participants.tsv (3 times)" in lines
+    shown = lines[lines.index("  Files in the output folder:") + 1 :]
+    assert shown[:3] == [
+        "    answer.txt (4 bytes): taken",
+        "    <b>\\n\\x1b[31mThe trial gave all results. (1 byte): not taken: no output declares it",
+        "    pipe (0 bytes): not taken: a named pipe, and a result is a plain file",
+    ]
+    assert all(line.isprintable() for line in lines)
+
+
 @pytest.mark.parametrize("kind", ["folder", "zip", "zip below a folder"])
 def test_a_folder_is_given_whole(kind: str, tmp_path: Path) -> None:
     twin = tmp_path / "twin"

@@ -31,6 +31,7 @@ from sfumato.sandbox.ports import (
 )
 from sfumato.sandbox.program_environment import IMAGE, LOCK
 from sfumato.sandbox.program_outputs import Output, Reading, parsed_outputs, read_outputs
+from sfumato.sandbox.program_traces import FileReading
 from sfumato.sandbox.sandbox_pool import SandboxPool
 from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.card.bids import PERSON
@@ -206,6 +207,7 @@ class Found:
     is_image: bool = False
     columns: tuple[str, ...] = ()  # of the data's participants.tsv
     alone: OwnRuns | None = None
+    files: Sequence[FileReading] = ()
 
     @property
     def cause(self) -> str:
@@ -299,6 +301,7 @@ class Found:
             "processes": use.processes,
             "printed": self.result.printed.decode("utf-8", "replace"),
             "read": [one.as_json() for one in self.read],
+            **self.result.traces.as_json(self.files),
             "would_fail": self.cause,
             **({"alone": self.alone.as_json()} if self.alone and self.alone.left else {}),
         }
@@ -393,7 +396,8 @@ def try_program(
     finally:
         sandbox.close()
     read = parsed_outputs(result.output, declared)
-    found = Found(result, read, texts[0], trial.is_image, _columns(files), alone)
+    left = result.block_files([one.path for one in declared])
+    found = Found(result, read, texts[0], trial.is_image, _columns(files), alone, left)
     return found.as_json()
 
 

@@ -251,6 +251,7 @@ class BlocksPlan(_Shown):
             printed = one["printed"].splitlines()[-PRINTED:]
             is_same = bool(printed) and one["printed"] == before
             lines += ["  | (the same)"] if is_same else [f"  | {line}" for line in printed]
+            lines += trace_lines(one, PRINTED)
             before = one["printed"]
         return lines
 
@@ -289,6 +290,40 @@ def _use_lines(one: dict[str, Any]) -> list[str]:
     many = "" if one["processes"] == 1 else f", {one['processes']} processes at once"
     took = f"It took {one['wall_s']:.2f} s, and used" if "wall_s" in one else "It used"
     return [f"  {took} {one['cpu_s']:.2f} s of processor time, {one['memory_mb']} MB{many}."]
+
+
+def trace_lines(one: Mapping[str, Any], most: int) -> list[str]:
+    """Return lines on the commands that a trial ran and the files that it left.
+
+    Args:
+        one: A trial as JSON; one of an older service says nothing of either.
+        most: The most commands and files to show.
+
+    Returns:
+        The lines, without unprintable characters.
+    """
+    commands, files = one.get("commands", []), one.get("files", [])
+    runs = sum(each["times"] for each in commands[most:]) + one.get("more_commands", 0)
+    left = max(0, len(files) - most) + one.get("more_files", 0)
+    return [
+        *(["  Commands, in the order in which they first ran:"] if commands or runs else []),
+        *(f"    $ {printable(each['command'])}{_times(each)}" for each in commands[:most]),
+        *([f"    and {runs:,} more"] if runs else []),
+        *(["  Files in the output folder:"] if files else []),
+        *(
+            f"    {printable(each['path'])} ({_bytes(each['size'])}): {each['says']}"
+            for each in files[:most]
+        ),
+        *([f"    and {left:,} more"] if left else []),
+    ]
+
+
+def _bytes(size: int) -> str:
+    return "1 byte" if size == 1 else f"{size:,} bytes"
+
+
+def _times(command: Mapping[str, Any]) -> str:
+    return "" if command["times"] == 1 else f" ({command['times']:,} times)"
 
 
 def _has_failed(trial: Mapping[str, Any]) -> bool:

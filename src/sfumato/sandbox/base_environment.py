@@ -28,6 +28,7 @@ from sfumato.sandbox.seccomp import (
     filter_for,
     reader_filter_for,
     requests_of_a_tree,
+    requests_of_a_trial,
     tree_filter_for,
 )
 from sfumato.sandbox.shared_libraries import LOADER, copy_libraries
@@ -39,13 +40,14 @@ _LEFT_OUT: Final = (
 _LEFT_OUT_TOO: Final = ("_tkinter.*", "nis.*", "*.opt-1.pyc", "*.opt-2.pyc", "site-packages")
 _VERSION: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _LAYOUT: Final = "6"  # version of the copy's layout; the digest includes it
-_INSIDE: Final = tuple(
-    Path(__file__).with_name(f"{name}.py")
-    for name in ("inside", "function", "study", "image", "process_tree", "nested")
-)
+_COPIED: Final = (
+    "inside", "function", "study", "image", "process_tree", "trial_observer", "nested",
+)  # fmt: skip
+_INSIDE: Final = tuple(Path(__file__).with_name(f"{name}.py") for name in _COPIED)
 _FILTERS: Final = {
     "filter": filter_for, "filter-reader": reader_filter_for, "filter-tree": tree_filter_for,
     "filter-batch": batch_filter_for, "filter-requests": requests_of_a_tree,
+    "filter-trial": requests_of_a_trial,
 }  # fmt: skip
 _HERE, _FROM = "/env", "/from"  # paths in a sandbox: the copy in memory, and the host's folder
 _WARM_S: Final = 120

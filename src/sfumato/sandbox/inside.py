@@ -44,8 +44,9 @@ _CAPSET = 126  # the system call's number, on x86-64
 _HEAD = struct.Struct("<BQI")  # how it ended, processor time in microseconds, bytes that follow
 _PROCESS = struct.Struct("<q")  # a process id
 _ORPHANS = struct.Struct("<Q")  # processor time of a tree's orphans, in microseconds
-# of made-up rows: exit status, most memory in bytes, most processes at once, how much was printed
-_TRIAL_HEAD = struct.Struct("<iQII")
+# of made-up rows: exit status, most memory in bytes, most processes at once, how much was printed,
+# bytes on commands and files
+_TRIAL_HEAD = struct.Struct("<iQIII")
 DONE, LATE, STALLED, BROKEN, FULL = 0, 1, 2, 3, 4
 READY = b"\x01"  # what a block says before the stranger's program has the word
 WHOLE = b"\x02"  # what a reader says last
@@ -172,7 +173,11 @@ def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> 
         if OWN["batch"]:
             _bring_up_loopback()
         gatherer = _gathering(order, program) if OWN["image"] else None
-        printed = _printed_file(order) if order.get("printed") else None
+        printed = None
+        if order.get("printed"):
+            printed = _printed_file(order)
+            observer = _beside("trial_observer")["TRIAL"]["observer"]
+            order["observer"] = observer(json.loads(_all_of(program)))
         hear, say = os.pipe()
         passed = socket.socketpair() if gatherer else None
         block = os.fork() if group is None else group.fork()
@@ -194,7 +199,8 @@ def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> 
             )
         _write_all(answer, _HEAD.pack(ended, used, len(heard)) + heard)
         if printed is not None:
-            _write_all(answer, _trial_frame(seen, printed, order["printed"]))
+            observed = order["observer"].seen()
+            _write_all(answer, _trial_frame(seen, printed, order["printed"], observed))
     finally:
         os._exit(0)
 
@@ -307,11 +313,11 @@ def _printed_file(order: Order) -> int:
     return made
 
 
-def _trial_frame(seen: Seen, printed: int, most: int) -> bytes:
+def _trial_frame(seen: Seen, printed: int, most: int, observed: bytes) -> bytes:
     """Return what was seen of a block of made-up rows, and the end of what it printed."""
     size = os.fstat(printed).st_size
     text = os.pread(printed, most, max(0, size - most))
-    return _TRIAL_HEAD.pack(*seen, len(text)) + text
+    return _TRIAL_HEAD.pack(*seen, len(text), len(observed)) + text + observed
 
 
 def _kept(block: int, hear: int, order: Order, until: float) -> tuple[int, int, bytes, Seen]:
@@ -494,7 +500,8 @@ def _as_block(
                 line.write("1000")  # if memory runs out, a block has to end and not its keeper
             if OWN["batch"]:
                 os.nice(_LOW_PRIORITY)
-            TREE["pass"](_filter("filter-requests"), keeper)
+            requests = "filter-requests" if printed is None else "filter-trial"
+            TREE["pass"](_filter(requests), keeper)
         say = _alone(say, rows, nowhere, nowhere if printed is None else printed)
         _draw_anew()
         tree = "filter-batch" if OWN["batch"] else "filter-tree"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -10,6 +11,13 @@ from typing import Final, Protocol
 
 from sfumato.dp.ports import IntegerArray
 from sfumato.sandbox.program_outputs import Output
+from sfumato.sandbox.program_traces import (
+    UNSEEN,
+    FileReading,
+    Traces,
+    block_files,
+    person_files,
+)
 from sfumato.vault.card.columns import ColumnType
 from sfumato.vault.sealed import Sealed
 
@@ -212,6 +220,7 @@ class TrialResult:
     status: int = 0  # exit status; a negative number is the signal that ended the program
     printed: bytes = b""  # the end of what the program wrote to standard output and error
     use: Use = Use()
+    traces: Traces = UNSEEN
 
     @property
     def ending(self) -> str:
@@ -222,6 +231,21 @@ class TrialResult:
             return f"ended by signal {-self.status}"
         causes = {"late": _LATE, "stalled": _STALLED, "stopped": _TOO_LONG, "full": _FULL}
         return causes[self.ended]
+
+    def block_files(self, paths: Collection[str]) -> list[FileReading]:
+        """Return what became of each file that a block left; `paths` are the declared results."""
+        lost = self._lost(SandboxLimits.most_bytes // 2)  # the message is hexadecimal
+        return block_files(self.traces, self.output, paths, lost)
+
+    def person_files(self) -> list[FileReading]:
+        """Return what became of each file that a person's own run left."""
+        return person_files(self.traces, self.output, self._lost(MAX_KEPT))
+
+    def _lost(self, most: int) -> str:
+        """Return why no result was taken, if none was; `most` is how many bytes all may have."""
+        if self.ending == _TOO_LONG:
+            return f"all results together have more than about {most >> 10} kB"
+        return "the program failed or was stopped before"
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from typing import Any
 
 PIPES = "/from"  # where the keeper makes pipes; the block cannot see this folder
 DONE, LATE, STALLED, FULL = 0, 1, 2, 4  # as in inside.py
-_PIPE2, _SYSINFO, _SIGACTION = 293, 99, 13  # the only other call that arrives is pipe
+_PIPE2, _SYSINFO, _SIGACTION = 293, 99, 13  # the only other call that arrives is pipe,
+_EXECVE = 59  # and in a trial this one
 _FLAGS_AT, _RESTART, _CONTINUE = 8, 0x10000000, 1  # sa_flags, SA_RESTART; let the kernel do it
 _END_OF_MEMORY = 1 << 56  # more than any process can use
 _SECCOMP, _SET_FILTER, _NEW_LISTENER, _WAIT_UNTIL_KILLED = 317, 1, 8, 32
@@ -231,6 +232,9 @@ class Tree:
             elif call == _SIGACTION:
                 how = _CONTINUE
                 self._let_restart(number, process, arguments[1] + _FLAGS_AT)
+            elif call == _EXECVE:
+                how = _CONTINUE
+                self._observe(number, process, arguments, order["observer"])
             else:
                 flags = arguments[1] & 0xFFFFFFFF if call == _PIPE2 else 0
                 self._hand_pipe(number, process, arguments[0], flags)
@@ -253,6 +257,14 @@ class Tree:
         finally:
             os.close(memory)
         self._write(number, process, place, (flags | _RESTART).to_bytes(8, "little"))
+
+    def _observe(
+        self, number: int, process: int, arguments: list[int], observer: Any,  # Any: an Observer
+    ) -> None:  # fmt: skip
+        """Note the command that a process of a trial is about to become; let the kernel do it."""
+        command = observer.command(process, *arguments[:2])
+        fcntl.ioctl(self._listener, _IS_VALID, struct.pack("<Q", number))
+        observer.add(command)
 
     def _hand_pipe(self, number: int, process: int, place: int, flags: int) -> None:
         """Make a pipe, give both ends to the process, and write their numbers to its memory."""

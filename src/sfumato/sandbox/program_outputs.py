@@ -12,7 +12,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -522,6 +522,11 @@ def _array(parsed: object, output: Output) -> object:
     if output.rows and _suffix(output.path) in (*_TABLES, _JSON):
         return _named_cells(parsed, output)
     return _in_matlab(parsed, output.at) if _suffix(output.path) == _MATLAB else parsed
+
+
+def result_paths(output: bytes) -> Collection[str]:
+    """Return the paths of the results in the message of a trial block on synthetic rows."""
+    return _files(output).keys()
 
 
 def _files(output: bytes) -> dict[str, bytes]:

@@ -40,6 +40,7 @@ from sfumato.sandbox.ports import (
 )
 from sfumato.sandbox.program_environment import IMAGE, OwnEnvironment, bound
 from sfumato.sandbox.program_outputs import read_output
+from sfumato.sandbox.program_traces import read_traces
 from sfumato.sandbox.sandbox_process import DONE, STALLED, Ran, SandboxProcess, SandboxProcessEnded
 from sfumato.vault.sealed import Sealed
 
@@ -235,7 +236,10 @@ class SandboxPool:
                     left.append(block)
                 took = time.monotonic() - began
                 use = Use(ran.used_us / 1e6, end.memory, end.processes, took)
-                said[block] = TrialResult(ran.output, ENDS[ran.ended], end.status, end.printed, use)
+                traces = read_traces(end.observed)
+                said[block] = TrialResult(
+                    ran.output, ENDS[ran.ended], end.status, end.printed, use, traces
+                )
         return said
 
     def _wait_out(self, began: float, slot: float) -> None:

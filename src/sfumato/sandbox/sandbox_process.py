@@ -31,14 +31,16 @@ from sfumato.sandbox.container_runtimes import BUBBLEWRAP, Runtime, command, pro
 from sfumato.sandbox.control_group import GroupHome, SandboxGroups, wall_mb
 from sfumato.sandbox.nested import CONTROL
 from sfumato.sandbox.ports import SandboxLimits
+from sfumato.sandbox.program_traces import MAX_OBSERVED
 
 BWRAP: Final = "bwrap"
 _DEVICES: Final = ("/dev/null", "/dev/urandom")
 # how a block ended; the same numbers as in inside.py
 DONE, LATE, STALLED, BROKEN, FULL = 0, 1, 2, 3, 4
 _HEAD: Final = struct.Struct("<BQI")
-# exit status, most memory in bytes, most processes at once, number of bytes of printed output
-_TRIAL_HEAD: Final = struct.Struct("<iQII")
+# exit status, most memory in bytes, most processes at once, number of bytes of printed output, and
+# number of bytes on commands and files
+_TRIAL_HEAD: Final = struct.Struct("<iQIII")
 MAX_PRINTED: Final = 65_536  # most bytes of a trial's printed output
 _START_S: Final = 180.0  # start timeout for a busy machine; a failed start ends at once
 _LOOK_S: Final = 0.1
@@ -68,12 +70,13 @@ class Ran:
 
 @dataclass(frozen=True)
 class TrialEnd:
-    """The sandbox's second message about a trial block: its status, use and printed output."""
+    """The sandbox's second message about a trial block: its status, use, output and traces."""
 
     status: int  # exit status of the program; a negative number is the signal that ended it
     memory: int  # most bytes that its processes used at once
     processes: int  # most processes at once, as far as they were seen
     printed: bytes  # the end of its standard output and error
+    observed: bytes = b"{}"  # its commands and files, as JSON (program_traces.py)
 
 
 Heard = TypeVar("Heard")
@@ -163,7 +166,7 @@ class SandboxProcess:
             return self._send_order(_order(limits), opened, partial(_receive, limits=limits))
 
     def try_out(self, program: int, rows: int, limits: SandboxLimits) -> tuple[Ran, TrialEnd]:
-        """Run a program on one block of synthetic rows; return also its status and printed output.
+        """Run a program on one block of synthetic rows; return also all that was seen of it.
 
         Never pass real rows here: the printed output leaves the sandbox without noise.
         """
@@ -235,10 +238,12 @@ def _receive(hear: int, limits: SandboxLimits) -> Ran:
 def _receive_trial(hear: int, limits: SandboxLimits) -> tuple[Ran, TrialEnd]:
     ran = _receive(hear, limits)
     until = time.monotonic() + _GRACE_S
-    status, memory, processes, length = _TRIAL_HEAD.unpack(_exactly(hear, _TRIAL_HEAD.size, until))
-    if length > MAX_PRINTED:
+    head = _TRIAL_HEAD.unpack(_exactly(hear, _TRIAL_HEAD.size, until))
+    status, memory, processes, length, observed = head
+    if length > MAX_PRINTED or observed > MAX_OBSERVED:
         raise SandboxProcessEnded
-    return ran, TrialEnd(status, memory, processes, _exactly(hear, length, until))
+    printed = _exactly(hear, length, until)
+    return ran, TrialEnd(status, memory, processes, printed, _exactly(hear, observed, until))
 
 
 def _exactly(hear: int, count: int, until: float) -> bytes:

@@ -226,6 +226,15 @@ def requests_of_a_tree(machine: str) -> bytes:
     ])  # fmt: skip
 
 
+def requests_of_a_trial(machine: str) -> bytes:
+    """Return the filter of requests for a trial, which passes each execve to the keeper too.
+
+    The keeper notes the command, and lets the kernel execute it (trial_observer.py).
+    """
+    rest = requests_of_a_tree(machine)
+    return b"".join([_op(_LOAD, _NUMBER_AT), *_answers((_BECOMES["execve"],), _NOTIFY), rest])
+
+
 def _one_process(voice: Sequence[bytes]) -> list[bytes]:
     """Return the rules of a single process, beside which another block may run."""
     return [

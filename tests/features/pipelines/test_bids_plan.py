@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import sfumato
 from sfumato.app.vault import OpenVault
+from sfumato.client.display import BlocksPlan
 from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.features.pipelines.schema import PipelinePlan
 from support.sandbox_blocks import needs_bubbles
 from support.small_vaults import card, make_vault
 
@@ -140,6 +143,19 @@ def test_a_plan_shows_somebodys_own_run_too(found: dict[str, Any]) -> None:
         str(PEOPLE), str(PEOPLE), "no number: 'none' in group.txt is not a number: the program "
         "computed none, for example for a group without people",
     ]  # fmt: skip
+
+
+@needs_bubbles
+def test_each_trial_lists_the_files_of_its_output_folder(found: dict[str, Any]) -> None:
+    own, together = found["trials"][:2]
+    assert {one["says"] for one in own["files"]} == {"taken for the group's run"}
+    assert together["files"][0]["path"] == "group.txt"
+    assert together["files"][0]["is_taken"]
+    others = {one["says"] for one in together["files"][1:]}  # what each person left
+    assert others == {"not taken: no output declares it"}
+    lines = repr(BlocksPlan(found)).splitlines()
+    assert "  Files in the output folder:" in lines
+    assert msgspec.convert(found, PipelinePlan).trials[1].files[0].is_taken
 
 
 @needs_bubbles

@@ -94,6 +94,37 @@ def test_a_trial_gives_what_the_program_says_as_a_run_does(sandbox: SandboxPool)
     assert json.loads(bytes.fromhex(json.loads(found.output)["answer.json"])) == {"m": 170}
 
 
+LEFT = """
+import os, sys
+for name, text in (("x.txt", "170"), ("more.png", "12"), ("a\\n<script>\\x1b[31m", "")):
+    with open(sys.argv[2] + "/" + name, "w") as file:
+        file.write(text)
+HOW
+"""
+OTHER = "not taken: no output declares it"
+
+
+@needs_bubbles
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("pass", "taken"),
+        ("sys.exit(7)", "taken"),
+        ("raise ValueError", "not taken: the program failed or was stopped before"),
+        ("os._exit(0)", "not taken: the program failed or was stopped before"),
+        ("while True: pass", "not taken: the program failed or was stopped before"),
+    ],
+)
+def test_a_trial_without_an_image_lists_its_files_and_has_no_commands(
+    sandbox: SandboxPool, how: str, says: str
+) -> None:
+    found = tried(sandbox, program(LEFT.replace("HOW", how)))
+    assert [(one.name, one.size, one.says) for one in found.block_files(["x.txt"])] == [
+        ("x.txt", 3, says), ("a\\n<script>\\x1b[31m", 0, OTHER), ("more.png", 2, OTHER),
+    ]  # fmt: skip
+    assert (found.traces.commands, found.traces.more_commands) == ((), 0)
+
+
 LOUD = """
 import os, sys
 def m(rows):

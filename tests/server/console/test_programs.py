@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +17,7 @@ import sfumato
 from sfumato.features.pipelines.program_folder import read_folder, text_digest
 from sfumato.sandbox.environment_store import Environments
 from support.browser import Watched, bring, context_of
-from support.container_images import layout, member, tar_of
+from support.container_images import layout, member, shell_layer, tar_of
 from support.pipeline_cards import town_card
 from support.sandbox_blocks import needs_bubbles
 from support.script_injections import TEXTS, harm_on
@@ -53,6 +54,11 @@ OUTPUTS: tuple[dict[str, str], ...] = (
     {"name": "row", "lower": "0", "upper": "1", "step": "0.01", "path": "row.npy", "shape": "3"},
     {"name": "map", "lower": "0", "upper": "1", "step": "0.01", "path": "map.npy", "shape": "2,2"},
 )  # fmt: skip
+SHELL = {"PATH": "/bin", "LD_LIBRARY_PATH": "/lib64"}
+STARTS = f"""#!/bin/bash
+for i in 1 2 3; do echo | wc -l > /dev/null; done
+cat '{EVIL}'; : > "$2/{EVIL}"; : > $2/$'a\\nb'; echo 5 > $2/n.txt
+"""
 CHECKS = 7
 TRIAL_MS = 120_000  # a busy machine is slow; no test judges how long a trial takes
 Scheme = Literal["light", "dark"]
@@ -468,6 +474,51 @@ def test_a_folder_is_handed_in_and_each_file_is_reviewed(
         whole = page.text_content("section:has(#program)") or ""
         assert all(text in whole for text in ("3 files", "import lib.a", "x = 2", "y = 3"))
     check_pages(browser, service, "owner", [f"{AT}/{second}/review"])
+
+
+@needs_bubbles
+def test_an_owners_trial_in_a_batch_shows_commands_and_files(
+    browser: Browser, service: Service, tmp_path: Path
+) -> None:
+    kept = Environments()
+    digest = layout(tmp_path / "image", [shell_layer()], settings=SHELL, packed=False)
+    name = kept.add_image(tmp_path / "image", digest).name
+    try:
+        one = submitted(service, STARTS, environment=name)
+        with as_user(browser, service, "owner") as context:
+            watched = Watched(context.new_page()).watch()
+            page = watched.page
+            page.goto(f"{service.url}{AT}/{one}/review")
+            page.select_option("#trial-timing", "batch")
+            page.get_by_role("button", name="Try it on synthetic people").click()
+            expect(page.get_by_text("Nothing was spent.")).to_be_visible(timeout=TRIAL_MS)
+            assert harm_on(page.content()) == []
+            page.get_by_text("Commands that it ran").first.click()
+            commands = page.locator("details:has-text('Commands that it ran') pre").first
+            assert (commands.text_content() or "").splitlines() == [
+                "/work/tmp/program.py /work/in /work/out group",
+                "wc -l  # 3 times",
+                f"cat {shlex.quote(EVIL)}",
+            ]
+            page.get_by_text("Files in the output folder").first.click()
+            table = page.get_by_role("region", name="Table: files in the output folder").first
+            assert [row.all_inner_texts() for row in _cells(table)] == [
+                ["n.txt", "2", "taken"],
+                [EVIL, "0", "not taken: no output declares it"],
+                ["a\\nb", "0", "not taken: no output declares it"],
+            ]
+            assert watched.complaints == []
+        with as_user(browser, service, "ria") as context:  # its author sees the owner's trial
+            page = context.new_page()
+            page.goto(f"{service.url}{AT}/{one}")
+            assert page.get_by_text("Commands that it ran").count() > 0
+        check_pages(browser, service, "owner", [f"{AT}/{one}/review"])
+    finally:
+        kept.remove(name)
+
+
+def _cells(table: Any) -> list[Any]:  # Any: a locator
+    return [row.locator("td") for row in table.locator("tbody tr").all()]
 
 
 def test_an_owner_reads_what_an_image_says_about_itself_and_what_changed(

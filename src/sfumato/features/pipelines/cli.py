@@ -14,7 +14,7 @@ import click
 from sfumato.cli.researcher import answer_shape
 from sfumato.cli.shell import Shell, command, number, pairs_of, show_elapsed, text_of
 from sfumato.client.answer import Answer
-from sfumato.client.display import BlocksPlan, SubmittedProgram
+from sfumato.client.display import BlocksPlan, SubmittedProgram, trace_lines
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.client import check_listed, listed_places, output_places, texts_of
 from sfumato.features.pipelines.environment_cli import environment
@@ -42,6 +42,7 @@ _TIMING = click.option(
     type=click.Choice(["isolated", "batch"]),
     help="How blocks are timed: isolated, or in a batch if operator and owner allow it.",
 )
+TRACED: Final = 50  # the most commands and files of a local trial that are shown
 _PLANNED: Final = ("people", "blocks", "memory_mb", "disk_mb", "seed", "timing")  # as they are
 
 
@@ -200,7 +201,8 @@ def try_(shell: Shell, file: str | None, **given: Any) -> None:
     sfumato runs `FILE INPUT OUTPUT group` once, with all of --data in INPUT. An image in --image
     contains its own program, and needs no FILE. With --participants, sfumato first runs `FILE INPUT
     OUTPUT participant` for each person of a BIDS folder, with only that person in INPUT. The trial
-    shows what the program printed, used and returned, and the likely cause if it failed.
+    shows what the program printed and used, the commands that it ran, the files that it left, what
+    it returned, and the likely cause if it failed.
     """
     kinds = ("image", "lock", "folder", "environment")
     brought = [kind for kind in kinds if given[kind] is not None]
@@ -225,7 +227,7 @@ def try_(shell: Shell, file: str | None, **given: Any) -> None:
 
 
 def trial_lines(found: Json) -> list[str]:
-    """Return the lines to print for a local trial: what the program printed, used and gave."""
+    """Return the lines to print for a local trial: what the program printed, used, did and gave."""
     many = "" if found["processes"] == 1 else f", {found['processes']} processes at once"
     printed = [f"  | {line}" for line in str(found["printed"]).splitlines()]
     read: Any = found["read"]
@@ -234,6 +236,7 @@ def trial_lines(found: Json) -> list[str]:
         *(["Printed:", *printed] if printed else ["It printed nothing."]),
         f"Ended: {found['ended']}. It took {found['wall_s']:.2f} s, and used "
         f"{found['cpu_s']:.2f} s of processor time, {found['memory_mb']} MB{many}.",
+        *trace_lines(found, TRACED),
         *(f"{one['output']}: {one['says']}" for one in read),
         f"The trial failed: {found['would_fail']}."
         if found["would_fail"]

@@ -33,6 +33,7 @@ from sfumato.features.pipelines.program_plan import (
     GROUP,
     MAX_CPU_S,
     PARTICIPANT,
+    Program,
     Run,
     inside_at,
 )
@@ -50,6 +51,7 @@ from sfumato.sandbox.program_outputs import (
     parsed_outputs,
     read_output,
 )
+from sfumato.sandbox.program_traces import FileReading
 from sfumato.vault.card.data_card import Card
 
 SAMPLE: Final = 8  # the number of blocks that are tried, for each number of blocks
@@ -151,6 +153,7 @@ class Shown:
     people: int
     result: TrialResult
     read: tuple[Reading, ...]
+    files: Sequence[FileReading]
 
     def as_json(self) -> Json:
         """Return the trial run as JSON for the plan."""
@@ -164,6 +167,7 @@ class Shown:
             "processes": self.result.use.processes,
             "printed": self.result.printed.decode("utf-8", "replace"),
             "read": [one.as_json() for one in self.read],
+            **self.result.traces.as_json(self.files),
         }
 
     @property
@@ -314,8 +318,7 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
     job = TrialJob(inside_at(program, card, GROUP), texts, run.limits, program.own_environment)
     results = sandbox.try_out(job)
     shown = [
-        Shown(of, len(mine), one, tuple(parsed_outputs(one.output, program.outputs)))
-        for (of, mine), one in zip(groups, results, strict=True)
+        _shown(of, len(mine), one, program) for (of, mine), one in zip(groups, results, strict=True)
     ]
     numbers = np.array([read_output(one.output, program.outputs) for one in results], np.int64)
     whole, *rest = numbers
@@ -334,6 +337,13 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
         trials.append(min(shown[1:][own], key=lambda block: block.is_whole))
         place = own.stop
     return Table(tuple(found), tuple(trials), silent, means, _missing_note(card, program.columns))
+
+
+def _shown(of: str, people: int, result: TrialResult, program: Program) -> Shown:
+    """Return a run on a block as it is shown; what a function writes into a file is no result."""
+    paths = () if program.kind == "function" else [one.path for one in program.outputs]
+    read = tuple(parsed_outputs(result.output, program.outputs))
+    return Shown(of, people, result, read, result.block_files(paths))
 
 
 def _missing_note(card: Card, columns: Sequence[str]) -> str:
@@ -382,7 +392,7 @@ def _own_run(alone: Mapping[str, TrialResult]) -> list[Shown]:
     if not alone:
         return []
     one = min(alone.values(), key=lambda result: result.ending == "exit status 0")
-    return [Shown("somebody's own run", 1, one, ())]
+    return [Shown("somebody's own run", 1, one, (), one.person_files())]
 
 
 @dataclass(frozen=True)

@@ -260,6 +260,46 @@ class PipelinePrice(Reply):
     ] = None
 
 
+class TrialCommand(Reply):
+    """A command that the processes of a program in an image ran, and how often."""
+
+    command: Annotated[
+        str, Meta(description="As a shell quotes it. Of a long command, only the start is there.")
+    ]
+    times: int
+
+
+class TrialFile(Reply):
+    """A file that a program left in its output folder, and what became of it."""
+
+    path: str
+    size: Annotated[int, Meta(description="In bytes.")]
+    is_taken: bool
+    says: str
+
+
+class ProgramTrial(Reply):
+    """One run of a program on synthetic people: what it did, printed, used and returned."""
+
+    of: Annotated[str, Meta(description="Whose run it was: everybody's, a block's or a person's.")]
+    people: int
+    ended: str
+    cpu_s: float
+    wall_s: float
+    memory_mb: int
+    processes: Annotated[int, Meta(description="The most processes at once.")]
+    printed: Annotated[str, Meta(description="The end of standard output and standard error.")]
+    read: Annotated[list[Any], Meta(description="What was read for each output.")]
+    commands: Annotated[
+        list[TrialCommand], Meta(description="In the order in which they first ran.")
+    ]
+    more_commands: Annotated[int, Meta(description="How often commands ran that are not listed.")]
+    files: Annotated[
+        list[TrialFile], Meta(description="Files of declared outputs first, then by name.")
+    ]
+    more_files: Annotated[int, Meta(description="How many files are not listed.")]
+
+
 class PipelinePlan(Reply):
     """The noise and bias of a program's run, for several numbers of blocks of people."""
 
@@ -267,6 +307,7 @@ class PipelinePlan(Reply):
         int | None, Meta(description="The proposed number of blocks; null: none is proposed.")
     ]
     at: list[Any]
+    trials: list[ProgramTrial]
 
 
 class PipelineRule(Reply):
