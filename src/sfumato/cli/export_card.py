@@ -161,16 +161,18 @@ def _text_of(name: str, export: ReadExport, card: Mapping[str, Any]) -> str:
 
 
 def _tables(name: str, export: ReadExport) -> Iterator[str]:
+    own = export.tables[0]
     for table in export.tables:
-        count = f"{len(table.columns)} columns"
+        called = table.name if table is not own else name + (f" ({own.name})" if own.name else "")
+        count = f"{called}: {len(table.columns)} columns"
         if table.key is not None:
-            yield f"{table.name}: {count}, public, looked up by {table.key}"
+            yield f"{count}, public, looked up by {table.key}"
         elif table.rows_per_person == 1:
-            yield f"{table.name or name}: {count}, one row for each person"
+            yield f"{count}, one row for each person"
         else:
             yield (
-                f"{table.name or name}: {count}, {table.max_rows} rows of a person count in a "
-                f"group, {table.rows_per_person} are kept"
+                f"{count}, {table.max_rows} rows of a person count in a group, of "
+                f"{table.rows_per_person} that are kept"
             )
 
 

@@ -307,7 +307,7 @@ _FLAT: Final[Mapping[str, _Flat]] = {
         _observation,
         _subject,
         10,
-        10_000,
+        1000,
     ),
     "MedicationRequest": _Flat(
         "medication_request",

@@ -37,7 +37,6 @@ NULLS: Final = ("", "\\N", "NULL", "NA")
 _CONCEPT: Final[Json] = {"type": "integer"}
 _ID: Final[Json] = {"type": "text"}  # the number of a visit: only to join and to count
 _DATE: Final[Json] = {"type": "date"}
-_CONCEPT_TEXT: Final = 255  # letters of a concept's name, in the standard
 _LOOKS: Final = 1000  # lines that are looked at for the format of dates
 _FORMATS: Final = (  # how texts write a date, and the format that the card names
     (re.compile(r"\d{4}-\d\d-\d\d"), ""),
@@ -156,7 +155,7 @@ TABLES: Final[Mapping[str, _Standard]] = {
             "measurement_source_concept_id": _CONCEPT,
         },
         10,
-        10_000,
+        1000,
     ),
     "observation": _Standard(
         {
@@ -171,7 +170,7 @@ TABLES: Final[Mapping[str, _Standard]] = {
             "observation_source_concept_id": _CONCEPT,
         },
         10,
-        10_000,
+        1000,
     ),
     "death": _Standard(
         {"death_date": _DATE, "death_type_concept_id": _CONCEPT, "cause_concept_id": _CONCEPT},
@@ -238,8 +237,8 @@ def read_omop(folder: Path, work: Path, terms: Terms) -> ReadExport:
         UNIT,
         tuple(tables),
         NULLS,
-        (*_assumed(first, last, "concept" in taken), *notes.assumed),
-        (*_left_out(found, taken), *notes.left_out),
+        tuple(_assumed(first, last, has_names="concept" in taken)),
+        (*notes.left_out, *_left_out(found, taken, notes.absent)),
     )
 
 
@@ -247,11 +246,11 @@ def read_omop(folder: Path, work: Path, terms: Terms) -> ReadExport:
 class _Notes:
     """What is said about tables while they are read."""
 
-    assumed: list[str]
+    absent: list[str]  # tables and columns of the standard that the export does not have
     left_out: list[str]
 
 
-def _assumed(first: int, last: int, has_names: bool) -> Iterator[str]:
+def _assumed(first: int, last: int, *, has_names: bool) -> Iterator[str]:
     yield f"Dates are between {first} and {last}; other dates are moved to the nearest of these."
     yield (
         "value_as_number and quantity are between 0 and 1000, in steps of 0.01: the standard has "
@@ -268,17 +267,17 @@ def _assumed(first: int, last: int, has_names: bool) -> Iterator[str]:
         )
 
 
-def _left_out(found: Mapping[str, Path], taken: list[str]) -> Iterator[str]:
-    absent = [name for name in TABLES if name not in found]
-    if absent:
-        yield f"Not in the export: {', '.join(absent)}."
+def _left_out(found: Mapping[str, Path], taken: list[str], absent: list[str]) -> Iterator[str]:
     known = {"person", *TABLES, "concept"}
     others = [name for name in found if name not in known]
     if others:
-        yield f"Tables that are not taken: {', '.join(others)}."
+        yield f"other tables: {', '.join(others)}"
     unwanted = [name for name in (*TABLES, "concept") if name in found and name not in taken]
     if unwanted:
-        yield f"Tables that --only leaves out: {', '.join(unwanted)}."
+        yield f"tables that --only leaves out: {', '.join(unwanted)}"
+    missing = [*(name for name in TABLES if name not in found), *absent]
+    if missing:
+        yield f"not in the export: {', '.join(missing)}"
 
 
 def _table(name: str, standard: _Standard, path: Path, terms: Terms, notes: _Notes) -> ExportTable:
@@ -298,8 +297,7 @@ def _table(name: str, standard: _Standard, path: Path, terms: Terms, notes: _Not
         if column in there
     }
     absent = [column for column in standard.columns if column not in there]
-    if absent:
-        notes.assumed.append(f"{path.name} does not have {', '.join(absent)}.")
+    notes.absent.extend(f"{name}.{column}" for column in absent)
     others = [one for one in names if one not in there.values() and one.casefold() != UNIT]
     if others:
         notes.left_out.append(f"{path.name}: {', '.join(one.casefold() for one in others)}")
@@ -348,7 +346,7 @@ def _concepts(path: Path, work: Path) -> ExportTable:
             cells = _cells(text, list(columns.values()))
             file = write_table(work / "concept.tsv", list(columns), cells)
     shown = {name: body for name, body in _NAMES.items() if name in columns}
-    return ExportTable("concept", file, shown, key="concept_id", text_length=_CONCEPT_TEXT)
+    return ExportTable("concept", file, shown, key="concept_id")
 
 
 def _cells(file: TextIO, wanted: list[str]) -> Iterator[list[str]]:

@@ -13,6 +13,9 @@ from sfumato.dp.refusal import Refused
 from sfumato.vault.card.data_card import MAX_TABLES
 
 FIRST_YEAR: Final = 2000  # of dates, if the owner names no years
+TABLE_ROWS: Final = 10_000_000  # of a table of people; times 1000 rows, a join of two is allowed
+ROWS_PER_PERSON: Final = 1000  # of one table that are kept
+TEXT_LENGTH: Final = 255  # as long as the name of an OMOP concept; all tables need the same
 MAX_GROUPS: Final = 5  # groups of a GROUP BY in which one person counts
 VALUE: Final = {  # a number whose meaning another column says: no standard has bounds for it
     "type": "number", "lower": 0, "upper": 1000, "step": Decimal("0.01"),
@@ -59,7 +62,6 @@ class ExportTable:
     max_rows: int = 1
     rows_per_person: int = 1
     key: str | None = None  # the unique column of a public table
-    text_length: int | None = None
     comments: Mapping[str, str] = field(default_factory=dict)  # by column, for the draft card
 
 
@@ -141,20 +143,20 @@ def _budget(budget: tuple[Decimal, Decimal]) -> Json:
 
 
 def _limits(table: ExportTable) -> Json:
-    length: Json = {} if table.text_length is None else {"text_length": table.text_length}
+    """Return limits that let any two tables be joined: by the person, or by a text."""
+    length: Json = {"text_length": TEXT_LENGTH}
     if table.key is not None:
         return length
-    return {"rows_per_person": table.rows_per_person, **length}
+    return {"rows": TABLE_ROWS, "rows_per_person": table.rows_per_person, **length}
 
 
 def _table(table: ExportTable) -> Json:
-    limits = _limits(table)
     kind: Json = {"max_rows": table.max_rows}
     if table.key is not None:
         kind = {"public": True, "key": table.key}
     return {
         **kind,
         "header": True,
-        **({"limits": limits} if limits else {}),
+        "limits": _limits(table),
         "columns": dict(table.columns),
     }

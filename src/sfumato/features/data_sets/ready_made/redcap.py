@@ -22,6 +22,7 @@ from sfumato.features.data_sets.ready_made.export_files import (
     records,
 )
 from sfumato.features.data_sets.ready_made.ready_made_card import (
+    ROWS_PER_PERSON,
     ExportTable,
     ReadExport,
     Terms,
@@ -44,7 +45,6 @@ EVENT, REPEAT, INSTANCE = (
 )
 SITE: Final = "redcap_data_access_group"
 MAX_ROWS: Final = 5  # rows of a person in a form's table that count in one group
-ROWS_PER_PERSON: Final = 500
 Row = Mapping[str, str]
 
 
