@@ -66,6 +66,7 @@ KINDS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 }
 # folders and files of features whose kind their name does not say
 OF_KIND: Final[Mapping[str, str]] = {
+    "features.data_sets.ready_made": "client",
     "features.federated.flower": "client",
     "features.federated.tensors": "client",
     "features.federated.training": "client",

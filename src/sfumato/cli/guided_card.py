@@ -28,7 +28,7 @@ def guided_card(shell: Shell, vault: Any, name: str, source: str, table: str | N
     with show_elapsed("Reading the columns"):
         found = vault.proposed(name, source, *([table] if table else []))
     columns = [(column["name"], column["type"]) for column in found["columns"]]
-    _write(target, proposed(name, columns, found["card"], found.get("tables", {})))
+    write_draft(target, proposed(name, columns, found["card"], found.get("tables", {})))
     notes = {key: found[key] for key in ("label", "notes") if found.get("notes")}
     shell.show(
         {"proposed": str(target), "columns": [list(pair) for pair in columns], **notes},
@@ -59,7 +59,8 @@ def _notes(found: Mapping[str, Any]) -> str:
     return "\n".join([head, *lines]) + "\n"
 
 
-def _write(target: Path, text: str) -> None:
+def write_draft(target: Path, text: str) -> None:
+    """Write a draft data card; refuse a folder in which nothing may be written."""
     with suppress(OSError):
         target.write_text(text, "utf-8")
         return

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from sfumato.cli.bids_card_text import public_files
+from sfumato.cli.export_card import STANDARDS, Publish, add_export, check_no_export
 from sfumato.cli.guided_card import guided_card
 from sfumato.cli.shell import Shell, at_rest_key, command, connections_of, show_elapsed
 from sfumato.client.card_file import card_of
 from sfumato.dp.refusal import Refused
 from sfumato.system.row_files import is_source
 from sfumato.wire.connection_name import read_connection
+
+if TYPE_CHECKING:
+    from sfumato.client.owner import Added
 
 _LOST: Final = "Keep a copy of it elsewhere. If you lose the key, you lose the rows."
 
@@ -106,6 +111,34 @@ def change_key(shell: Shell, new: str) -> None:
     metavar="COLUMN",
     help="Count the column's unreadable cells as empty, however many there are. Repeatable.",
 )
+@click.option(
+    "--as",
+    "standard",
+    type=click.Choice(STANDARDS),
+    help="SOURCE is an export in this standard, a folder or zip file: add it with a ready-made "
+    "card.",
+)
+@click.option("--yes", "is_published", is_flag=True, help="With --as: publish the ready-made card.")
+@click.option(
+    "--budget",
+    metavar="EPSILON[,DELTA]",
+    help="With --as: the people's privacy budget, for all answers together (DELTA: 1e-6).",
+)
+@click.option(
+    "--years", metavar="FIRST-LAST", help="With --as: the years of dates, from knowledge."
+)
+@click.option(
+    "--missing",
+    multiple=True,
+    metavar="CODE",
+    help="With --as: a code that means a missing value, such as -99. Repeatable.",
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="TABLE",
+    help="With --as: take this table, besides the people's. Repeatable.",
+)
 @command
 def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) -> None:
     """Add a data set or a new version, with its card; without --card, propose a card.
@@ -114,7 +147,13 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
     SAS), a BIDS folder or its zip or tar file, or a table, file or folder of a connection:
     connection:NAME/SCHEMA.TABLE or connection:NAME/PATH. If a service's folder upload is cut off,
     run the command again: it sends only what is missing.
+
+    With --as, SOURCE is the folder or zip file of an export of OMOP CDM, FHIR or REDCap.
     """
+    if options["standard"] is not None:
+        add_export(shell, name, source, {**options, "card": card}, _publisher(shell, name, options))
+        return
+    check_no_export(options)
     _check_source(source)
     with shell.open(connections_of(options["connections"])) as vault:
         if card is None:
@@ -125,6 +164,26 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
                 vault.say = lambda what: setattr(doing, "what", what)
             signed = vault.add(name, source, card, **_where(options))
         public = vault.call("card", {"data_set": signed.name})
+    _show_added(shell, signed, public, card_of(card))
+
+
+def _publisher(shell: Shell, name: str, options: dict[str, Any]) -> Publish:
+    """Return a function that adds the tables of an export, and shows how they were read."""
+
+    def publish(own: str, card: Mapping[str, Any], tables: Mapping[str, str]) -> None:
+        with shell.open() as vault:
+            where = {**_where({**options, "tables": ()}), "tables": tables}
+            signed = vault.add(name, own, card, **where)
+            public = vault.call("card", {"data_set": signed.name})
+        _show_added(shell, signed, public, card)
+
+    return publish
+
+
+def _show_added(
+    shell: Shell, signed: Added, public: Mapping[str, Any], card: Mapping[str, Any]
+) -> None:
+    """Print which version was added, what is public, and how the rows were read."""
     shell.show(
         {
             "added": signed.name,
@@ -134,7 +193,7 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
         },
         f"Added {signed.name}, version {signed.version}. Questions are charged to the people "
         f"{signed.people!r}.\n"
-        + public_files(public, card_of(card))
+        + public_files(public, card)
         + ("" if signed.report is None else f"{signed.report}\n")
         + f"Next: sfumato price {signed.name} 'SELECT COUNT(*) FROM {signed.name}' --epsilon 0.1"
         f"{shell.named}",

@@ -171,7 +171,7 @@ class Shell:
 
         Questions, names and programs are untrusted text, so unprintable characters are escaped.
         """
-        click.echo(json.dumps(shape) if self.as_json else _readable(lines))
+        click.echo(json.dumps(shape) if self.as_json else readable(lines))
 
     def refuse(self, refused: Refused) -> None:
         """Print the refusal: JSON to standard output, text to standard error."""
@@ -179,10 +179,11 @@ class Shell:
             click.echo(json.dumps(refusal_shape(refused)))
         else:
             lines = f"Refused ({refused.code}): {refused.cause}\n  {refused.next_step}"
-            click.echo(_readable(lines), err=True)
+            click.echo(readable(lines), err=True)
 
 
-def _readable(text: str) -> str:
+def readable(text: str) -> str:
+    """Return text for a terminal: unprintable characters are escaped."""
     return "\n".join(printable(line.expandtabs()) for line in text.split("\n"))
 
 

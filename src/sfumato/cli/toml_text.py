@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from datetime import date
+from decimal import Decimal
 from typing import Final
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -39,7 +41,7 @@ def has_null(value: object) -> bool:
 
 
 def toml_value(value: object) -> str:
-    """Return a JSON value without nulls as TOML, on one line."""
+    """Return a JSON value without nulls, a day or an exact number as TOML, on one line."""
     match value:
         case Mapping():
             pairs = (f"{toml_key(name)} = {toml_value(inner)}" for name, inner in value.items())
@@ -50,5 +52,9 @@ def toml_value(value: object) -> str:
             return "true" if value else "false"
         case str():
             return quoted(value)
+        case date():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
         case _:
             return repr(value)

@@ -464,7 +464,8 @@ def _kinds(question: Query, keys: Sequence[PlanKey]) -> dict[str, str]:
 def _bounds(card: Card, question: Query, keys: Sequence[PlanKey]) -> tuple[int, int]:
     if not card.by_person or question.source is not None:
         return 1, 1
-    groups = question.max_groups or card.max_groups
+    # nobody is in more groups than they have rows, and further rows were dropped when prepared
+    groups = question.max_groups or min(card.max_groups, card.limits.rows_per_person)
     if all(key.key.size is not None for key in keys):
         groups = min(groups, math.prod(key.key.size or 1 for key in keys))
     return groups, question.max_rows or card.max_rows

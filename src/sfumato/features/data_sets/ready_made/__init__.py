@@ -1,0 +1,1 @@
+"""Ready-made data cards of exports in a standard: OMOP, FHIR, REDCap."""

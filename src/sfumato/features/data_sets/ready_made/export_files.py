@@ -1,0 +1,201 @@
+"""Find and read the files of an export: a folder or a zip file, plain or compressed text."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import shutil
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Final, TextIO
+
+from sfumato.dp.refusal import Refused
+from sfumato.system.csv_writer import write_rows
+from sfumato.system.row_files import PARQUET, parquet_files
+from sfumato.system.temporary_folders import temporary_folder
+
+TEXTS: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+_SEPARATORS: Final = ("\t", ",", ";", "|")
+_BOMS: Final = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_PIECE: Final = 1 << 20
+csv.field_size_limit(1 << 24)  # a note of a record may be long
+
+
+@contextmanager
+def opened_export(source: str) -> Iterator[tuple[Path, Path]]:
+    """Yield an export's folder, and a private folder for copies that exists during the block.
+
+    A zip file is unpacked into the private folder.
+    """
+    with temporary_folder() as work:
+        place = Path(source)
+        if place.is_dir():
+            yield place, work
+        elif place.is_file() and zipfile.is_zipfile(place):
+            yield _unzipped(place, work / "unpacked"), work
+        else:
+            raise Refused(
+                "source-unreadable",
+                f"{source!r} is neither a folder nor a zip file.",
+                "Give the folder of the export, or its zip file.",
+            )
+
+
+def _unzipped(place: Path, target: Path) -> Path:
+    """Unpack the files of a zip; the names of its folders are not kept."""
+    target.mkdir(mode=0o700)
+    wrong = ""
+    try:
+        with zipfile.ZipFile(place) as archive:
+            for entry in archive.infolist():
+                name = PurePosixPath(entry.filename.replace("\\", "/")).name
+                if entry.is_dir() or name.startswith(".") or "__MACOSX" in entry.filename:
+                    continue
+                with archive.open(entry) as inner, (target / name).open("xb") as copy:
+                    shutil.copyfileobj(inner, copy)
+    except FileExistsError:
+        wrong = "has two files of the same name in different folders"
+    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile, NotImplementedError) as error:
+        wrong = f"cannot be unpacked ({type(error).__name__})"
+    if wrong:
+        raise Refused(
+            "source-unreadable",
+            f"The zip file {wrong}.",
+            "Unpack it yourself, and give the folder.",
+        )
+    return target
+
+
+def files_of(folder: Path, suffixes: Sequence[str]) -> list[Path]:
+    """Return the files below a folder with one of these suffixes, sorted; hidden ones are not."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return [
+        path
+        for path in found
+        if path.name.casefold().endswith(tuple(suffixes))
+        and not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+    ]
+
+
+def tables_of(folder: Path) -> dict[str, Path]:
+    """Return the files of tables below a folder by the table's name in lower case.
+
+    A table is a text file, a Parquet file, or a folder of Parquet files. Refuse a table that is
+    there twice.
+    """
+    found: dict[str, Path] = {}
+    folders = [path for path in sorted(folder.rglob("*")) if path.is_dir() and _is_table(path)]
+    inside = [path for path in files_of(folder, (*TEXTS, *PARQUET)) if path.parent not in folders]
+    for path in (*folders, *inside):
+        name = path.name.partition(".")[0].casefold()
+        if name in found:
+            raise Refused(
+                "source-unreadable",
+                f"The export has the table {name!r} twice: {found[name].name} and {path.name}.",
+                "Remove one of them from the folder.",
+            )
+        found[name] = path
+    return found
+
+
+def _is_table(folder: Path) -> bool:
+    """Return True if all files in a folder are Parquet files, as Spark writes a table."""
+    files = [path for path in folder.iterdir() if not path.name.startswith((".", "_"))]
+    is_all = bool(files) and all(path.name.casefold().endswith(PARQUET) for path in files)
+    return is_all and (folder.name.casefold().endswith(PARQUET) or files[0].name.startswith("part"))
+
+
+def column_names(path: Path) -> list[str]:
+    """Return the column names of a table's file, as they are written there; no row is read."""
+    if path.is_dir() or path.name.casefold().endswith(PARQUET):
+        return _parquet_names(path)
+    with open_text(path) as file:
+        return next(records(file), [])
+
+
+def _parquet_names(path: Path) -> list[str]:
+    import duckdb  # only for Parquet
+
+    files = [str(one) for one in parquet_files(str(path))] or [str(path)]
+    try:
+        found = duckdb.execute(
+            "SELECT DISTINCT name FROM parquet_schema(?) WHERE type IS NOT NULL", [files[0]]
+        ).fetchall()
+    except duckdb.Error:
+        found = []
+    if not found:
+        raise unreadable(path)
+    return [str(name) for (name,) in found]
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[TextIO]:
+    """Open a text file of an export, also a compressed one, in UTF-8, UTF-16 or Windows-1252."""
+    wrong = False
+    try:
+        encoding = _encoding(path)
+        with (
+            _binary(path) as file,
+            io.TextIOWrapper(file, encoding=encoding, newline="") as text,
+        ):
+            yield text
+    except (OSError, EOFError, UnicodeError, csv.Error):
+        wrong = True  # the error may quote the text, so it is not passed on
+    if wrong:
+        raise unreadable(path)
+
+
+def _binary(path: Path) -> gzip.GzipFile | io.BufferedReader:
+    return gzip.open(path) if path.name.casefold().endswith(".gz") else path.open("rb")
+
+
+def _encoding(path: Path) -> str:
+    with _binary(path) as file:
+        start = file.read(2)
+        if start in _BOMS:
+            return _BOMS[start]
+    with _binary(path) as file:
+        checked = codecs.getincrementaldecoder("utf-8")()
+        try:
+            while piece := file.read(_PIECE):
+                checked.decode(piece)
+            checked.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return "cp1252"
+    return "utf-8-sig"
+
+
+def records(file: TextIO) -> Iterator[list[str]]:
+    """Yield the rows of a text file, first its names; the first line shows the separator."""
+    first = file.readline()
+    separator = max(_SEPARATORS, key=first.count)
+    head = next(csv.reader([first], delimiter=separator), [])
+    yield [name.strip() for name in head]
+    yield from (row for row in csv.reader(file, delimiter=separator) if row)
+
+
+def write_table(path: Path, names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table for the vault as tab-separated text; return its path."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        write_rows(file, [names], "\t")
+        write_rows(file, rows, "\t")
+    return str(path)
+
+
+def chosen(wanted: Mapping[str, object], names: Sequence[str]) -> dict[str, str]:
+    """Return which of the wanted columns a file has: wanted name -> its name in the file."""
+    there = {name.strip().casefold(): name for name in names}
+    return {name: there[name.casefold()] for name in wanted if name.casefold() in there}
+
+
+def unreadable(path: Path) -> Refused:
+    """Return the refusal of a file that cannot be read."""
+    return Refused(
+        "source-unreadable",
+        f"{path.name} cannot be read as the file of a table.",
+        "Export it again, as UTF-8 text or Parquet, and check that the file is complete.",
+    )
