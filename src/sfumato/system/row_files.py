@@ -15,19 +15,20 @@ SQLITE: Final = (".sqlite", ".sqlite3", ".db3")
 SHARED: Final = (".db",)  # DuckDB or SQLite; the first bytes of the file say which
 SHEETS: Final = (".xlsx", ".xlsm", ".xls", ".ods")
 STATISTICS: Final = (".sav", ".zsav", ".por", ".dta", ".sas7bdat", ".xpt")
+ZIPPED: Final = (".zip",)  # of one or several files of the other formats
 COMPRESSED: Final = (".gz", ".zst")  # after the suffix of a text file: `visits.csv.gz`
 
 PLAIN: Final = (
-    *TEXT, *LINES, *PARQUET, *ARROW, *DUCKDB, *SQLITE, *SHARED, *SHEETS, *STATISTICS,
+    *TEXT, *LINES, *PARQUET, *ARROW, *DUCKDB, *SQLITE, *SHARED, *SHEETS, *STATISTICS, *ZIPPED,
 )  # fmt: skip
 KINDS: Final = (
     "CSV, TSV or JSON lines (also .gz or .zst), Parquet, Arrow, Excel, SQLite, DuckDB, SPSS, "
-    "Stata or SAS"
+    "Stata or SAS, or a .zip of such files"
 )
 
 SUFFIXES: Final = (*PLAIN, *(end + packed for end in (*TEXT, *LINES) for packed in COMPRESSED))
 # a file that may have several tables, so that one file can serve several tables of a card
-OF_TABLES: Final = (*DUCKDB, *SHARED, *SQLITE, *SHEETS)
+OF_TABLES: Final = (*DUCKDB, *SHARED, *SQLITE, *SHEETS, *ZIPPED)
 
 
 def parquet_files(source: str) -> tuple[str, ...]:

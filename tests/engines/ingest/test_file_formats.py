@@ -154,6 +154,9 @@ MAKERS: Final[Mapping[str, Callable[[Path], object]]] = {
     ".zsav": lambda path: pyreadstat.write_sav(frame(), str(path), compress=True),
     ".dta": lambda path: pyreadstat.write_dta(frame(), str(path)),
     ".xpt": lambda path: pyreadstat.write_xport(frame(), str(path)),
+    ".zip": lambda path: frame().to_csv(
+        path, index=False, compression={"method": "zip", "archive_name": "my visits.csv"}
+    ),
 }
 # no program that writes these runs here: .xls, .ods, .por and .sas7bdat
 UNWRITTEN: Final = {".xls", ".ods", ".por", ".sas7bdat"}

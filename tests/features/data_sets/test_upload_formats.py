@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import zipfile
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -58,6 +59,14 @@ def test_a_sheet_is_added_at_a_service(tmp_path: Path) -> None:
             assert columns == [
                 {"name": "who", "type": "text"}, {"name": "kg", "type": "number"},
             ]  # fmt: skip
+            packed = tmp_path / "a.zip"
+            with zipfile.ZipFile(packed, "w") as archive:
+                archive.write(source, "export/a.xlsx")
+                archive.writestr("export/b.csv", "who\n1\n")
+            with pytest.raises(Refused, match="has 2 files of rows") as found:
+                vault.proposed("a", packed)
+            assert found.value.facts["choices"] == ["export/a.xlsx", "export/b.csv"]
+            assert vault.proposed("a", packed, "export/a.xlsx/visits")["columns"] == columns
             added = vault.add("a", source, shape("a"), inner_table="visits")
             assert (added.name, added.people) == ("a", "a")
             rows = vault["a"].count().ask(epsilon=8, op="1").value
@@ -72,6 +81,11 @@ def test_rows_of_a_database_file_do_not_lie_open(tmp_path: Path) -> None:
             columns = cast("list[object]", vault.proposed("a", source)["columns"])
             assert len(columns) == 2
             vault.add("a", source, shape("a"))
+            packed = scratch / "a.zip"
+            with zipfile.ZipFile(packed, "w") as archive:
+                archive.write(source, "a.sqlite")
+            vault.add("b", packed, shape("b"), different_people="the board")
             source.unlink()
+            packed.unlink()
             assert lies_open(scratch) == []
         assert NAME.encode() not in image(folder)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import openpyxl
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -99,6 +101,48 @@ def test_a_card_that_contradicts_itself_is_refused_and_kept(
     page.click("text=Sign the card")
     expect(page.locator(".refused code")).to_have_text("bad-card")
     expect(page.locator(".lower")).to_have_value("10")
+
+
+def _book(path: Path, whose: str) -> Path:
+    book = openpyxl.Workbook()
+    for name in ("Visits", "Lab 2024 <b>"):
+        sheet = book.create_sheet(name)
+        for row in (("who", name[:3].lower()), (f"Anna {whose}", 3), (f"Bert {whose}", 4)):
+            sheet.append(row)
+    book.save(path)
+    return path
+
+
+@pytest.mark.parametrize("is_zipped", [False, True])
+def test_an_owner_chooses_the_sheet_of_a_workbook(
+    owner: Watched, service: Service, tmp_path: Path, is_zipped: bool
+) -> None:
+    page, sent = owner.page, _book(tmp_path / "book.xlsx", f"of {is_zipped}")
+    if is_zipped:
+        sent = tmp_path / "export.zip"
+        with zipfile.ZipFile(sent, "w") as archive:
+            archive.write(tmp_path / "book.xlsx", "participants of 2024/book.xlsx")
+            archive.writestr("__MACOSX/participants.tsv", "")
+    page.goto(f"{service.url}/uploads")
+    page.set_input_files("#file", sent)
+    page.click("text=Send the file")
+    page.wait_for_url("**/uploads/*")
+    expect(page.locator("main")).to_contain_text("The file has 2 sheets.")
+    expect(page.locator("#table option")).to_have_text(["Visits", "Lab 2024 <b>"])
+    page.select_option("#table", "Lab 2024 <b>")
+    page.click("text=Propose a card")
+    expect(page.get_by_role("rowheader", name="lab", exact=True)).to_have_count(1)
+    name = f"lab{int(is_zipped)}"
+    page.fill("#name", name)
+    page.fill("#people", name)
+    page.select_option("#unit", "row")
+    page.fill("#epsilon", "1")
+    _column(page, "lab", lower="10", upper="0")
+    page.click("text=Sign the card")
+    expect(page.locator(".refused code")).to_have_text("bad-card")
+    _column(page, "lab", lower="0", upper="10")
+    page.click("text=Sign the card")
+    page.click("text=See the data set", timeout=30_000)
 
 
 def test_a_file_of_another_kind_is_refused_before_it_is_kept(

@@ -21,6 +21,7 @@ from sfumato.engines.ingest.csv_layout import (
 )
 from sfumato.engines.ingest.file_conversion import converted
 from sfumato.engines.ingest.prepare_order import TableOrder
+from sfumato.engines.ingest.source_errors import reported
 from sfumato.engines.ingest.source_files import open_source, paths_of
 from sfumato.engines.shared.locked_connection import Room, open_locked
 from sfumato.engines.shared.message_frames import Header
@@ -68,7 +69,7 @@ def column_types(room: Room, message: Header) -> Header:
             return _of_text(order)
         return _of_table(room, order)
     except Refused as refused:
-        return {"refused": [refused.code, refused.cause, refused.next_step]}
+        return {"refused": reported(refused)}
 
 
 def text_columns(source: str) -> Header:
@@ -76,7 +77,7 @@ def text_columns(source: str) -> Header:
     try:
         return _of_text(TableOrder(0, source, None, None, None, (), (), Limits()))
     except Refused as refused:
-        return {"refused": [refused.code, refused.cause, refused.next_step]}
+        return {"refused": reported(refused)}
 
 
 def _of_text(order: TableOrder) -> Header:

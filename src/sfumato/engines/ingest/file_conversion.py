@@ -18,6 +18,7 @@ from sfumato.engines.ingest.formats.json_lines import json_lines
 from sfumato.engines.ingest.formats.spreadsheet import spreadsheet
 from sfumato.engines.ingest.formats.sqlite_table import is_sqlite, sqlite_table
 from sfumato.engines.ingest.formats.statistics_file import statistics_file
+from sfumato.engines.ingest.formats.zip_file import unzip
 from sfumato.engines.ingest.prepare_order import TableOrder
 from sfumato.engines.ingest.source_errors import mixed_column
 from sfumato.engines.shared.disk_full import spare_kept
@@ -29,6 +30,7 @@ from sfumato.system.row_files import (
     SHEETS,
     SQLITE,
     STATISTICS,
+    ZIPPED,
     row_suffix,
 )
 from sfumato.system.typed_rows import CellKinds, TypedRows, write_typed
@@ -64,6 +66,11 @@ def _converted(order: TableOrder, work: Path, most: int | None) -> TableOrder:
         target = work / f"unpacked-{order.place}{Path(suffix).stem}"
         unpack(order.source, target, is_sample=most is not None)
         return _converted(replace(order, source=str(target)), work, most)
+    if suffix in ZIPPED:
+        stem = work / f"unzipped-{order.place}"
+        found = unzip(order.source, order.inner_table, stem, is_sample=most is not None)
+        inside = replace(order, source=str(found.path), inner_table=found.inner_table)
+        return _converted(inside, work, most)
     if suffix in ARROW:
         target = work / f"arrow-{order.place}.parquet"
         arrow_to_parquet(order.source, target, most)

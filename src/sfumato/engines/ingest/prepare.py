@@ -41,7 +41,7 @@ from sfumato.engines.ingest.person_sketch import (
     write_sketch,
 )
 from sfumato.engines.ingest.prepare_order import FOLDERS, Order, TableOrder, read_order
-from sfumato.engines.ingest.source_errors import AS_TEXT, UNREADABLE
+from sfumato.engines.ingest.source_errors import AS_TEXT, UNREADABLE, reported
 from sfumato.engines.ingest.source_files import DECIMAL, open_source, paths_of
 from sfumato.engines.shared.locked_connection import Room, checkpoint, open_locked
 from sfumato.engines.shared.message_frames import Header
@@ -169,7 +169,7 @@ def prepare(room: Room, salt: str, message: Header) -> Header:
     try:
         return _prepared(room, salt, message)
     except Refused as refused:
-        return {"refused": [refused.code, refused.cause, refused.next_step]}
+        return {"refused": reported(refused)}
 
 
 def _prepared(room: Room, salt: str, message: Header) -> Header:

@@ -9,7 +9,8 @@ from sfumato.dp.refusal import Bug, Refused
 from sfumato.vault.engine_port import Described, FolderDraft
 
 UNREADABLE: Final = "The file does not match its name's ending or the data card, or it is damaged."
-_SHOWN: Final = 20  # how many tables a refusal names
+_SHOWN: Final = 20  # how many tables the text of a refusal names
+_CHOICES: Final = 1000  # how many a page lets the owner choose from
 AS_TEXT: Final = (
     "CSV and TSV need one header line and the same number of cells in every line. They must be "
     "UTF-8 unless the card names another encoding."
@@ -92,12 +93,29 @@ def table_not_found(kind: str, names: Sequence[str], wanted: str | None) -> Refu
     """
     if not names:
         return unreadable(f"The file has no {kind} with rows.", "Give the file with your rows.")
-    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-    return unreadable(
+    return not_one(
         f"The file has {len(names)} {kind}s."
         if wanted is None
         else f"The file has no {kind} of that name.",
-        f"Name one of them with --table, or inner_table in Python: {shown}.",
+        [repr(name) if kind == "sheet" else name for name in names],
+        names,
+    )
+
+
+def not_one(cause: str, shown: Sequence[str], names: Sequence[str]) -> Refused:
+    """Return a refusal that lists the tables of a file, of which the owner has to name one.
+
+    Args:
+        cause: What happened.
+        shown: The names as the text shows them.
+        names: The names as the owner gives them.
+    """
+    listed = ", ".join(shown[:_SHOWN]) + (", ..." if len(shown) > _SHOWN else "")
+    return Refused(
+        "source-unreadable",
+        cause,
+        f"Name one of them with --table, or inner_table in Python: {listed}.",
+        choices=list(names[:_CHOICES]),
     )
 
 
@@ -112,7 +130,14 @@ def mixed_column(name: str) -> Refused:
     )
 
 
+def reported(refused: Refused) -> list[object]:
+    """Return a refusal as a worker reports it: code, cause, next step, and names to choose from."""
+    return [refused.code, refused.cause, refused.next_step, refused.facts.get("choices", [])]
+
+
 def refused_by_worker(said: object) -> Refused:
-    """Return the refusal that a worker reports: code, cause and next step, all constant texts."""
-    code, cause, next_step = (str(part) for part in items(said))
-    return Refused(code, cause, next_step)
+    """Return the refusal that a worker reports; its texts name tables at most, never a value."""
+    code, cause, next_step, *more = items(said)
+    choices = [str(name) for one in more for name in items(one)]
+    facts = {"choices": choices} if choices else {}
+    return Refused(str(code), str(cause), str(next_step), **facts)

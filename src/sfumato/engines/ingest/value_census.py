@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sfumato.dp.refusal import Refused
 from sfumato.engines.ingest.file_conversion import converted
 from sfumato.engines.ingest.prepare_order import TableOrder
+from sfumato.engines.ingest.source_errors import reported
 from sfumato.engines.ingest.source_files import Source, open_source, paths_of
 from sfumato.engines.shared.locked_connection import Room, named, open_locked
 from sfumato.engines.shared.message_frames import Header
@@ -43,7 +44,7 @@ def value_census(room: Room, message: Header) -> tuple[Header, bytes]:
         finally:
             connection.close()
     except Refused as refused:
-        return {"refused": [refused.code, refused.cause, refused.next_step]}, b""
+        return {"refused": reported(refused)}, b""
 
 
 def _counted(

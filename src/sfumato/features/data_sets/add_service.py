@@ -17,6 +17,7 @@ from sfumato.features.data_sets.source_service import Sources, name_of
 from sfumato.features.jobs.service import ADD, CANCELLED, FAILED, WAITING, Job, Jobs
 from sfumato.features.policy.confirmation_service import Confirmations
 from sfumato.system.folder_stream import archive_kind
+from sfumato.system.zip_listing import is_folder_archive
 from sfumato.vault.service_ports import AccessStore
 from sfumato.vault.users import Caller, User
 from sfumato.wire.json_text import bad_request, json_text, read_json
@@ -39,7 +40,8 @@ class AddJobs:
         """Return an upload's columns, and a proposed data card for the owner to complete."""
         found = self.sources.upload(caller, upload)
         stem = found.name if archive_kind(found.name) else found.name.rpartition(".")[0]
-        name = name_of((stem.partition(".")[0] if found.path.is_dir() else stem) or found.name)
+        is_packed = found.path.is_dir() or archive_kind(found.name) is not None
+        name = name_of((stem.partition(".")[0] if is_packed else stem) or found.name)
         made = self.sources.proposed(caller, name, str(found.path), table)
         return {"upload": found.id, "name": found.name, **made}
 
@@ -151,7 +153,10 @@ class AddJobs:
         else:
 
             def file_of(table: str) -> str:
-                return str(self.sources.upload(caller, table).path)
+                path = self.sources.upload(caller, table).path
+                if not is_folder_archive(str(path)):
+                    return str(path)
+                return stack.enter_context(self.sources.folders.unpacked(path))
 
             own = asked.upload or ""
         return file_of(own), {name: file_of(there) for name, there in asked.tables.items()}

@@ -20,6 +20,7 @@ from sfumato.system.folder_stream import (
     part_name,
     part_size,
 )
+from sfumato.system.zip_listing import is_folder_archive
 from sfumato.vault.card.bids import DESCRIPTION
 from sfumato.vault.card.bids_patterns import file_patterns, is_listed, listed_patterns
 from sfumato.vault.card.data_card import read_card
@@ -90,8 +91,8 @@ def check_card(name: str, card: Mapping[str, object]) -> None:
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
-    """Return True if a source is uploaded as a folder: a folder, or a zip or tar file."""
-    return Path(path).is_dir() or archive_kind(os.fspath(path)) is not None
+    """Return True if a source is uploaded as a folder: a folder, or the zip or tar file of one."""
+    return Path(path).is_dir() or is_folder_archive(os.fspath(path))
 
 
 def folder_stream(path: Path, card: Mapping[str, object]) -> FolderStream:

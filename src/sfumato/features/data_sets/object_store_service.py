@@ -95,7 +95,7 @@ def is_object_store(address: str) -> bool:
 
 def is_file(path: str) -> bool:
     """Return True if a path is of one table's file, by its name, and not of a folder."""
-    return row_suffix(path) is not None
+    return row_suffix(path) is not None and archive_kind(path) is None
 
 
 def place_of(address: str, said: Mapping[str, object]) -> BucketPlace:

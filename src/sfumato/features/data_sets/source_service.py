@@ -24,9 +24,9 @@ from sfumato.features.data_sets.repository_service import Repositories, files_of
 from sfumato.features.data_sets.service import DataSets
 from sfumato.features.data_sets.upload_service import Upload, Uploads
 from sfumato.release.guarantees.k_anonymity import OWNER_ONLY
-from sfumato.system.folder_stream import archive_kind
 from sfumato.system.object_storage import BucketPlace
 from sfumato.system.row_files import parquet_files
+from sfumato.system.zip_listing import is_folder_archive
 from sfumato.vault.card.bids_patterns import file_patterns, listed_patterns
 from sfumato.vault.engine_port import Described, FolderDraft
 from sfumato.vault.users import Caller
@@ -52,7 +52,7 @@ class Sources:
         connection = read_connection(source)
         if connection is not None:
             return self.columns(caller, *connection)
-        if is_archive(source):
+        if is_folder_archive(source):
             with self.folders.unpacked(Path(source)) as folder:
                 return self.describe(caller, folder, inner_table)
         rows = Path(source, ROWS)
@@ -71,7 +71,7 @@ class Sources:
         if connection is not None:
             made = self.proposed_of(caller, *connection)
             return {**made, "card": {**cast("Json", made["card"]), "people": name}}
-        if is_archive(source):
+        if is_folder_archive(source):
             with self.folders.unpacked(Path(source)) as folder:
                 return self.proposed(caller, name, folder, inner_table)
         if Path(source).is_dir() and not parquet_files(source):
@@ -178,7 +178,7 @@ class Sources:
                         self.check_alone(caller, *connection)
                     fetched = self.fetched_table(caller, *connection, card)
                     files[name] = stack.enter_context(fetched)
-                elif is_archive(fspath(source)):
+                elif is_folder_archive(fspath(source)):
                     files[name] = stack.enter_context(self.folders.unpacked(Path(source)))
                 else:
                     files[name] = fspath(source)
@@ -291,11 +291,6 @@ def with_patterns(proposed: Json, found: Sequence[str]) -> Json:
     paths = [path for path in found if path.startswith(("sub-", "derivatives/"))]
     card = cast("Json", proposed["card"])
     return {**proposed, "card": {**card, "bids": {"files": file_patterns(paths)}}}
-
-
-def is_archive(source: str) -> bool:
-    """Return True if the source is a zip or tar file, by its name, and no folder."""
-    return archive_kind(source) is not None and not Path(source).is_dir()
 
 
 def name_of(text: str) -> str:

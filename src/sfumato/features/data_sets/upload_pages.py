@@ -20,7 +20,7 @@ from sfumato.features.data_sets.guided_card_pages import (
 )
 from sfumato.server.console.forms import Form
 from sfumato.server.console.page import Page
-from sfumato.server.console.visit import Said, Visit, whole_number
+from sfumato.server.console.visit import Said, Visit, unknown_page, whole_number
 from sfumato.server.ipc.body_drain import drain_body
 from sfumato.server.ipc.file_sender import send_file
 from sfumato.wire.http_status import STATUS
@@ -83,17 +83,30 @@ async def finish_folder(visit: Visit) -> Response:
 
 
 async def card(visit: Visit) -> Response:
-    """Show the form with the data card that is proposed for an upload."""
-    return await _page(visit, await _of_upload(visit), None)
+    """Show the form with the data card that is proposed for an upload, or for a table of it."""
+    wanted = visit.request.query_params.get("table", "")
+    proposed, refused = await visit.tried("proposed", lambda: _upload_of(visit, wanted))
+    if proposed is not None:
+        return await _page(visit, {**proposed, "table": wanted}, None)
+    if refused is None or not refused.facts.get("choices"):
+        raise refused or unknown_page()
+    choices = refused.facts["choices"]
+    return visit.page("upload_table.html", cause=refused.cause, choices=choices, table=wanted)
 
 
 async def add(visit: Visit) -> Response:
     """Sign the data card, and start a job that adds the upload as a data set."""
-    rows = {"upload": visit.at("upload")}
+    rows = _upload_of(visit, visit.form.raw("table"))
     job, refused = await visit.tried("add", lambda: {**rows, **_signed(visit.form)})
     if job is not None:
         return visit.go(f"/jobs/{job['job']}")
-    return await _page(visit, await _of_upload(visit), refused)
+    proposed = {**await visit.call("proposed", rows), "table": visit.form.raw("table")}
+    return await _page(visit, proposed, refused)
+
+
+def _upload_of(visit: Visit, table: str) -> dict[str, object]:
+    """Return the fields of a request for an upload, and for one of its tables, if one is named."""
+    return {"upload": visit.at("upload"), **({"table": table} if table else {})}
 
 
 async def table(visit: Visit) -> Response:
@@ -121,10 +134,6 @@ def _signed(form: Form) -> dict[str, object]:
     accepted = words_of(form.text("accept_unreadable"))
     more = {"accept_unreadable": accepted} if accepted else {}
     return {"name": form.text("name"), "card": card_of(form), **confirmed, **more}
-
-
-async def _of_upload(visit: Visit) -> Said:
-    return await visit.call("proposed", {"upload": visit.at("upload")})
 
 
 async def _page(visit: Visit, proposed: Said, refused: Refused | None) -> Response:

@@ -37,7 +37,7 @@ INSTEAD: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r": --different-people NAME, or different_people over HTTP", f", under {_NEW}"),
         (r"Add --with [^ ]*=FILE", "Bring that table's file too"),
         (r"Name one of them with --table, or inner_table in Python: ",
-         "Send a file that has only one of them: "),
+         "Choose one of them: "),
         (r"Name yourself with --user NAME, or SFUMATO_USER", "Sign in again"),
         (r"Set a connection up \(--connection NAME=FILE\), and give connection:NAME/SCHEMA\.TABLE",
          "Have the operator set a connection up, and choose its table"),

@@ -41,7 +41,7 @@ def _one_sheet(book: Any, wanted: str | None) -> Any:
     filled = [name for name, one in sheets.items() if one is None or one.total_height > 0]
     fitting = filled if wanted is None else list(sheets)
     if len(fitting) != 1:
-        raise table_not_found("sheet", [repr(name) for name in filled or book.sheet_names], wanted)
+        raise table_not_found("sheet", filled or book.sheet_names, wanted)
     found = sheets[fitting[0]]
     if found is None:
         raise unreadable(

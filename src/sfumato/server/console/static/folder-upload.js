@@ -1,6 +1,7 @@
 // A folder, a zip or a tar goes up in parts, each named by its SHA-256. The service says which parts
 // it lacks, so that choosing the same thing again goes on where it stopped.
 const PART_BYTES = 8 * 1024 * 1024;
+const MAX_LIST = 64 * 1024 * 1024;
 const PAUSES_MS = [500, 1000, 2000, 5000, 10000];
 const ARCHIVES = { ".zip": "zip", ".tar": "tar", ".tar.gz": "tar.gz", ".tgz": "tar.gz" };
 const text = new TextEncoder();
@@ -10,6 +11,26 @@ export function archive(file) {
   const lower = file.name.toLowerCase();
   const end = Object.keys(ARCHIVES).find((suffix) => lower.endsWith(suffix));
   return end && { name: file.name, kind: ARCHIVES[end], blob: file };
+}
+
+// True if a zip file has a table called participants.tsv at its top or in a folder there: then it is a
+// BIDS folder, and else a file of tables. The list of a zip file is at its end.
+export async function isFolderZip(file) {
+  const end = new DataView(await file.slice(-65557).arrayBuffer());
+  let at = end.byteLength - 22;
+  while (at >= 0 && end.getUint32(at, true) !== 0x06054b50) at--;
+  const size = at < 0 ? 0xffffffff : end.getUint32(at + 12, true);
+  const begin = file.size - end.byteLength + at - size;
+  if (size > MAX_LIST || begin < 0) return true;
+  const list = new DataView(await file.slice(begin, begin + size).arrayBuffer());
+  for (let one = 0; one + 46 <= size && list.getUint32(one, true) === 0x02014b50;) {
+    const [name, more, comment] = [28, 30, 32].map((place) => list.getUint16(one + place, true));
+    if (one + 46 + name > size) return true;
+    const path = new TextDecoder().decode(new Uint8Array(list.buffer, one + 46, name)).replaceAll("\\", "/");
+    if (/^(\.\/)?([^./][^/]*\/)?participants\.tsv$/.test(path) && !path.startsWith("__MACOSX/")) return true;
+    one += 46 + name + more + comment;
+  }
+  return false;
 }
 
 // The stream of a folder: for each file, the lengths of its path and of itself, its path, its bytes.

@@ -1,6 +1,6 @@
-// A table goes up as it is, with its name; a folder, a zip or a tar in parts. The page that comes next
+// A table or a zip of tables goes up as it is, with its name; a folder, its zip or its tar in parts. The page that comes next
 // asks for the card.
-import { Refused, archive, folder, inParts } from "./folder-upload.js";
+import { Refused, archive, folder, inParts, isFolderZip } from "./folder-upload.js";
 
 const MB = 1e6;
 
@@ -22,7 +22,7 @@ async function send(form, files) {
   };
   button.disabled = true;
   try {
-    const stream = form.dataset.folder === undefined ? archive(files[0]) : folder(files);
+    const stream = form.dataset.folder === undefined ? await packed(files[0]) : folder(files);
     const upload = await (stream ? inParts(stream, form.dataset.csrf, tell) : whole(form, files[0], said));
     return location.assign(`${form.dataset.to}/${upload}`);
   } catch (problem) {
@@ -31,6 +31,11 @@ async function send(form, files) {
   }
   bar.hidden = true;
   button.disabled = false;
+}
+
+async function packed(file) {
+  const stream = archive(file);
+  return stream?.kind === "zip" && !(await isFolderZip(file)) ? undefined : stream;
 }
 
 async function whole(form, file, said) {
