@@ -157,6 +157,7 @@ ln -s /etc/passwd $2/link; mkfifo $2/pipe; chmod 0 $2/shut; touch "$2/<script>" 
             "not taken: the program failed or was stopped before",
         ),
     ],
+    ids=["link", "folder", "pipe", "shut", "long", "late"],
 )
 def test_a_declared_result_that_is_not_taken_says_why(
     image: Image, script: str, expected: str
