@@ -164,12 +164,12 @@ def test_a_trial_shows_the_commands_and_the_files_of_a_program(
         ("cut -f2", 3),
     ]
     lines = trial_lines(found)
-    assert "    $ cat /work/in/participants.tsv (3 times)" in lines
-    shown = lines[lines.index("  Files in the output folder:") + 1 :]
+    assert "  $ cat /work/in/participants.tsv (3 times)" in lines
+    shown = lines[lines.index("Files in the output folder:") + 1 :]
     assert shown[:3] == [
-        "    answer.txt (4 bytes): taken",
-        "    <b>\\n\\x1b[31mThe trial gave all results. (1 byte): not taken: no output declares it",
-        "    pipe (0 bytes): not taken: a named pipe, and a result is a plain file",
+        "  answer.txt (4 bytes): taken",
+        "  <b>\\n\\x1b[31mThe trial gave all results. (1 byte): not taken: no output declares it",
+        "  pipe (0 bytes): not taken: a named pipe, and a result is a plain file",
     ]
     assert all(line.isprintable() for line in lines)
 

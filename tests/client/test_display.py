@@ -51,7 +51,7 @@ def test_more_commands_and_files_than_are_shown_are_counted() -> None:
         "  Commands, in the order in which they first ran:",
         "    $ sort 1",
         "    $ sort 2 (2 times)",
-        "    and 8 more",
+        "    and 8 more runs",
         "  Files in the output folder:",
         "    1 (1 byte): why",
         "    2 (2 bytes): why",

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import struct
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -156,6 +157,7 @@ ln -s /etc/passwd $2/link; mkfifo $2/pipe; chmod 0 $2/shut; touch "$2/<script>" 
             "not taken: the program failed or was stopped before",
         ),
     ],
+    ids=["link", "folder", "pipe", "shut", "long", "late"],
 )
 def test_a_declared_result_that_is_not_taken_says_why(
     image: Image, script: str, expected: str
@@ -203,21 +205,30 @@ def test_a_long_path_is_cut_and_a_deep_folder_ends_the_look(image: Image) -> Non
 # --- a real run has none of it ----------------------------------------------------------------
 
 
+SPOILS = """
+import contextlib, os
+for one in range(3, 64):
+    with contextlib.suppress(OSError):
+        os.write(one, b"observed")
+raise ValueError
+"""
+
+
 @pytest.fixture
-def real(image: Image, tmp_path: Path) -> Iterator[SandboxProcess]:
-    """Return a sandbox with the image, in which nothing can be observed: a trial fails there."""
+def real(image: Image) -> Iterator[SandboxProcess]:
+    """Return a sandbox with the image, in which whoever loads the observer spoils all messages."""
     made = environment()
-    copy = tmp_path / "environment"
-    shutil.copytree(made.folder, copy, symlinks=True, ignore=shutil.ignore_patterns("packages"))
-    (copy / "packages").mkdir(exist_ok=True)
-    (copy / "inside" / "trial_observer.py").write_text("raise ValueError\n")
-    for place in (tmp_path, *tmp_path.parents):
-        if place.stat().st_uid == os.geteuid() and place != Path("/"):
-            place.chmod(place.stat().st_mode | 0o055)
-    own = with_own(replace(made, folder=copy), image.kept.files(image.own), is_image=True)
-    sandbox = SandboxProcess(own, min(os.sched_getaffinity(0)), SystemRandomSource())
-    yield sandbox
-    sandbox.kill()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        copy = Path(folder, "environment")
+        shutil.copytree(made.folder, copy, ignore=shutil.ignore_patterns("packages"))
+        (copy / "packages").mkdir(exist_ok=True)
+        (copy / "inside" / "trial_observer.py").write_text(SPOILS)
+        files = image.kept.files(image.own)
+        own = with_own(replace(made, folder=copy), files, is_image=True)
+        sandbox = SandboxProcess(own, min(os.sched_getaffinity(0)), SystemRandomSource())
+        yield sandbox
+        sandbox.kill()
 
 
 def descriptors(image: Image, script: str) -> tuple[int, int]:
@@ -230,31 +241,42 @@ def descriptors(image: Image, script: str) -> tuple[int, int]:
 SCRIPT = bash(f"cat $1/participants.tsv | wc -l > $2/{RESULT}; touch $2/$(printf ann); sh -c : ann")
 
 
-def test_of_real_rows_nobody_looks_at_commands_and_files(
-    real: SandboxProcess, image: Image, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def on_rows(made: SandboxProcess, image: Image) -> bytes:
+    """Return every byte that comes out of the sandbox for a block of real rows."""
     heard: list[bytes] = []
 
     def to_the_end(hear: int, limits: SandboxLimits) -> Ran:
         del limits
         with open(os.dup(hear), "rb") as file:
             heard.append(file.read())
-        ended, used, length = struct.unpack_from("<BQI", heard[0])
-        assert len(heard[0]) == 13 + length  # the message ends with the results
-        return Ran(ended, used, heard[0][13:])
+        return Ran(DONE, 0, b"")
 
     told, rows = descriptors(image, SCRIPT)
-    with monkeypatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sandbox_process, "_receive", to_the_end)
-        ran = real.run(told, rows, ENOUGH)
-    assert (ran.ended, ran.output) == (DONE, answer("3\n"))
-    assert b"ann" not in heard[0]
-    assert b"sh" not in heard[0]
-    # the same block as a trial fails, because here nothing can be observed
-    with pytest.raises(SandboxProcessEnded):
-        real.try_out(told, rows, ENOUGH)
+        made.run(told, rows, ENOUGH)
     for one in (told, rows):
         os.close(one)
+    return heard[0]
+
+
+def test_of_real_rows_nobody_looks_at_commands_and_files(
+    real: SandboxProcess, image: Image
+) -> None:
+    usual = image.sandbox()
+    try:
+        said = [on_rows(usual, image), on_rows(real, image)]
+    finally:
+        usual.kill()
+    for one in said:  # how it ended, its processor time, and the results: no byte more
+        ended, _, length = struct.unpack_from("<BQI", one)
+        assert (ended, one[13:]) == (DONE, answer("3\n"))
+        assert length == len(one) - 13
+    told, rows = descriptors(image, SCRIPT)
+    with pytest.raises(SandboxProcessEnded):  # a trial loads the observer
+        real.try_out(told, rows, ENOUGH)
+    for descriptor in (told, rows):
+        os.close(descriptor)
 
 
 def test_the_same_block_as_a_trial_shows_both(image: Image) -> None:

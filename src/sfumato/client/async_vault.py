@@ -524,7 +524,7 @@ class AsyncDataSet(Steps):
             people: How many synthetic people the trial uses; by default the card's size.
 
         Returns:
-            The noise and the bias for each number of blocks, and what each trial printed.
+            The noise and the bias for each number of blocks, and what each trial did and printed.
 
         Raises:
             Refused: `bad-pipeline` if the function or its ranges cannot be used.

@@ -308,7 +308,7 @@ def trace_lines(one: Mapping[str, Any], most: int) -> list[str]:
     return [
         *(["  Commands, in the order in which they first ran:"] if commands or runs else []),
         *(f"    $ {printable(each['command'])}{_times(each)}" for each in commands[:most]),
-        *([f"    and {runs:,} more"] if runs else []),
+        *([f"    and {runs:,} more runs"] if runs else []),
         *(["  Files in the output folder:"] if files else []),
         *(
             f"    {printable(each['path'])} ({_bytes(each['size'])}): {each['says']}"

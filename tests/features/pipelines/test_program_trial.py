@@ -114,6 +114,7 @@ OTHER = "not taken: no output declares it"
         ("os._exit(0)", "not taken: the program failed or was stopped before"),
         ("while True: pass", "not taken: the program failed or was stopped before"),
     ],
+    ids=["ends", "status", "fails", "at once", "late"],
 )
 def test_a_trial_without_an_image_lists_its_files_and_has_no_commands(
     sandbox: SandboxPool, how: str, says: str

@@ -236,7 +236,7 @@ def trial_lines(found: Json) -> list[str]:
         *(["Printed:", *printed] if printed else ["It printed nothing."]),
         f"Ended: {found['ended']}. It took {found['wall_s']:.2f} s, and used "
         f"{found['cpu_s']:.2f} s of processor time, {found['memory_mb']} MB{many}.",
-        *trace_lines(found, TRACED),
+        *(line[2:] for line in trace_lines(found, TRACED)),
         *(f"{one['output']}: {one['says']}" for one in read),
         f"The trial failed: {found['would_fail']}."
         if found["would_fail"]
