@@ -205,7 +205,8 @@ def _check_source(source: str) -> None:
     place = Path(source)
     is_there = is_source(source) or (place / "participants.tsv").is_file()
     if read_connection(source) is None and not is_there:
-        raise click.BadParameter(f"there is no file {source!r}", param_hint="SOURCE")
+        hint = f"; of an export, add --as {'|'.join(STANDARDS)}" if place.is_dir() else ""
+        raise click.BadParameter(f"there is no file {source!r}{hint}", param_hint="SOURCE")
 
 
 def _where(options: dict[str, Any]) -> dict[str, Any]:

@@ -74,9 +74,7 @@ def raw_omop(folder: Path) -> duckdb.DuckDBPyConnection:
     csv_of("PERSON.csv", "")
     csv_of("VISIT_OCCURRENCE.csv", "%Y-%m-%d", "visit_start_date", "visit_end_date")
     csv_of("condition_occurrence.csv", "%Y%m%d", "condition_start_date", "condition_end_date")
-    csv_of(
-        "drug_exposure.csv.gz", "%Y-%m-%d", "drug_exposure_start_date", "drug_exposure_end_date"
-    )
+    csv_of("drug_exposure.csv.gz", "%Y-%m-%d", "drug_exposure_start_date", "drug_exposure_end_date")
     csv_of("procedure_occurrence.tsv", "%Y-%m-%d", "procedure_date")
     csv_of("observation.csv", "%Y-%m-%d", "observation_date")
     csv_of("death.csv", "%Y-%m-%d", "death_date")
