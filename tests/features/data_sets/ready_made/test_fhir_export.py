@@ -189,3 +189,24 @@ def test_a_line_that_is_no_resource_is_named_by_its_number_alone(line: str, tmp_
     assert "Line 2 of a.ndjson" in refused.value.cause
     assert "secret" not in str(refused.value)
     assert refused.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("table", "resource"),
+    [
+        ("encounter", {"resourceType": "Encounter", "status": "entered-in-error"}),
+        (
+            "condition",
+            {
+                "resourceType": "Condition",
+                "verificationStatus": {"coding": [{"code": "entered-in-error"}]},
+            },
+        ),
+        ("observation", {"resourceType": "Observation", "status": "entered-in-error"}),
+        ("medication_request", {"resourceType": "MedicationRequest", "status": "entered-in-error"}),
+    ],
+)
+def test_mistakes_are_left_out(table: str, resource: dict[str, Any], tmp_path: Path) -> None:
+    right = {key: value for key, value in resource.items() if "tatus" not in key}
+    assert len(rows(tmp_path, table, {**resource, "subject": WHO})) == 0
+    assert len(rows(tmp_path, table, {**right, "subject": WHO})) == 1
