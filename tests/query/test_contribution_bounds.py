@@ -81,6 +81,14 @@ def test_what_to_set_is_said_of_the_bounds_that_can_cut_and_of_no_others(
     assert words
 
 
+def test_by_default_nobody_is_in_more_groups_than_they_have_rows() -> None:
+    several = f"max_groups = 5\n{ONE}"
+    assert planned(BY_ZIP, several, kept=1).measure.max_groups == 1
+    assert planned(BY_ZIP, several, kept=4).measure.max_groups == 4
+    assert planned(BY_ZIP, several).measure.max_groups == 5
+    assert planned(BY_ZIP, several, kept=1, groups=3).measure.max_groups == 3  # as it was asked
+
+
 def test_rows_that_are_people_have_no_bounds() -> None:
     made = planned(BY_ZIP, ONE.replace('unit = "who"', 'unit = "row"'))
     assert bounds_text(made) == "each row counts as one person"

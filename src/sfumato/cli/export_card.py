@@ -1,4 +1,4 @@
-"""Add an export in a standard (OMOP, FHIR, REDCap) with a ready-made data card."""
+"""Add an export in a standard (OMOP, FHIR, REDCap, BIDS) with a ready-made data card."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sfumato.dp.refusal import Refused
 if TYPE_CHECKING:
     from sfumato.client.ready_made import ExportTable, ReadExport, Terms
 
-STANDARDS: Final = ("omop", "fhir", "redcap")
+STANDARDS: Final = ("omop", "fhir", "redcap", "bids")
 DELTA: Final = "1e-6"  # of a budget without one; private keys need a delta
 _OWN: Final = "Computed from the rows; show it to nobody"
 _INLINE: Final = ("budget", "limits")
@@ -79,7 +79,7 @@ def add_export(
     ):
         made = ready_made_card(name, export, terms) if card is None else card
         if is_draft:
-            write_draft(target, _draft_text(name, export, made))
+            write_draft(target, draft_text(name, export, made))
             shell.show(*_proposed(shell, name, source, (options, export, made)))
             return
         if card is None:
@@ -183,7 +183,7 @@ def _listed(title: str, lines: tuple[str, ...]) -> list[str]:
 # --- the draft card ------------------------------------------------------------------------------
 
 
-def _draft_text(name: str, export: ReadExport, card: Mapping[str, Any]) -> str:
+def draft_text(name: str, export: ReadExport, card: Mapping[str, Any]) -> str:
     """Return the text of the proposed card, with comments for its owner."""
     own, *others = export.tables
     lines = [

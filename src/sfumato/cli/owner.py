@@ -148,7 +148,8 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
     connection:NAME/SCHEMA.TABLE or connection:NAME/PATH. If a service's folder upload is cut off,
     run the command again: it sends only what is missing.
 
-    With --as, SOURCE is the folder or zip file of an export of OMOP CDM, FHIR or REDCap.
+    With --as, SOURCE is the folder or zip file of an export of OMOP CDM, FHIR or
+    REDCap, or a BIDS folder of which only the tables are taken.
     """
     if options["standard"] is not None:
         add_export(shell, name, source, {**options, "card": card}, _publisher(shell, name, options))
@@ -205,7 +206,8 @@ def _check_source(source: str) -> None:
     place = Path(source)
     is_there = is_source(source) or (place / "participants.tsv").is_file()
     if read_connection(source) is None and not is_there:
-        raise click.BadParameter(f"there is no file {source!r}", param_hint="SOURCE")
+        hint = f"; of an export, add --as {'|'.join(STANDARDS)}" if place.is_dir() else ""
+        raise click.BadParameter(f"there is no file {source!r}{hint}", param_hint="SOURCE")
 
 
 def _where(options: dict[str, Any]) -> dict[str, Any]:

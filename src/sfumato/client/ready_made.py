@@ -1,4 +1,4 @@
-"""Ready-made data cards for an owner's export in a standard: OMOP, FHIR or REDCap."""
+"""Ready-made data cards for an owner's export in a standard: OMOP, FHIR, REDCap or BIDS."""
 
 from __future__ import annotations
 

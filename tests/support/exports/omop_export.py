@@ -74,9 +74,7 @@ def raw_omop(folder: Path) -> duckdb.DuckDBPyConnection:
     csv_of("PERSON.csv", "")
     csv_of("VISIT_OCCURRENCE.csv", "%Y-%m-%d", "visit_start_date", "visit_end_date")
     csv_of("condition_occurrence.csv", "%Y%m%d", "condition_start_date", "condition_end_date")
-    csv_of(
-        "drug_exposure.csv.gz", "%Y-%m-%d", "drug_exposure_start_date", "drug_exposure_end_date"
-    )
+    csv_of("drug_exposure.csv.gz", "%Y-%m-%d", "drug_exposure_start_date", "drug_exposure_end_date")
     csv_of("procedure_occurrence.tsv", "%Y-%m-%d", "procedure_date")
     csv_of("observation.csv", "%Y-%m-%d", "observation_date")
     csv_of("death.csv", "%Y-%m-%d", "death_date")
@@ -205,15 +203,18 @@ class _Made:
         path.unlink()
 
     def others(self) -> None:
-        procedures, observations, deaths, eras = [], [], [], []
+        procedures: list[tuple[object, ...]] = []
+        observations: list[tuple[object, ...]] = []
+        deaths: list[tuple[object, ...]] = []
+        eras: list[tuple[object, ...]] = []
         for n, one in enumerate(self.ids):
             for concept, chance in ((4230911, 0.25), (4336464, 0.02)):
                 if self.dice.random() < chance:
-                    row = (len(procedures), one, concept, self.day(), 32817, 1, "by hand")
-                    procedures.append(row)
+                    done = (len(procedures), one, concept, self.day(), 32817, 1, "by hand")
+                    procedures.append(done)
             if self.dice.random() < 0.2:
-                row = (len(observations), one, SMOKER, self.day(), 32817, "", "smokes at home")
-                observations.append(row)
+                seen = (len(observations), one, SMOKER, self.day(), 32817, "", "smokes at home")
+                observations.append(seen)
             if self.dice.random() < max(0.01, (2023 - self.born[n] - 50) / 200):
                 cause = int(self.dice.choice(DEATH_CAUSES))
                 deaths.append((one, f"{self.day()}", 32817, cause, "I21.9"))

@@ -1,1 +1,1 @@
-"""Ready-made data cards of exports in a standard: OMOP, FHIR, REDCap."""
+"""Ready-made data cards of exports in a standard: OMOP, FHIR, REDCap, BIDS."""

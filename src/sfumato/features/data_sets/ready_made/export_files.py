@@ -19,6 +19,7 @@ from sfumato.system.row_files import PARQUET, parquet_files
 from sfumato.system.temporary_folders import temporary_folder
 
 TEXTS: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+_PACKED: Final = (".csv.zst", ".tsv.zst", ".csv.zip")
 _SEPARATORS: Final = ("\t", ",", ";", "|")
 _BOMS: Final = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _PIECE: Final = 1 << 20
@@ -90,6 +91,13 @@ def tables_of(folder: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     folders = [path for path in sorted(folder.rglob("*")) if path.is_dir() and _is_table(path)]
     inside = [path for path in files_of(folder, (*TEXTS, *PARQUET)) if path.parent not in folders]
+    packed = files_of(folder, _PACKED)
+    if packed:
+        raise Refused(
+            "source-unreadable",
+            f"{packed[0].name} is compressed in a way that is not read in an export.",
+            "Unpack it, or compress it as .csv.gz.",
+        )
     for path in (*folders, *inside):
         name = path.name.partition(".")[0].casefold()
         if name in found:
@@ -137,7 +145,7 @@ def open_text(path: Path) -> Iterator[TextIO]:
     """Open a text file of an export, also a compressed one, in UTF-8, UTF-16 or Windows-1252."""
     wrong = False
     try:
-        encoding = _encoding(path)
+        encoding = encoding_of(path)
         with (
             _binary(path) as file,
             io.TextIOWrapper(file, encoding=encoding, newline="") as text,
@@ -153,7 +161,8 @@ def _binary(path: Path) -> gzip.GzipFile | io.BufferedReader:
     return gzip.open(path) if path.name.casefold().endswith(".gz") else path.open("rb")
 
 
-def _encoding(path: Path) -> str:
+def encoding_of(path: Path) -> str:
+    """Return the encoding of a text file: UTF-8, UTF-16, or else Windows-1252."""
     with _binary(path) as file:
         start = file.read(2)
         if start in _BOMS:

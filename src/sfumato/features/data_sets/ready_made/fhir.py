@@ -39,6 +39,7 @@ from sfumato.features.data_sets.ready_made.ready_made_card import (
 from sfumato.system.csv_writer import write_rows
 
 UNIT: Final = "patient_id"
+_NAMED: Final = 5  # files that are named
 LINES: Final = (".ndjson", ".jsonl", ".ndjson.gz", ".jsonl.gz")
 _TEXT: Final[Json] = {"type": "text"}
 _DATE: Final[Json] = {"type": "date"}
@@ -378,7 +379,7 @@ def read_fhir(folder: Path, work: Path, terms: Terms) -> ReadExport:
         UNIT,
         tables,
         assumed=tuple(_assumed(terms)),
-        left_out=tuple(_left_out(wanted, seen)),
+        left_out=(*_left_out(wanted, seen), *_other_files(folder, files)),
         from_rows=tuple(
             f"Some resources of the type {kind} name no patient, and are left out."
             for kind in sorted(seen.without_person)
@@ -410,6 +411,13 @@ def _left_out(wanted: Mapping[str, _Flat], seen: _Seen) -> Iterator[str]:
         yield f"tables that --only leaves out: {', '.join(unwanted)}"
     if seen.unknown:
         yield f"types of resources that are not read: {', '.join(sorted(seen.unknown))}"
+
+
+def _other_files(folder: Path, read: list[Path]) -> Iterator[str]:
+    others = [path.name for path in files_of(folder, ("",)) if path not in read]
+    if others:
+        more = ", ..." if len(others) > _NAMED else ""
+        yield f"other files: {', '.join(others[:_NAMED])}{more}"
 
 
 def _table(kind: str, flat: _Flat, work: Path, terms: Terms) -> ExportTable:

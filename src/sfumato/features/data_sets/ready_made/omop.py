@@ -19,6 +19,7 @@ from sfumato.features.data_sets.ready_made.export_files import (
     TEXTS,
     chosen,
     column_names,
+    encoding_of,
     open_text,
     records,
     tables_of,
@@ -308,8 +309,15 @@ def _table(name: str, standard: _Standard, path: Path, terms: Terms, notes: _Not
         columns,
         standard.max_rows,
         standard.rows_per_person,
+        encoding=_encoding(path),
         comments=comments,
     )
+
+
+def _encoding(path: Path) -> str:
+    if not path.name.casefold().endswith(TEXTS):
+        return "utf-8"
+    return encoding_of(path).removesuffix("-sig")
 
 
 def _date_formats(path: Path, columns: list[str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.ready_made.bids_tables import read_bids
 from sfumato.features.data_sets.ready_made.export_files import opened_export
 from sfumato.features.data_sets.ready_made.fhir import read_fhir
 from sfumato.features.data_sets.ready_made.omop import read_omop
@@ -15,6 +16,7 @@ from sfumato.features.data_sets.ready_made.ready_made_card import ReadExport, Te
 from sfumato.features.data_sets.ready_made.redcap import read_redcap
 
 READERS: Final[Mapping[str, Callable[[Path, Path, Terms], ReadExport]]] = {
+    "bids": read_bids,
     "fhir": read_fhir,
     "omop": read_omop,
     "redcap": read_redcap,
@@ -26,7 +28,7 @@ def read_export(standard: str, source: str, terms: Terms) -> Iterator[ReadExport
     """Read an export on this machine; its tables exist as files during the block.
 
     Args:
-        standard: "omop", "fhir" or "redcap".
+        standard: "omop", "fhir", "redcap" or "bids".
         source: The folder of the export, or its zip file.
         terms: What the owner says about the export.
 

@@ -62,6 +62,7 @@ class ExportTable:
     max_rows: int = 1
     rows_per_person: int = 1
     key: str | None = None  # the unique column of a public table
+    encoding: str = "utf-8"
     comments: Mapping[str, str] = field(default_factory=dict)  # by column, for the draft card
 
 
@@ -108,6 +109,7 @@ def ready_made_card(name: str, export: ReadExport, terms: Terms) -> Json:
         "max_groups": MAX_GROUPS,
         "max_rows": own.max_rows,
         "header": True,
+        **_encoding(own),
         "limits": _limits(own),
         "ask": {"who": ["researchers"]},
         "columns": dict(own.columns),
@@ -142,6 +144,10 @@ def _budget(budget: tuple[Decimal, Decimal]) -> Json:
     return {"epsilon": epsilon, "delta": delta}
 
 
+def _encoding(table: ExportTable) -> Json:
+    return {} if table.encoding == "utf-8" else {"encoding": table.encoding}
+
+
 def _limits(table: ExportTable) -> Json:
     """Return limits that let any two tables be joined: by the person, or by a text."""
     length: Json = {"text_length": TEXT_LENGTH}
@@ -157,6 +163,7 @@ def _table(table: ExportTable) -> Json:
     return {
         **kind,
         "header": True,
+        **_encoding(table),
         "limits": _limits(table),
         "columns": dict(table.columns),
     }

@@ -1,8 +1,8 @@
 """Read a REDCap export: the records as CSV, and the data dictionary that says what they mean.
 
-Each form becomes a table. The first form is the main table, with every record. A row of the export
-is a row of a form's table if the form has data in it. What a person's rows become depends on that
-person's rows and on the dictionary alone.
+Each form becomes a table. The first form is the main table, with one row for every record. A row of
+the export is a row of a further form's table if the form has data in it. What a person's rows
+become depends on that person's rows and on the dictionary alone.
 """
 
 from __future__ import annotations
@@ -95,14 +95,14 @@ def read_redcap(folder: Path, work: Path, terms: Terms) -> ReadExport:
                 **_about(names, events, is_first=place == 0),
                 **{c.name: c.body for c in form.columns},
             },
-            MAX_ROWS if place or EVENT in names else 1,
-            ROWS_PER_PERSON if place or EVENT in names else 1,
+            MAX_ROWS if place else 1,
+            ROWS_PER_PERSON if place else 1,
             comments={one.name: one.comment for one in form.columns if one.comment},
         )
         for place, form in enumerate(forms)
     ]
     taken, beyond = most_tables(tables)
-    _write(found, unit, forms[: len(taken)], taken)
+    has_twice = _write(found, unit, forms[: len(taken)], taken)
     if beyond:
         notes.left_out.append(f"forms beyond the twenty tables of a card: {', '.join(beyond)}")
     return ReadExport(
@@ -112,6 +112,9 @@ def read_redcap(folder: Path, work: Path, terms: Terms) -> ReadExport:
         ("",),
         tuple(_assumed(notes, forms, names, terms)),
         tuple(notes.left_out),
+        (f"Some records have the form {forms[0].name!r} several times; the first is taken.",)
+        if has_twice
+        else (),
     )
 
 
@@ -128,7 +131,10 @@ def _assumed(
 ) -> Iterator[str]:
     first, last = terms.years
     own = forms[0].name
-    yield f"The main table is the form {own!r}; each further form is a table of its own."
+    yield (
+        f"The main table is the form {own!r}, with one row for each record: the first one with "
+        "data. Each further form is a table of its own."
+    )
     yield (
         "Codes, ranges and types come from the dictionary. Codes that it does not have are in no "
         "group, and numbers outside a range are moved to its nearest bound."
@@ -267,7 +273,7 @@ def _unknown(fields: Sequence[Field], names: Sequence[str]) -> Iterator[str]:
 def _about(names: Sequence[str], events: tuple[str, ...], *, is_first: bool) -> dict[str, Json]:
     """Return the columns that say which event and instance a row is, and which site's."""
     found: dict[str, Json] = {}
-    if EVENT in names:
+    if EVENT in names and not is_first:
         found[EVENT] = {"type": "text", **({"keys": list(events)} if events else {})}
     if INSTANCE in names and not is_first:
         found[INSTANCE] = {"type": "integer", "lower": 1, "upper": 100}
@@ -276,8 +282,12 @@ def _about(names: Sequence[str], events: tuple[str, ...], *, is_first: bool) -> 
     return found
 
 
-def _write(path: Path, unit: str, forms: Sequence[_Form], tables: Sequence[ExportTable]) -> None:
-    """Write the rows of each form's table; the main table gets every record."""
+def _write(path: Path, unit: str, forms: Sequence[_Form], tables: Sequence[ExportTable]) -> bool:
+    """Write the rows of each form's table; the main table gets every record once.
+
+    Return True if a record has several rows of the main table's form.
+    """
+    has_twice = False
     with ExitStack() as stack:
         rows = records(stack.enter_context(open_text(path)))
         names = [name.casefold() for name in next(rows, [])]
@@ -289,14 +299,19 @@ def _write(path: Path, unit: str, forms: Sequence[_Form], tables: Sequence[Expor
             row = dict(zip(names, (cell.strip() for cell in cells), strict=False))
             record = row.get(unit, "")
             for place, (form, write) in enumerate(zip(forms, writers, strict=True)):
-                if record and form.is_in(row):
-                    write(row)
-                    seen[record] = seen.get(record, False) or place == 0
-                elif record:
-                    seen.setdefault(record, False)
+                if not record or not form.is_in(row):
+                    continue
+                if place == 0 and seen.get(record):
+                    has_twice = True
+                    continue
+                write(row)
+                seen[record] = seen.get(record, False) or place == 0
+            if record:
+                seen.setdefault(record, False)
         for record, is_main in seen.items():
             if not is_main:
                 writers[0]({unit: record})
+    return has_twice
 
 
 def _writer(stack: ExitStack, form: _Form, table: ExportTable, unit: str) -> Callable[[Row], None]:
