@@ -91,7 +91,7 @@ system:  ## Install what only the system's package manager can bring.
 	@sh .ci/system
 
 # Make the locked lists anew (needs a package index; no index's name gets into them).
-EXTRAS = --extra lab --extra files --extra postgres --extra frames --extra plot --extra serve --extra spark
+EXTRAS = --extra lab --extra databases --extra files --extra postgres --extra frames --extra plot --extra serve --extra spark
 COMPILE_ANY = $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links --exclude-newer $(COOLED)
 COMPILE = $(COMPILE_ANY) pyproject.toml
@@ -102,9 +102,9 @@ lock: .venv/bin/python  ## Make the locked lists in requirements/ anew.
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
 	@$(COMPILE) -o $(LOCK)/core.lock
 	@$(COMPILE) $(EXTRAS) --group dev -c $(LOCK)/core.lock -o $(LOCK)/dev.lock
-	@$(COMPILE) --extra files --extra frames --extra postgres --extra serve --group test -c $(LOCK)/dev.lock \
+	@$(COMPILE) --extra databases --extra files --extra frames --extra postgres --extra serve --group test -c $(LOCK)/dev.lock \
 		-o $(LOCK)/test.lock
-	@$(COMPILE) --extra files --extra serve --extra postgres --group build -c $(LOCK)/dev.lock -o $(LOCK)/serve.lock
+	@$(COMPILE) --extra databases --extra files --extra serve --extra postgres --group build -c $(LOCK)/dev.lock -o $(LOCK)/serve.lock
 	@$(COMPILE_GROUP) --group build -o $(LOCK)/build.lock
 	@$(COMPILE_GROUP) --group docs -o $(LOCK)/docs.lock
 	@grep -ohE '^(hypothesis|pytest|pytest-xdist)==[^ ]+' $(LOCK)/dev.lock | $(COMPILE) $(LEAST) --resolution \

@@ -9,6 +9,7 @@ ROOT = Path(__file__).parents[2]
 BROUGHT_BY = {  # a program, and the package that has it
     "bwrap": "bubblewrap",
     "java": "default-jre-headless",
+    "mariadbd": "mariadb-server-core",
     "swift-proxy-server": "swift-proxy",
     **{
         name: name
@@ -41,5 +42,6 @@ def test_make_system_brings_whatever_a_test_looks_for() -> None:
     assert {"buildah", "mmdebstrap"} <= set(listed.split())  # with which .ci/image builds
     swift = {f"swift-{kind}" for kind in ("account", "container", "object")}
     assert swift <= set(listed.split())  # the other servers of tests/support/object_storage.py
+    assert "mariadb-client-core" in listed.split()  # what makes its data folder needs it
     assert looked_for - NOT_IN_DEBIAN <= set(BROUGHT_BY)
     assert {BROUGHT_BY[name] for name in looked_for - NOT_IN_DEBIAN} <= set(listed.split())

@@ -58,7 +58,9 @@ def test_what_is_absent_is_named_with_what_it_is_for_and_what_brings_it(
     assert found["flower"][2] == fleet
     one = found["all of it"][2] or ""
     assert "flower" not in found["all of it"][1] + one  # its pins clash with those of the others
-    assert one.startswith('pip install "sfumato[serve,files,frames,plot,lab,postgres,spark]"')
+    assert one.startswith(
+        'pip install "sfumato[serve,databases,files,frames,plot,lab,postgres,spark]"'
+    )
     assert one.endswith('pip install "sfumato[federated]"')
 
 

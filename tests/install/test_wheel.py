@@ -143,4 +143,4 @@ def test_without_an_extra_a_refusal_names_the_extra(python: Path, tmp_path: Path
 def test_the_doctor_of_the_wheel_alone_names_every_extra(python: Path, tmp_path: Path) -> None:
     entry = "import sys; from sfumato.app.command_line import main; sys.exit(main())"
     said = run(str(python), "-c", entry, "doctor", cwd=tmp_path, HOME=str(tmp_path))
-    assert 'pip install "sfumato[serve,files,frames,plot,lab,postgres,spark]"' in said
+    assert 'pip install "sfumato[serve,databases,files,frames,plot,lab,postgres,spark]"' in said

@@ -55,6 +55,7 @@ class Finding(NamedTuple):
 
 FOR: Final[Mapping[str, str]] = {
     "serve": "serving a vault and its console over HTTP",
+    "databases": "rows from MySQL, MariaDB and other databases",
     "files": "rows from Excel, OpenDocument, Arrow, SPSS, Stata, SAS and .zst files",
     "frames": "answers as pandas, polars or arrow, and programs on pandas frames",
     "plot": "pictures of answers as .svg and .png files",

@@ -37,8 +37,8 @@ from sfumato.client.display import AddReport
 from sfumato.client.owner import Added
 from sfumato.client.query_builder import Builder
 from sfumato.dp.refusal import Refused
+from sfumato.engines.databases.source_tables import DatabaseTables
 from sfumato.engines.duckdb.engine import SALT_BYTES, DuckDBEngine
-from sfumato.engines.postgres.source_tables import PostgresTables
 from sfumato.engines.spark.engine import SparkEngine
 from sfumato.features.access.password_store import Argon2Passwords
 from sfumato.features.access.service import OWNER, Access
@@ -609,7 +609,7 @@ def open_services(  # noqa: PLR0913  # an operator's settings
                         rest=rest,
                         drafts=None if sealing is None else sealing.drafts,
                     ),
-                    set_up(connections or {}, PostgresTables()),
+                    set_up(connections or {}, DatabaseTables()),
                     FolderUploads(
                         root / "incoming-folders",
                         dice,

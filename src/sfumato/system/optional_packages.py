@@ -18,6 +18,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "serve": (
         "argon2", "httptools", "jinja2", "segno", "starlette", "uvicorn", "uvloop", "vl_convert",
     ),
+    "databases": ("pymysql", "sqlalchemy"),
     "files": ("pyarrow", "pyreadstat", "python_calamine"),
     "frames": ("pandas", "polars", "pyarrow"),
     "plot": ("vl_convert",),

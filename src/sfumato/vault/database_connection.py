@@ -11,6 +11,8 @@ from typing import Final, Protocol
 from sfumato.dp.refusal import Refused
 
 LONGEST: Final = 63  # longest name in PostgreSQL, in bytes
+LONGEST_OF_OTHERS: Final = 256  # of 64 characters in MySQL and MariaDB
+_POSTGRES: Final = re.compile(r"postgres(ql)?://|\s*[a-z_]+\s*=", re.ASCII)
 _OURS_NOT: Final = re.compile(r"pg_.*|information_schema", re.ASCII | re.IGNORECASE)
 
 
@@ -45,12 +47,22 @@ class TableReader(Protocol):
         ...
 
 
+def is_postgres(address: str) -> bool:
+    """Return True if an address is PostgreSQL's, as a URL or as settings of libpq."""
+    return _POSTGRES.match(address) is not None
+
+
 def read_table(address: str, name: str) -> TableThere:
-    """Parse the name of a database table: SCHEMA.TABLE, or TABLE alone for the schema `public`."""
+    """Parse the name of a database table: SCHEMA.TABLE, or TABLE alone.
+
+    TABLE alone is in the schema `public` of PostgreSQL. In other databases, it is in the database
+    or schema that the address names; `schema` is empty then.
+    """
+    default, longest = ("public", LONGEST) if is_postgres(address) else ("", LONGEST_OF_OTHERS)
     first, dot, rest = name.partition(".")
-    schema, table = (first, rest) if dot else ("public", name)
-    for word in (schema, table):
-        if not (word.isprintable() and 1 <= len(word.encode()) <= LONGEST):
+    schema, table = (first, rest) if dot else (default, name)
+    for word in (schema, table) if dot or schema else (table,):
+        if not (word.isprintable() and 1 <= len(word.encode()) <= longest):
             raise _no_table()
     if _OURS_NOT.fullmatch(schema):
         raise _no_table()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from sfumato.dp.refusal import Refused
 
+# any scheme is a database's but those of files; `mssql+pyodbc://` names a driver, too
+_DATABASE: Final = re.compile(r"(?!(?:s3|file|https?):)[a-z][a-z0-9_]*(\+[a-z0-9_]+)?://", re.ASCII)
 PREFIX: Final = "connection:"
 
 
@@ -14,7 +17,7 @@ def read_connection(source: str) -> tuple[str, str] | None:
 
     A database address is refused, because others could read it in lists of processes.
     """
-    if source.startswith(("postgresql://", "postgres://")):
+    if _DATABASE.match(source):
         raise Refused(
             "source-unreadable",
             "Rows are not added from a database address, because other users could read the "

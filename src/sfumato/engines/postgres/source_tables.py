@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.shared.driver_process import START_S, DriverChild
 from sfumato.engines.shared.engine_address import PostgresAddress, read_address
 from sfumato.engines.shared.message_frames import Header
+from sfumato.engines.shared.source_process import ask_source
 from sfumato.system.optional_packages import need_package
 from sfumato.vault.database_connection import TableThere
-
-_WHY: Final[Mapping[str, tuple[str, str, str]]] = {
-    "unreachable": (
-        "engine-unavailable",
-        "The database of the connection cannot be reached.",
-        "Try again later, or tell the operator.",
-    ),
-    "unsafe": (
-        "engine-unsafe",
-        "The role of the connection has more rights than reading tables, so the vault does not "
-        "use it.",
-        "The operator must give it a role that has SELECT and nothing else.",
-    ),
-    "no-table": (
-        "source-unreadable",
-        "The database connection has no table of that name that it may read.",
-        "Name another table, or ask the operator for it.",
-    ),
-    "too-large": (
-        "too-large",
-        "The table is larger than the upload space that you have left.",
-        (
-            "Add or remove your uploaded files, take fewer rows, or ask the operator for "
-            "--max-upload."
-        ),
-    ),
-    "late": (
-        "source-unreadable",
-        "Reading the table took too much time or memory.",
-        "Read a part of the table through a database view, or try again later.",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -89,18 +56,4 @@ class PostgresTables:
             "table": wanted.table,
             "timeout_ms": int(limit_s * 1000),
         }
-        child = DriverChild("postgres.source_worker")
-        try:
-            child.begin({"memory_mb": self.memory_mb}, START_S)
-            answer = child.ask({**order, **there}, limit_s)
-        finally:
-            child.kill()
-        said = {"why": "late"} if answer is None or not answer[0].get("ok") else _read(answer[1])
-        if said["why"] is not None:
-            raise Refused(*_WHY.get(str(said["why"]), _WHY["late"]))
-        return said
-
-
-def _read(body: bytes) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads(body)
-    return read
+        return ask_source("postgres.source_worker", {**order, **there}, self.memory_mb, limit_s)

@@ -6,10 +6,7 @@ server is passed on, because it may quote a value or the address.
 
 from __future__ import annotations
 
-import json
-import resource
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final, LiteralString
 
 import psycopg
@@ -17,8 +14,13 @@ from psycopg import sql
 
 from sfumato.engines.postgres.address import CONNECTION_OPTIONS
 from sfumato.engines.postgres.reader_privileges import EXCESS_PRIVILEGES, FILES
-from sfumato.engines.shared.driver_process import RequestHandler, serve
 from sfumato.engines.shared.message_frames import Header
+from sfumato.engines.shared.source_process import (
+    ReportedFailure,
+    answer_of,
+    limit_file,
+    serve_source,
+)
 from sfumato.system.csv_writer import NO_VALUE
 
 # Privileges that the role must not have. Which other tables it may read is the operator's decision.
@@ -56,23 +58,18 @@ _ZONED: Final = "timestamp with time zone"
 Link = psycopg.Connection[Any]
 
 
-class ReportedFailure(Exception):
-    """Failure that is reported to the parent process as one of our own constant words."""
-
-
 def columns(request: Header) -> bytes:
     """Return the source table's column names and types, from the catalogue; read no row."""
     with _linked(request) as link, link.transaction():
         found = _columns(link, request)
-    return _answer(columns=[[name, _TYPES.get(kind, "text")] for name, kind in found])
+    return answer_of(columns=[[name, _TYPES.get(kind, "text")] for name, kind in found])
 
 
 def fetch(request: Header) -> bytes:
     """Write the source table's rows to a file as tab-separated text; refuse too many bytes."""
-    max_bytes = int(str(request["most"]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
+    place, max_bytes = limit_file(request)
     with (
-        Path(str(request["target"])).open("r+b") as target,  # the parent has created it
+        place.open("r+b") as target,  # the parent has created it
         _linked(request) as link,
         link.transaction(),
     ):
@@ -84,7 +81,7 @@ def fetch(request: Header) -> bytes:
                 if bytes_left < 0:
                     raise ReportedFailure("too-large")
                 target.write(piece)
-    return _answer()
+    return answer_of()
 
 
 def _linked(request: Header) -> Link:
@@ -132,31 +129,6 @@ def _column(name: str, kind: str) -> sql.Composed:
     return sql.SQL(text).format(sql.Identifier(name))
 
 
-def _answer(**facts: object) -> bytes:
-    return json.dumps({"why": None, **facts}).encode("ascii")
-
-
-def _told(deed: RequestHandler) -> RequestHandler:
-    """Wrap a request handler: a `ReportedFailure` becomes an answer with its word.
-
-    So the parent process learns the reason of the failure.
-    """
-
-    def done(request: Header) -> bytes:
-        try:
-            return deed(request)
-        except ReportedFailure as told:
-            return json.dumps({"why": str(told)}).encode("ascii")
-
-    return done
-
-
-def _begun(start: Header) -> Mapping[str, RequestHandler]:
-    space = int(str(start["memory_mb"])) << 20
-    resource.setrlimit(resource.RLIMIT_AS, (space, space))
-    return {"columns": _told(columns), "fetch": _told(fetch)}
-
-
 def main() -> None:
     """Serve the parent's requests until the parent closes the pipe."""
-    serve(_begun)
+    serve_source({"columns": columns, "fetch": fetch})

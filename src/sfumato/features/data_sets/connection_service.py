@@ -39,10 +39,14 @@ class Connection:
     names: tuple[str, ...] | None  # None allows all tables that the database role may read
     bucket: BucketPlace | None = None  # of a connection to an S3 bucket
 
-    @property
-    def tables(self) -> tuple[str, ...] | None:
-        """Return the allowed tables, with their schemas; None allows all."""
-        return None if self.names is None else tuple(map(_whole, self.names))
+    def allows(self, wanted: TableThere) -> bool:
+        """Return True if a table of the database is one of those that are allowed."""
+        return self.names is None or any(self._is_named(one, wanted) for one in self.names)
+
+    def _is_named(self, name: str, wanted: TableThere) -> bool:
+        with contextlib.suppress(Refused):  # a name that no table can have
+            return read_table(self.address, name) == wanted
+        return False
 
 
 @dataclass(frozen=True)
@@ -81,8 +85,7 @@ class Connections:
         """
         found = self._one(caller, name)
         wanted = read_table(found.address, table)
-        of_its_own = found.tables is None or f"{wanted.schema}.{wanted.table}" in found.tables
-        if not of_its_own:
+        if not found.allows(wanted):
             raise Refused(
                 "source-unreadable",
                 "The database connection has no table of that name that it may read.",
@@ -172,10 +175,6 @@ def set_up(files: Mapping[str, str], reader: TableReader) -> Connections:
     made = Connections({name: Path(path) for name, path in files.items()}, reader)
     made.check()
     return made
-
-
-def _whole(table: str) -> str:
-    return table if "." in table else f"public.{table}"
 
 
 def _toml(name: str, path: Path) -> Mapping[str, object]:
