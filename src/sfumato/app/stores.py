@@ -128,12 +128,14 @@ def runs_of(root: Path) -> FileDrafts:
 
 
 def airlock_of(
-    root: Path, records: Records, door: PipelinePorts, catalogue: Catalogue, rest: AtRest | None
+    root: Path, records: Records, pipelines: Pipelines, catalogue: Catalogue, rest: AtRest | None
 ) -> Airlock:
     """Return the airlock service (output checking); delete drafts that killed runs left."""
     clock, dice = SystemClock(), SystemRandomSource()
     files = FileAirlock(root / "airlock", dice, rest)
-    made = Airlock(AirlockPorts(door, files), SqlAirlock(records), catalogue, clock, dice)
+    ports = AirlockPorts(pipelines.door, files)
+    about = pipelines.reviews.about
+    made = Airlock(ports, SqlAirlock(records), catalogue, clock, dice, about)
     made.sweep()
     return made
 
