@@ -122,7 +122,8 @@ def refused(vault: OpenVault, **more: Any) -> Refused:
 def test_a_program_in_an_image_makes_a_picture_that_is_checked_and_leaves(
     vault: OpenVault, image: str
 ) -> None:
-    request = submitted(vault, source=IN_SHELL, environment=image, files=FILES)
+    source = IN_SHELL.replace("\n", "\r\n")  # as a browser sends it; no shell would run it
+    request = submitted(vault, source=source, environment=image, files=FILES)
     seen = shown(vault, request)
     # no link is followed, and nothing that a process would write later
     assert files_of(seen) == {

@@ -12,7 +12,7 @@ from typing import Any, Final
 from sfumato.dp.json_values import Json
 from sfumato.features.airlock.declared_tables import DeclaredFile
 from sfumato.features.airlock.file_types import MAX_FILES, bad_airlock, do_clash, is_airlock_path
-from sfumato.features.pipelines.program_folder import MAX_SOURCE
+from sfumato.features.pipelines.program_folder import MAX_SOURCE, with_line_feeds
 from sfumato.query.expression import canonical_json
 from sfumato.sandbox.block_columns import block_columns
 from sfumato.sandbox.ports import SandboxLimits
@@ -70,10 +70,15 @@ class AirlockProgram:
         return hashlib.sha256(canonical_json(self.as_json()).encode()).hexdigest()
 
 
+def read_submitted(card: Card, shape: Mapping[str, object], environment: str) -> AirlockProgram:
+    """Parse a program that is submitted now, whichever line ends it was sent with; or refuse it."""
+    return read_airlock_program(card, with_line_feeds(shape), environment)
+
+
 def read_airlock_program(
     card: Card, shape: Mapping[str, object], environment: str
 ) -> AirlockProgram:
-    """Parse a submitted program and check it against the data card; refuse an invalid one."""
+    """Parse a program and check it against the data card; refuse an invalid one."""
     source = _source(shape.get("source"), least=0 if is_image(environment) else 1)
     if card.unit == ROW:
         raise bad_airlock(

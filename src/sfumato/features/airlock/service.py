@@ -20,7 +20,12 @@ from sfumato.features.airlock import model as airlock_model
 from sfumato.features.airlock.declared_tables import Earlier
 from sfumato.features.airlock.file_types import bad_airlock
 from sfumato.features.airlock.model import RELEASED, RUNNING, AirlockStore, Request, Vote, unknown
-from sfumato.features.airlock.program_plan import AirlockProgram, kept_files, read_airlock_program
+from sfumato.features.airlock.program_plan import (
+    AirlockProgram,
+    kept_files,
+    read_airlock_program,
+    read_submitted,
+)
 from sfumato.features.airlock.release import (
     AirlockPorts,
     Draft,
@@ -78,7 +83,7 @@ class Airlock:
         if terms is None:
             raise closed()
         own = read_own(shape.get("environment"))
-        program = read_airlock_program(listing.card, shape, self._environment(own))
+        program = read_submitted(listing.card, shape, self._environment(own))
         why = why_of(shape.get("why", ""))
         now = self.clock.now()
         mine = (one for one in self.store.of(listing.card.people) if one.author == caller.user)

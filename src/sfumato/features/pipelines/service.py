@@ -29,6 +29,7 @@ from sfumato.features.pipelines.model import (
     TrialChoice,
     bad_run,
 )
+from sfumato.features.pipelines.program_folder import with_line_feeds
 from sfumato.features.pipelines.program_plan import (
     AUTO,
     BLOCKS,
@@ -136,7 +137,8 @@ class Pipelines:
         """Submit a program; it waits for the owner, unless they submit it or it matches a rule."""
         listing, asker = self._listing(caller, data_set)
         own = read_own(shape.get("environment"))
-        program = read_program(listing.card, shape, self.door.sandbox.environment(own))
+        here = self.door.sandbox.environment(own)
+        program = read_program(listing.card, with_line_feeds(shape), here)
         errors = _errors(program, shape.get("epsilon", 1), listing.card)
         found = self.store.find(listing.card.name, program.digest)
         if found is None:
