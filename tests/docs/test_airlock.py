@@ -11,6 +11,7 @@ import pytest
 
 import sfumato
 from sfumato.vault.card.airlock_terms import AirlockTerms
+from support.container_images import PYTHON, layout, shell_layer
 from support.sandbox_blocks import hurry, needs_bubbles
 from support.small_vaults import card, make_vault, run_hurried, write_csv
 
@@ -63,7 +64,7 @@ def test_the_card_of_the_page_is_what_stands_by_itself() -> None:
 @needs_bubbles
 def test_the_commands_of_the_page_run(vault: Path) -> None:
     (vault.parent / "figure.py").write_text(PROGRAM)
-    (block,) = re.findall(r"```sh\n(.*?)```", TEXT, re.S)
+    block, _ = re.findall(r"```sh\n(.*?)```", TEXT, re.S)
     request = seal = ""
     for line in block.replace("\\\n", "").splitlines():
         words = shlex.split(line.replace("REQUEST", request).replace("SEAL", seal))
@@ -75,6 +76,25 @@ def test_the_commands_of_the_page_run(vault: Path) -> None:
     assert "width='60'" in (vault.parent / "mine" / "figure.svg").read_text()
     assert "reviewed (not DP)" in (vault.parent / "mine" / "reviewed-not-dp.json").read_text()
     assert "reviewers-only" in (vault.parent / "look" / "reviewers-only.txt").read_text()
+
+
+@needs_bubbles
+def test_the_commands_about_an_image_run(vault: Path) -> None:
+    (vault.parent / "figure.R").write_text("#!/bin/bash\nprintf x > $2/figure.png\n")
+    digest = layout(vault.parent / "image", [shell_layer()], settings=PYTHON, packed=False)
+    with sfumato.open(vault) as opened:
+        name = opened.environments.add_image(vault.parent / "image", digest, "").name
+    _, block = re.findall(r"```sh\n(.*?)```", TEXT, re.S)
+    said = ""
+    for line in block.splitlines():
+        words = shlex.split(line.replace("IMAGE", name))
+        done = run_hurried(vault, *words[1:], folder=vault.parent)
+        assert done.returncode == 0, done.stderr
+        said += done.stdout
+    (request,) = re.findall(r"airlock run ([0-9a-f]{16})", said)
+    assert run_hurried(vault, "airlock", "run", request).returncode == 0
+    shown = run_hurried(vault, "--user", "rita", "airlock", "show", request)
+    assert "figure.png 1 bytes" in shown.stdout
 
 
 @needs_bubbles

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -112,6 +117,32 @@ def test_what_takes_too_long_is_stopped_and_the_next_is_run(made: bench.Bench) -
     with closing(bench.Runner(made.home)) as runner:
         assert runner.run(["-q", "tests/test_slow.py"], 3.0) is None
         assert runner.run(["-q", "tests/test_much.py"], 60.0) == 0
+
+
+def test_whoever_is_killed_leaves_no_process_that_runs_tests(made: bench.Bench) -> None:
+    told = made.home / "processes"
+    os.mkfifo(told)
+    (made.home / "tests" / "test_endless.py").write_text(
+        "import os\n\n\ndef test_it() -> None:\n"
+        f"    with open({str(told)!r}, 'w') as file:\n"
+        "        file.write(f'{os.getppid()} {os.getpid()}')\n"
+        "    while True: ...\n"
+    )
+    asks = (
+        "import sys; from pathlib import Path; from tools.mutate.bench import Runner\n"
+        "Runner(Path(sys.argv[1])).run(['-q', 'tests/test_endless.py'], 900.0)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", asks, str(made.home)], cwd=ROOT) as asking:
+        left = [os.pidfd_open(int(one)) for one in told.read_text().split()]
+        asking.kill()
+    try:
+        ended = [select.select([one], [], [], 60.0)[0] == [one] for one in left]
+        assert ended == [True, True]
+    finally:
+        for one in left:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(one, signal.SIGKILL)
+            os.close(one)
 
 
 def test_every_file_and_every_test_that_is_named_is_there() -> None:

@@ -30,10 +30,23 @@ EARLY = "ignore::pytest.PytestAssertRewriteWarning"  # of plugins that are impor
 OPTIONS = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--hypothesis-seed=0", "-W", EARLY)
 
 OUTPUT = "pytest.out"
-# says the fork's number, then how it has ended; the fork leads a group of its own
+# says the fork's number, then how it has ended; the fork leads a group of its own. If whoever asks
+# is killed, the pipe is closed, and the fork is killed with all of its group.
 FORKS = """
-import json, os, sys
+import contextlib, json, os, select, signal, sys
 import pytest, hypothesis, numpy, scipy.stats, xdist
+
+def end_of(child):
+    poll, watched = select.poll(), os.pidfd_open(child)
+    poll.register(sys.stdin, 0)  # hang-ups are always reported
+    poll.register(watched, select.POLLIN)
+    if watched not in dict(poll.poll()):
+        with contextlib.suppress(ProcessLookupError):  # it does not lead a group yet
+            os.killpg(child, signal.SIGKILL)
+        os.kill(child, signal.SIGKILL)
+        os._exit(1)
+    os.close(watched)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 for line in sys.stdin:
     child = os.fork()
@@ -46,7 +59,7 @@ for line in sys.stdin:
         sys.stdout.flush()
         os._exit(code)
     print(child, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    print(end_of(child), flush=True)
 """
 
 

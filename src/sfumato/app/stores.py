@@ -24,6 +24,7 @@ from sfumato.features.pipelines.rule_service import PipelineRules
 from sfumato.features.pipelines.rule_store import SqlPipelineRules
 from sfumato.features.pipelines.service import Pipelines
 from sfumato.features.pipelines.store import SqlPipelines
+from sfumato.features.pipelines.trial_limits import TrialLimits
 from sfumato.features.surveys.ballot_key_store import FileBallotKeys
 from sfumato.features.surveys.service import Surveys
 from sfumato.features.surveys.store import SqlSurveys
@@ -117,7 +118,10 @@ def pipelines_of(
     store = SqlPipelines(records)
     names, asked = brought.names, SqlImageRequests(records)
     images = ImageRequests(asked, clock, dice, names, brought.registries)
-    return Pipelines(door, store, catalogue, clock, dice, rules, names, reviews, images, timing)
+    trials = TrialLimits(clock)
+    return Pipelines(
+        door, store, catalogue, clock, dice, rules, names, reviews, images, trials, timing
+    )
 
 
 def runs_of(root: Path) -> FileDrafts:
@@ -128,12 +132,14 @@ def runs_of(root: Path) -> FileDrafts:
 
 
 def airlock_of(
-    root: Path, records: Records, door: PipelinePorts, catalogue: Catalogue, rest: AtRest | None
+    root: Path, records: Records, pipelines: Pipelines, catalogue: Catalogue, rest: AtRest | None
 ) -> Airlock:
     """Return the airlock service (output checking); delete drafts that killed runs left."""
     clock, dice = SystemClock(), SystemRandomSource()
     files = FileAirlock(root / "airlock", dice, rest)
-    made = Airlock(AirlockPorts(door, files), SqlAirlock(records), catalogue, clock, dice)
+    ports = AirlockPorts(pipelines.door, files)
+    about = pipelines.reviews.about
+    made = Airlock(ports, SqlAirlock(records), catalogue, clock, dice, about)
     made.sweep()
     return made
 

@@ -585,6 +585,8 @@ def open_services(  # noqa: PLR0913  # an operator's settings
     split = engine if isinstance(engine, DuckDBEngine | SparkEngine) else Unsplit(NAMES[kind])
     runs = runs_of(root) if sealing is None else sealing.drafts
     programs = PipelinePorts(ledger, split, sandbox, pool, runs)
+    timing = str(settings.get("timing", ISOLATED))
+    pipelines = pipelines_of(records, programs, catalogue, brought, timing)
 
     def fetched(place: str) -> FetchedFolders:
         return FetchedFolders(root / place, clock, most_folder, is_sealed=rest is not None)
@@ -628,10 +630,8 @@ def open_services(  # noqa: PLR0913  # an operator's settings
             streams=Streams(StreamDoor(ledger, engine, pool, kept), catalogue, clock),
             twins=Twins(catalogue, dice),
             private_twins=PrivateTwins(door, catalogue, dice),
-            pipelines=pipelines_of(
-                records, programs, catalogue, brought, str(settings.get("timing", ISOLATED))
-            ),
-            airlock=airlock_of(root, records, programs, catalogue, rest),
+            pipelines=pipelines,
+            airlock=airlock_of(root, records, pipelines, catalogue, rest),
             audit=Audit(ledger, catalogue, users),
             access=Access(users, ledger, Argon2Passwords(), dice, clock, Admission(users, clock)),
             policy=Policy(ledger, catalogue, users, clock),

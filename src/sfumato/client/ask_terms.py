@@ -93,6 +93,18 @@ class RunTerms(TypedDict, total=False):
     op: str | None
 
 
+class PlanTerms(TypedDict, total=False):
+    """The terms to try a program on synthetic people, without the price."""
+
+    people: int | None
+    blocks: int | None
+    cpu_s: Number | None
+    memory_mb: int | None
+    disk_mb: int | None
+    timing: Literal["isolated", "batch"] | None
+    seed: str | None
+
+
 class FitTerms(TypedDict, total=False):
     """The terms of a regression or a clamping check: the whole price, and the method's options."""
 

@@ -11,6 +11,7 @@ from sfumato.client.ask_terms import (
     AskTerms,
     Json,
     Number,
+    PlanTerms,
     PriceTerms,
     Receipted,
     RunTerms,
@@ -503,7 +504,7 @@ class AsyncDataSet(Steps):
         body = handed_in_body(self.name, program_body(function, outputs), columns, environment)
         return SubmittedProgram(await self._vault.call("submit-pipeline", body))
 
-    async def plan(
+    async def plan(  # noqa: PLR0913  # the terms of a trial
         self,
         function: Callable[[Any], object],
         *,
@@ -511,6 +512,13 @@ class AsyncDataSet(Steps):
         epsilon: Number,
         columns: Sequence[str] | None = None,
         people: int | None = None,
+        environment: str = "",
+        blocks: int | None = None,
+        cpu_s: Number | None = None,
+        memory_mb: int | None = None,
+        disk_mb: int | None = None,
+        timing: Literal["isolated", "batch"] | None = None,
+        seed: str | None = None,
     ) -> BlocksPlan:
         """Try a function on synthetic people, for several numbers of blocks; nothing is spent.
 
@@ -522,6 +530,14 @@ class AsyncDataSet(Steps):
             epsilon: The price that the noise is computed for.
             columns: The columns that the function reads; all, if left out.
             people: How many synthetic people the trial uses; by default the card's size.
+            environment: The name of the packages that the function needs, as the owner added them.
+            blocks: The only number of blocks to try; several, if left out.
+            cpu_s: The CPU time limit of one block, in seconds.
+            memory_mb: The memory limit of one block, in MB.
+            disk_mb: The disk space limit of one block, in MB.
+            timing: How blocks are timed: "isolated", or in a "batch" if the operator and the owner
+                allow it.
+            seed: The seed of the synthetic people; the same seed makes the same people.
 
         Returns:
             The noise and the bias for each number of blocks, and what each trial did and printed.
@@ -529,9 +545,14 @@ class AsyncDataSet(Steps):
         Raises:
             Refused: `bad-pipeline` if the function or its ranges cannot be used.
         """
-        handed_in = await self.submit(function, outputs=outputs, columns=columns)
-        said: Json = {} if people is None else {"people": people}
-        body = run_body(self.name, handed_in, epsilon, said)
+        terms = PlanTerms(
+            people=people, blocks=blocks, cpu_s=cpu_s, memory_mb=memory_mb, disk_mb=disk_mb,
+            timing=timing, seed=seed,
+        )  # fmt: skip
+        handed_in = await self.submit(
+            function, outputs=outputs, columns=columns, environment=environment
+        )
+        body = run_body(self.name, handed_in, epsilon, terms_body(terms))
         return BlocksPlan(await self._vault.call("plan-pipeline", body))
 
     def builder(self) -> Builder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,12 @@ import pytest
 import sfumato
 from sfumato.app.vault import OpenVault
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.image_request import MAX_REASON, MAX_REQUESTS, MAX_WAITING
+from sfumato.features.pipelines.image_request import (
+    MAX_REASON,
+    MAX_REQUESTS,
+    MAX_REQUESTS_DAYS,
+    MAX_WAITING,
+)
 from sfumato.sandbox.environment_store import Environments
 from support.container_images import PYTHON, layout, shell_layer
 from support.image_registries import registry
@@ -48,10 +54,14 @@ def asked(who: Any, number: int, **more: object) -> Any:
     return who.call("request-image", {"image": image(number), **more})
 
 
-def code_of(act: Any) -> str:
-    with pytest.raises(Refused) as refused:
+def refused(act: Any) -> Refused:
+    with pytest.raises(Refused) as found:
         act()
-    return refused.value.code
+    return found.value
+
+
+def code_of(act: Any) -> str:
+    return refused(act).code
 
 
 def test_a_request_waits_and_its_author_sees_the_decision(vault: OpenVault) -> None:
@@ -101,12 +111,25 @@ def test_only_an_image_by_digest_at_an_allowed_registry_is_asked_for(
     assert ria.call("image-requests", {})["requests"] == []
 
 
-def test_a_person_has_few_open_requests_and_few_in_all(vault: OpenVault) -> None:
-    ria = as_user(vault, "ria")
+class Days:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.day = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def now(self) -> str:
+        """Return the moment that the test has set."""
+        return self.day.isoformat()
+
+
+def test_a_person_has_few_open_requests_and_few_in_a_month(vault: OpenVault) -> None:
+    ria, clock = as_user(vault, "ria"), Days()
+    vault.house.desk.pipelines.images.__dict__["clock"] = clock
     for number in range(MAX_WAITING):
         asked(ria, number)
-    assert code_of(lambda: asked(ria, MAX_WAITING)) == "too-many"
+    assert "waiting" in refused(lambda: asked(ria, MAX_WAITING)).cause
     asked(as_user(vault, "eve"), 99)  # another person's are counted apart
+    clock.day += timedelta(days=MAX_REQUESTS_DAYS - 1)
     for number in range(MAX_REQUESTS):
         for one in ria.call("image-requests", {})["requests"]:
             if one["state"] == "waiting":
@@ -114,7 +137,10 @@ def test_a_person_has_few_open_requests_and_few_in_all(vault: OpenVault) -> None
                 vault.call("decide-image-request", body)
         if number >= MAX_WAITING:
             asked(ria, number)
-    assert code_of(lambda: asked(ria, 1000)) == "too-many"
+    assert f"last {MAX_REQUESTS_DAYS} days" in refused(lambda: asked(ria, 1000)).cause
+    clock.day += timedelta(days=1)  # the first five are a month old
+    for number in range(1000, 1000 + MAX_WAITING - 1):  # beside the one that waits
+        asked(ria, number)
 
 
 @pytest.mark.parametrize("why", ["x" * (MAX_REASON + 1), "a\x1b[0m", 5])
@@ -140,8 +166,8 @@ def test_whoever_opens_the_folder_accepts_and_pulls(tmp_path: Path) -> None:
         name = f"{served.host}/team/tool@{digest}"
         made = run(vault, *command, "request", name, "--why", "a tool", "--user", "ria", "--json")
         request = json.loads(made.stdout)["request"]
-        refused = run(vault, *command, "accept", request, "--user", "ria")
-        assert refused.returncode != 0
+        no = run(vault, *command, "accept", request, "--user", "ria")
+        assert no.returncode != 0
         try:
             done = run(vault, *command, "accept", request)
             assert f"on the machine: --environment image-{digest[7:]}" in done.stdout, done.stderr

@@ -205,3 +205,32 @@ def made_vault(tmp_path: Path) -> Path:
         opened.add("town", source, card(CARD))
         opened.enrol("ria", "researchers")
     return vault
+
+
+@pytest.mark.parametrize("path", ["main.py", ""])
+def test_the_same_file_is_the_same_program_whichever_way_it_came(tmp_path: Path, path: str) -> None:
+    """A file of Windows, on the command line, and as it is sent to the service."""
+    files = {path: FILES[path]} if path else FILES
+    place = tmp_path / "p"
+    for name, text in files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_bytes(text.replace("\n", "\r\n").encode())
+    made = make_vault(tmp_path)
+    with sfumato.open(made) as vault:
+        source = write_csv(tmp_path / "t.csv", ("who", "height"), [("ann", 170), ("bob", 180)])
+        vault.add("town", source, card(CARD))
+        said: Any = read_folder(place)
+        assert text_digest(said) == text_digest(read_folder(written(tmp_path / "q", files)))
+        sent: dict[str, Any] = {**said, "source": said["source"].replace("\n", "\r\n")}
+        if "modules" in said:
+            sent["modules"] = [
+                {"path": one["path"], "text": one["text"].replace("\n", "\r\n")}
+                for one in said["modules"]
+            ]
+        body = {"data_set": "town", "name": "group", "kind": "program", "outputs": [OUTPUT]}
+        first, second = (vault.call("submit-pipeline", {**body, **one}) for one in (said, sent))
+        assert first["digest"] == second["digest"]
+        found = vault.house.desk.pipelines.store.find("town", str(first["digest"]))
+        assert found is not None
+        assert text_digest(json.loads(found.program)) == text_digest(said)
+        assert "\r" not in json.loads(found.program)["source"]

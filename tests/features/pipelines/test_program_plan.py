@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +14,12 @@ import pytest
 
 import sfumato
 from sfumato.app.vault import OpenVault
+from sfumato.client.async_vault import AsyncDataSet
 from sfumato.client.display import BlocksPlan
+from sfumato.client.vault import DataSet
 from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.features.pipelines import cli
 from sfumato.features.pipelines import service as pipelines_service
 from sfumato.sandbox.ports import SandboxStopped
 from support.sandbox_blocks import needs_bubbles
@@ -204,3 +208,21 @@ def test_plans_that_wait_have_made_nobody_up(
     with ThreadPoolExecutor(3) as threads:
         assert list(threads.map(refused, range(3))) == ["sandbox-missing"] * 3
     assert met == []
+
+
+@pytest.mark.parametrize("client", [DataSet, AsyncDataSet])
+def test_python_takes_every_term_that_the_command_takes(client: type) -> None:
+    everywhere = {one.name for one in cli.decline.params}  # such as --json
+    of_command = {str(one.name) for one in cli.plan.params} - everywhere
+    assert {"blocks", "cpu_s", "seed"} <= of_command
+    assert of_command <= set(inspect.signature(client.plan).parameters)  # type: ignore[attr-defined]  # of both
+
+
+@needs_bubbles
+def test_the_terms_of_a_plan_in_python_are_obeyed(vault: OpenVault) -> None:
+    terms: dict[str, Any] = {"people": 40, "blocks": 5, "seed": "a", "memory_mb": 1024}
+    found = planned(vault, mean, cpu_s=2, disk_mb=32, timing="isolated", **terms)
+    assert (list(by_blocks(found)), found["seed"], found["people"]) == ([5], "a", 40)
+    for wrong in ({"cpu_s": 1000}, {"memory_mb": 1}, {"disk_mb": 1}, {"timing": "batch"}):
+        assert code_of(lambda wrong=wrong: planned(vault, mean, **wrong)) != ""  # type: ignore[misc]  # bound at once
+    assert code_of(lambda: planned(vault, mean, environment="x")) == "bad-environment"

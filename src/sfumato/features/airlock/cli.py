@@ -12,6 +12,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.airlock.client import Files
 from sfumato.wire.query_json import Json
 
+_ABOUT = "environment_lines"  # of a request: what is known of the program's environment
 NOTE = "This was computed from real rows without noise. Show it to nobody."
 
 
@@ -22,7 +23,7 @@ def airlock() -> None:
 
 @airlock.command("submit")
 @click.argument("data_set")
-@click.argument("program", type=click.Path(exists=True, dir_okay=False))
+@click.argument("program", required=False, type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--file",
     "files",
@@ -43,16 +44,29 @@ def airlock() -> None:
 @click.option(
     "--cpu", "cpu_s", default="10", metavar="S", help="The processor seconds that PROGRAM may use."
 )
+@click.option("--memory", "memory_mb", type=int, metavar="MB", help="The memory of PROGRAM.")
+@click.option("--disk", "disk_mb", type=int, metavar="MB", help="The disk space of PROGRAM.")
+@click.option(
+    "--environment",
+    metavar="NAME",
+    help="The environment of PROGRAM: see `sfumato pipeline environment`.",
+)
 @command
-def submit(shell: Shell, data_set: str, program: str, **given: Any) -> None:
-    """Submit PROGRAM, which the owner then runs as `PROGRAM INPUT OUTPUT group`."""
+def submit(shell: Shell, data_set: str, program: str | None, **given: Any) -> None:
+    """Submit PROGRAM, which the owner then runs as `PROGRAM INPUT OUTPUT group`.
+
+    In an image (--environment), PROGRAM may be in any language: its first line names the
+    interpreter, such as `#!/usr/bin/env Rscript`. Without PROGRAM, the image's own program runs.
+    """
+    named = ("environment", "memory_mb", "disk_mb")
     body: Json = {
         "data_set": data_set,
-        "source": text_of(program),
+        "source": "" if program is None else text_of(program),
         "files": [_file(text) for text in given["files"]],
         "why": given["why"],
         "cpu_s": number(given["cpu_s"], "cpu"),
         **({"columns": list(given["columns"])} if given["columns"] else {}),
+        **{name: given[name] for name in named if given[name] is not None},
     }
     with shell.open() as vault:
         made = vault.call("submit-airlock", body)
@@ -95,7 +109,7 @@ def show(shell: Shell, request: str, output: str | None) -> None:
     """Show a request; its reviewers also get its files and the findings of the checks."""
     with shell.open() as vault:
         found = vault.call("show-airlock", {"request": request})
-    lines = [_line(found)]
+    lines = [_line(found), *(f"  environment: {line}" for line in found.get(_ABOUT, ()))]
     if "seal" in found:
         lines += [f"  {one['path']} {one['bytes']:,} bytes" for one in found["files"]]
         lines += [f"  ! {one['path']}: {one['says']} ({one['check']})" for one in found["findings"]]
@@ -219,9 +233,10 @@ def _line(one: Any) -> str:  # Any: JSON of the service
     files = ", ".join(file["path"] for file in one["program"]["files"])
     votes = one.get("votes", [])
     said = "".join(f", {vote['user']} votes {vote['says']}" for vote in votes)
+    own = one["program"]["environment"].partition("+")[2]
     return (
         f"{one['request']} {one['state']}: {files}, by {one['author']} about "
-        f"{one['data_set']}; {one['guarantee']}{said}"
+        f"{one['data_set']}; {one['guarantee']}{f', in {own}' if own else ''}{said}"
     )
 
 

@@ -131,12 +131,14 @@ class DataSetAirlock:
         cpu_s: Number | None = None,
         memory_mb: int | None = None,
         disk_mb: int | None = None,
+        environment: str = "",
     ) -> Json:
         """Submit a program and declare its files; the owner runs it, then reviewers decide.
 
         Args:
             program: The text of a program, or a function that gets all rows as a pandas frame, and
-                the folder to write to.
+                the folder to write to. In an image, the text may be in any language, and its first
+                line names the interpreter; an empty text means the image's own program.
             files: The files: each a path, or a mapping. A mapping has `path`; `by`, the columns
                 that group its lines; `count`, its column with the number of people; `of`, the
                 card's column that it sums up.
@@ -145,12 +147,15 @@ class DataSetAirlock:
             cpu_s: The limit of processor time, in seconds.
             memory_mb: The limit of memory, in megabytes.
             disk_mb: The limit of disk space, in megabytes.
+            environment: The name of the image or of the packages that the program needs, as the
+                owner added them.
 
         Returns:
             The request and its state.
 
         Raises:
-            Refused: `airlock-closed` if the card has no airlock, `bad-airlock` or `bad-pipeline`.
+            Refused: `airlock-closed` if the card has no airlock, `bad-airlock`, `bad-environment`
+                or `bad-pipeline`.
         """
         limits = {"cpu_s": cpu_s, "memory_mb": memory_mb, "disk_mb": disk_mb}
         source = program if isinstance(program, str) else _program(program)
@@ -158,7 +163,8 @@ class DataSetAirlock:
         body: Json = {"data_set": self._name, "source": source, "files": asked, "why": why}
         named = {} if columns is None else {"columns": list(columns)}
         said = {name: limit for name, limit in limits.items() if limit is not None}
-        return self._call("submit-airlock", {**body, **named, **said})
+        brought = {"environment": environment} if environment else {}
+        return self._call("submit-airlock", {**body, **named, **said, **brought})
 
     def list(self) -> Sequence[Json]:
         """Return the airlock requests about this data set that you may see.

@@ -93,10 +93,13 @@ _BODIES: Final[Mapping[str, Callable[[Visit], dict[str, object]]]] = {
 async def _page(visit: Visit, refused: Refused | None) -> Response:
     found = await visit.call("show-airlock", {"request": visit.at("request")})
     is_author = found["author"] == visit.me["user"]
+    own = found["program"]["environment"].partition("+")[2]
+    kind, _, digest = own.partition("-")
     return visit.page(
         "airlock_request.html",
         refused,
         one=found,
+        environment={"name": own, "kind": kind, "digest": digest},
         is_author=is_author,
         is_owner=found["owner"] == visit.me["user"],
         is_reviewer=visit.me["user"] in found["reviewers"],

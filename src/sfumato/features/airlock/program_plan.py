@@ -12,10 +12,11 @@ from typing import Any, Final
 from sfumato.dp.json_values import Json
 from sfumato.features.airlock.declared_tables import DeclaredFile
 from sfumato.features.airlock.file_types import MAX_FILES, bad_airlock, do_clash, is_airlock_path
-from sfumato.features.pipelines.program_folder import MAX_SOURCE
+from sfumato.features.pipelines.program_folder import MAX_SOURCE, with_line_feeds
 from sfumato.query.expression import canonical_json
 from sfumato.sandbox.block_columns import block_columns
 from sfumato.sandbox.ports import SandboxLimits
+from sfumato.sandbox.program_environment import is_image, own_of
 from sfumato.vault.card.data_card import ROW, Card
 
 _LIMITS: Final = {
@@ -35,7 +36,18 @@ class AirlockProgram:
     columns: tuple[str, ...]
     asked: tuple[DeclaredFile, ...]
     limits: SandboxLimits
+    # the digest of the interpreter and libraries, and the name of the program's own environment
     environment: str
+
+    @property
+    def own(self) -> str:
+        """Return the name of the environment that the program brings, or an empty text."""
+        return own_of(self.environment)
+
+    @property
+    def is_image(self) -> bool:
+        """Return True if the program runs in an image, so that it may be in any language."""
+        return is_image(self.environment)
 
     def as_json(self) -> Json:
         """Return the program as JSON, for the store and for the owner and reviewers."""
@@ -58,15 +70,16 @@ class AirlockProgram:
         return hashlib.sha256(canonical_json(self.as_json()).encode()).hexdigest()
 
 
+def read_submitted(card: Card, shape: Mapping[str, object], environment: str) -> AirlockProgram:
+    """Parse a program that is submitted now, whichever line ends it was sent with; or refuse it."""
+    return read_airlock_program(card, with_line_feeds(shape), environment)
+
+
 def read_airlock_program(
     card: Card, shape: Mapping[str, object], environment: str
 ) -> AirlockProgram:
-    """Parse a submitted program and check it against the data card; refuse an invalid one."""
-    source = shape.get("source")
-    if not isinstance(source, str) or not 1 <= len(source) <= MAX_SOURCE or not source.isascii():
-        raise bad_airlock(f"a program must be 1 to {MAX_SOURCE:,} ASCII letters of Python")
-    if not all(letter.isprintable() or letter in "\n\t" for letter in source.replace("\r\n", "\n")):
-        raise bad_airlock("a program may have no control letters but line ends and tabs")
+    """Parse a program and check it against the data card; refuse an invalid one."""
+    source = _source(shape.get("source"), least=0 if is_image(environment) else 1)
     if card.unit == ROW:
         raise bad_airlock(
             "the privacy unit of the data card is a row, but the airlock's checks need "
@@ -85,6 +98,18 @@ def read_airlock_program(
         ),
         environment,
     )
+
+
+def _source(text: object, least: int) -> str:
+    """Read a program's text. An image has a program of its own, so its text may be empty."""
+    if not isinstance(text, str) or not least <= len(text) <= MAX_SOURCE or not text.isascii():
+        raise bad_airlock(
+            f"a program must be 1 to {MAX_SOURCE:,} ASCII letters, and only an image has a "
+            "program of its own"
+        )
+    if not all(letter.isprintable() or letter in "\n\t" for letter in text.replace("\r\n", "\n")):
+        raise bad_airlock("a program may have no control letters but line ends and tabs")
+    return text
 
 
 def kept_files(said: Any) -> tuple[DeclaredFile, ...]:  # Any: what `as_json` has made

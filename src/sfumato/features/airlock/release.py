@@ -15,7 +15,6 @@ from typing import Final
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
-from sfumato.features.airlock.file_types import joined, unpacked
 from sfumato.features.airlock.model import (
     RELEASED,
     AirlockFiles,
@@ -35,7 +34,13 @@ from sfumato.features.airlock.output_checks import (
     stops,
 )
 from sfumato.features.airlock.program_plan import AirlockProgram
-from sfumato.features.airlock.sandbox_programs import MAX_SAID, PIECES, counting, wrapped
+from sfumato.features.airlock.sandbox_programs import (
+    MAX_SAID,
+    files_of,
+    measured_of,
+    of_author,
+    of_counter,
+)
 from sfumato.features.pipelines.program_plan import GROUP
 from sfumato.features.pipelines.release import KEY_BYTES, PipelinePorts, check_sandbox
 from sfumato.release.charged_reads import attempt_read
@@ -81,7 +86,7 @@ class Draft:
 def check_airlock(door: AirlockPorts, program: AirlockProgram) -> None:
     """Refuse to start a program, which may run only once, while the ledger or sandbox is broken."""
     door.programs.ledger.check_history()
-    check_sandbox(door.programs.sandbox, program.limits)
+    check_sandbox(door.programs.sandbox, program.limits, program.own)
 
 
 def run_for_review(
@@ -104,12 +109,11 @@ def _found(
         megabytes = 0 if card.folders is None else card.folders.people * card.folders.person_mb
         (block,) = door.engine.split(_everybody(door, card, table, program, target))
         laid = InputTiming(began, 0, megabytes)
-        paths = tuple(one.path for one in program.asked)
-        said = _said(door, card, program, wrapped(program.source, paths), block, laid)
-        counted = _said(door, card, program, counting(program.asked), block, None)
-    files = unpacked(joined(said, PIECES), paths)
-    measured = joined(counted, PIECES).decode("utf-8", "replace")
-    return Sealed(DraftFiles(door.pool.dice.draw(NONCE_BYTES).hex(), files, measured))
+        order = _order(card, program, block)
+        said = _said(door, replace(order, input_timing=laid, own=program.own), of_author(program))
+        counted = _said(door, order, of_counter(program))
+    nonce = door.pool.dice.draw(NONCE_BYTES).hex()
+    return Sealed(DraftFiles(nonce, files_of(program, said), measured_of(counted)))
 
 
 def _everybody(
@@ -121,22 +125,18 @@ def _everybody(
     return SplitOrder(table, card.unit, columns, 1, key, target, card.limits.rows, study)
 
 
-def _said(  # noqa: PLR0913, PLR0917  # one block's run, whole
-    door: PipelinePorts,
-    card: Card,
-    program: AirlockProgram,
-    text: str,
-    block: str,
-    laid: InputTiming | None,
-) -> bytes:
-    inside: dict[str, object] = {
-        "kind": "program", "source": text, "name": GROUP, "outputs": [], "paths": list(PIECES),
-    }  # fmt: skip
+def _order(card: Card, program: AirlockProgram, block: str) -> BlockJob:
+    """Return the order to run a program on the block of all rows, without that program's text."""
+    inside: dict[str, object] = {"kind": "program", "name": GROUP, "outputs": []}
     if card.folders is not None:
         inside |= {"kind": "study", "level": GROUP, "study": data_set_files(card, ())}
-    limits = replace(program.limits, most_bytes=MAX_SAID)
-    door.sandbox.run_each(BlockJob(inside, (block,), (), limits, laid))
-    said = Path(output_path(block))
+    return BlockJob(inside, (block,), (), replace(program.limits, most_bytes=MAX_SAID))
+
+
+def _said(door: PipelinePorts, order: BlockJob, told: dict[str, object]) -> bytes:
+    """Run a program on the block of all rows; return what the sandbox sent, or empty bytes."""
+    door.sandbox.run_each(replace(order, program={**order.program, **told}))
+    said = Path(output_path(order.inputs[0]))
     if not said.exists():
         return b""
     found = said.read_bytes()

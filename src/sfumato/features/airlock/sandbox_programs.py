@@ -1,22 +1,27 @@
-"""Build the two programs that the airlock runs in the sandbox: the wrapper and the counter.
+"""Build the two programs that the airlock runs in the sandbox: the author's, and the counter.
 
-Both run like programs over a folder (`sandbox/study.py`). They pack their output into pieces of
-limited size, which the sandbox sends. The wrapper and the untrusted program share one process. So
-the wrapper gives no protection, and all of its output is untrusted.
+Both run like programs over a folder (`sandbox/study.py`). A Python program has a wrapper around it,
+and shares its process. So the wrapper gives no protection, and all of its output is untrusted. The
+wrapper and the counter pack their output into pieces of limited size, which the sandbox sends.
+
+An image's program may be in any language, so it has no wrapper. The reader of its block, which runs
+after the program has ended, sends the declared files (`sandbox/process_tree.py`).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Final
 
 from sfumato.features.airlock.declared_tables import DeclaredFile
-from sfumato.features.airlock.file_types import MAX_BYTES
+from sfumato.features.airlock.file_types import MAX_BYTES, joined, unpacked
+from sfumato.features.airlock.program_plan import AirlockProgram
 
 # the size of a piece in bytes, which is the most that the sandbox sends of one file
 _PIECE: Final = 65_536
 PIECES: Final = tuple(f"piece-{place:03d}" for place in range(MAX_BYTES // _PIECE + 1))
-# the most bytes that the sandbox sends: all pieces in hexadecimal, with their names
+# the most bytes that the sandbox sends: all pieces, or all files, in hexadecimal with their names
 MAX_SAID: Final = 2 * len(PIECES) * _PIECE + 4096
 MAX_GROUPS: Final = 10_000  # the most groups of one table that the counter counts
 
@@ -81,6 +86,41 @@ said = {"people": len(everybody), "tables": {
 _send(json.dumps(said).encode())
 """
 )
+
+
+def of_author(program: AirlockProgram) -> dict[str, object]:
+    """Return what the sandbox is told of the author's program, and of the files to collect."""
+    paths = [one.path for one in program.asked]
+    if program.is_image:
+        return {"source": program.source, "paths": paths, "room": MAX_BYTES}
+    return {"source": wrapped(program.source, paths), "paths": list(PIECES)}
+
+
+def files_of(program: AirlockProgram, said: bytes) -> dict[str, bytes]:
+    """Return the declared files from what the sandbox sent of the author's program, by path.
+
+    What was sent is untrusted. Malformed output gives no file. Never raises.
+    """
+    paths = tuple(one.path for one in program.asked)
+    return _sent(said, paths) if program.is_image else unpacked(joined(said, PIECES), paths)
+
+
+def of_counter(program: AirlockProgram) -> dict[str, object]:
+    """Return what the sandbox is told of the counter, which always runs in our own Python."""
+    return {"source": counting(program.asked), "paths": list(PIECES)}
+
+
+def measured_of(said: bytes) -> str:
+    """Return the JSON of the counter from what the sandbox sent of it. Never raises."""
+    return joined(said, PIECES).decode("utf-8", "replace")
+
+
+def _sent(said: bytes, paths: Sequence[str]) -> dict[str, bytes]:
+    try:
+        body = json.loads(said)
+        return {path: bytes.fromhex(body[path]) for path in paths if path in body}
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return {}
 
 
 def wrapped(source: str, paths: Sequence[str]) -> str:

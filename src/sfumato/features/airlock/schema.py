@@ -35,6 +35,7 @@ class SubmitAirlock(OfDataSet, frozen=True, kw_only=True):
     """A request to run a program on the real rows, and to release the files that it writes."""
 
     source: Annotated[Any, needed(Annotated[str, letters(200_000)])] = UNSET
+    environment: Annotated[Any, shaped(Name | None)] = UNSET
     files: Annotated[Any, needed(Annotated[list[DeclaredFile], items(16)])] = UNSET
     columns: Annotated[Any, shaped(list[Name] | None)] = UNSET
     why: Annotated[Any, shaped(Reason | None)] = UNSET

@@ -8,7 +8,7 @@ programs and releases files.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -20,7 +20,12 @@ from sfumato.features.airlock import model as airlock_model
 from sfumato.features.airlock.declared_tables import Earlier
 from sfumato.features.airlock.file_types import bad_airlock
 from sfumato.features.airlock.model import RELEASED, RUNNING, AirlockStore, Request, Vote, unknown
-from sfumato.features.airlock.program_plan import AirlockProgram, kept_files, read_airlock_program
+from sfumato.features.airlock.program_plan import (
+    AirlockProgram,
+    kept_files,
+    read_airlock_program,
+    read_submitted,
+)
 from sfumato.features.airlock.release import (
     AirlockPorts,
     Draft,
@@ -51,6 +56,7 @@ from sfumato.release.permissions import (
     listing_to_query,
     no_data_set,
 )
+from sfumato.sandbox.program_environment import own_of, read_own
 from sfumato.vault.ports import Catalogue, Clock, Listing
 from sfumato.vault.users import Caller
 
@@ -66,6 +72,7 @@ class Airlock:
     catalogue: Catalogue
     clock: Clock
     dice: RandomSource
+    about: Callable[[str], Sequence[str]]  # lines about a program environment of this machine
 
     # --- author -------------------------------------------------------------------------------
 
@@ -75,7 +82,8 @@ class Airlock:
         terms = listing.card.airlock
         if terms is None:
             raise closed()
-        program = read_airlock_program(listing.card, shape, self._environment())
+        own = read_own(shape.get("environment"))
+        program = read_submitted(listing.card, shape, self._environment(own))
         why = why_of(shape.get("why", ""))
         now = self.clock.now()
         mine = (one for one in self.store.of(listing.card.people) if one.author == caller.user)
@@ -126,13 +134,14 @@ class Airlock:
         listing, found = self._found(caller, request)
         airlock_model.begun(found, caller.user)  # refuses other callers, and a second run
         program = self._program(listing, found)
-        if program.environment != self._environment() or listing.card.version != found.version:
+        is_same = program.environment == self._environment(program.own)
+        if not is_same or listing.card.version != found.version:
             raise Refused(
-                "airlock-waits", 
-                    "The Python libraries or the data set's rows have changed since the airlock "
-                    "request was submitted.",
+                "airlock-waits",
+                "The program's environment or libraries, or the data set's rows, have changed "
+                "since the airlock request was submitted.",
                 "Ask the author of the request to submit it again.",
-            )  # fmt: skip
+            )
         check_not_frozen(self.catalogue, listing, caller.user)
         self._check_author(listing, found)
         check_airlock(self.door, program)
@@ -163,7 +172,8 @@ class Airlock:
     def show(self, caller: Caller, request: str) -> Json:
         """Return a request; its reviewers also get the real files and the findings."""
         listing, found = self._found(caller, request)
-        shown = shown_to(found, caller)
+        own = own_of(json.loads(found.program)["environment"])
+        shown = {**shown_to(found, caller), "environment_lines": list(self.about(own))}
         if found.state != airlock_model.REVIEW or not found.is_reviewer(caller.user):
             return shown
         check_themselves(caller)
@@ -328,8 +338,8 @@ class Airlock:
         said = json.loads(request.program)
         return read_airlock_program(listing.card, said, said["environment"])
 
-    def _environment(self) -> str:
-        return self.door.programs.sandbox.environment()
+    def _environment(self, own: str) -> str:
+        return self.door.programs.sandbox.environment(own)
 
     def _found(self, caller: Caller, request: str) -> tuple[Listing, Request]:
         """Return the data set's listing and the current request, if the caller may see it."""

@@ -50,8 +50,8 @@ def airlock_requests(services: Services, caller: Caller, asked: OfDataSet) -> Js
 @AIRLOCK_VERBS.verb(
     "submit-airlock", "POST", _OF_DATA_SET, "ask", SubmitAirlock, AirlockRequest,
     refusals=(
-        *_SUBMITTED, "airlock-closed", "bad-airlock", "bad-pipeline", "unknown-column",
-        "unknown-data-set",
+        *_SUBMITTED, "airlock-closed", "bad-airlock", "bad-environment", "bad-pipeline",
+        "unknown-column", "unknown-data-set",
     ),
 )  # fmt: skip
 def submit_airlock(services: Services, caller: Caller, asked: SubmitAirlock) -> Json:
@@ -77,7 +77,9 @@ def fetch_airlock(services: Services, caller: Caller, asked: OneRequest) -> Json
 
 @AIRLOCK_VERBS.verb(
     "run-airlock", "POST", f"{_ONE}/run", "any", OneRequest, AirlockRequest,
-    refusals=(*_REFUSALS, "bad-pipeline", "data-set-frozen", "sandbox-missing"),
+    refusals=(
+        *_REFUSALS, "bad-environment", "bad-pipeline", "data-set-frozen", "sandbox-missing",
+    ),
     is_long=True,
 )  # fmt: skip
 def run_airlock(services: Services, caller: Caller, asked: OneRequest) -> Json:

@@ -12,7 +12,8 @@ from sfumato.sandbox.program_environment import IMAGE
 WAITING, ACCEPTED, DECLINED = "waiting", "accepted", "declined"
 THERE: Final = "there"  # shown of a request whose image is on the machine; never stored
 MAX_WAITING: Final = 5  # the most waiting requests of one person
-MAX_REQUESTS: Final = 100  # the most requests of one person for images that are not there
+MAX_REQUESTS: Final = 100  # the most requests of one person in so many days
+MAX_REQUESTS_DAYS: Final = 30
 MAX_REASON: Final = 1000  # the most letters of a reason
 
 

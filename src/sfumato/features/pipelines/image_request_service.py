@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from threading import Lock
 
 from sfumato.dp.json_values import Json
@@ -17,8 +18,8 @@ from sfumato.features.pipelines.image_request import (
     DECLINED,
     MAX_REASON,
     MAX_REQUESTS,
+    MAX_REQUESTS_DAYS,
     MAX_WAITING,
-    THERE,
     WAITING,
     ImageRequest,
     ImageRequestStore,
@@ -80,15 +81,22 @@ class ImageRequests:
         return made.as_json(self.brought())
 
     def _check_few(self, mine: Sequence[ImageRequest]) -> None:
-        brought = self.brought()
-        states = [one.as_json(brought)["state"] for one in mine]
-        waiting, absent = states.count(WAITING), len(states) - states.count(THERE)
-        if waiting >= MAX_WAITING or absent >= MAX_REQUESTS:
+        """Refuse a person's further request: by those that wait, and by all of the last days."""
+        waiting = sum(one.state == WAITING for one in mine)
+        since = datetime.fromisoformat(self.clock.now()) - timedelta(days=MAX_REQUESTS_DAYS)
+        recent = [one.at for one in mine if datetime.fromisoformat(one.at) > since]
+        if waiting >= MAX_WAITING:
             raise Refused(
                 "too-many",
-                f"You have {waiting} waiting requests for images, and {absent} in all for images "
-                f"that are not on the machine. The maximum is {MAX_WAITING} and {MAX_REQUESTS}.",
-                "Wait until the operator has decided on them and has pulled the images.",
+                f"You have {waiting} waiting requests for images, which is the maximum.",
+                "Wait until the operator has decided on one of them.",
+            )
+        if len(recent) >= MAX_REQUESTS:
+            raise Refused(
+                "too-many",
+                f"You have asked for {len(recent)} images in the last {MAX_REQUESTS_DAYS} days. "
+                f"The maximum is {MAX_REQUESTS}, whatever the operator decided.",
+                f"Ask again when the oldest of these requests is {MAX_REQUESTS_DAYS} days old.",
             )
 
 

@@ -29,6 +29,29 @@ def text_digest(program: Mapping[str, Any]) -> str:  # Any: JSON of a program
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def with_line_feeds(program: Mapping[str, object]) -> dict[str, object]:
+    """Return a program that is submitted, in which every line ends with LF alone.
+
+    A browser sends CR LF, and so does a file from Windows, but the command line reads LF. The same
+    file is the same program, with the same digests, whichever way it came. It is also what the
+    sandbox runs: a shell or a first line (`#!`) would not accept CR.
+    """
+    made = {**program, "source": _with_line_feeds(program.get("source"))}
+    modules = program.get("modules")
+    if isinstance(modules, list):
+        made["modules"] = [
+            {**one, "text": _with_line_feeds(one["text"])}
+            if isinstance(one, dict) and "text" in one
+            else one
+            for one in modules
+        ]
+    return made
+
+
+def _with_line_feeds(text: object) -> object:
+    return text.replace("\r\n", "\n") if isinstance(text, str) else text
+
+
 def modules_json(main: str, modules: Sequence[tuple[str, str]]) -> Json:
     """Return the files of a program besides its source as JSON; nothing if it has one file."""
     if not modules:

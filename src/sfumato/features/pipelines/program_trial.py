@@ -293,11 +293,9 @@ def check_trial(runs: Sequence[Run], card: Card, people: int, *, is_trusted: boo
 
 def _check_together(runs: Sequence[Run], people: int) -> None:
     """Refuse a trial whose runs, of blocks and of people, are too much together."""
-    cpu_s = runs[0].limits.cpu_s
-    if cpu_s > MAX_TRUSTED_S:
+    if runs[0].limits.cpu_s > MAX_TRUSTED_S:
         raise bad_run(f"a plan gives a block {MAX_TRUSTED_S} processor seconds at most")
-    alone = people if runs[0].person_runs else 0
-    needed = (1 + alone + sum(min(SAMPLE, run.blocks) for run in runs)) * cpu_s
+    needed = trial_s(runs, people)
     if needed > MAX_TOGETHER_S:
         raise bad_run(
             f"all runs of this plan together need {needed:,g} processor seconds, and a plan may "
@@ -305,6 +303,12 @@ def _check_together(runs: Sequence[Run], people: int) -> None:
             "Try one number of blocks alone (blocks), choose fewer synthetic people, or give less "
             "processor time (cpu_s).",
         )
+
+
+def trial_s(runs: Sequence[Run], people: int) -> float:
+    """Return the processor seconds that a trial's runs, of blocks and of people, may have."""
+    alone = people if runs[0].person_runs else 0
+    return (1 + alone + sum(min(SAMPLE, run.blocks) for run in runs)) * runs[0].limits.cpu_s
 
 
 def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, seed: str) -> Table:

@@ -81,6 +81,11 @@ class ProgramReviews:
             ],
         }
 
+    def about(self, own: str) -> list[str]:
+        """Return what this machine knows of a program environment, as lines; [] if nothing."""
+        facts = self._facts(own)
+        return environment_lines(facts) if facts else []
+
     def _changes(self, before: Submitted, now: Submitted) -> Json:
         """Return what has changed since another program, also in the environment it brings."""
         old, new = _own(before), _own(now)

@@ -9,6 +9,7 @@ import json
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -29,6 +30,7 @@ from sfumato.features.pipelines.model import (
     TrialChoice,
     bad_run,
 )
+from sfumato.features.pipelines.program_folder import with_line_feeds
 from sfumato.features.pipelines.program_plan import (
     AUTO,
     BLOCKS,
@@ -48,6 +50,7 @@ from sfumato.features.pipelines.program_trial import (
     can_run,
     check_trial,
     run_trial,
+    trial_s,
 )
 from sfumato.features.pipelines.program_warnings import (
     answer_warnings,
@@ -79,6 +82,7 @@ from sfumato.features.pipelines.schema import (
     PlanPipeline,
     RunPipeline,
 )
+from sfumato.features.pipelines.trial_limits import TrialLimits
 from sfumato.query.expression import canonical_json
 from sfumato.release.accounts import left_to_pay, smallest_next
 from sfumato.release.guarded_release import accounts_paying
@@ -128,6 +132,7 @@ class Pipelines:
     brought: Callable[[], Sequence[str]]  # returns the names of this machine's program environments
     reviews: ProgramReviews
     images: ImageRequests
+    trials: TrialLimits
     timing: str = ISOLATED  # BATCH if the operator lets reviewed programs run in batches
     # Only one plan at a time holds its synthetic people in memory.
     planning: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
@@ -136,7 +141,8 @@ class Pipelines:
         """Submit a program; it waits for the owner, unless they submit it or it matches a rule."""
         listing, asker = self._listing(caller, data_set)
         own = read_own(shape.get("environment"))
-        program = read_program(listing.card, shape, self.door.sandbox.environment(own))
+        here = self.door.sandbox.environment(own)
+        program = read_program(listing.card, with_line_feeds(shape), here)
         errors = _errors(program, shape.get("epsilon", 1), listing.card)
         found = self.store.find(listing.card.name, program.digest)
         if found is None:
@@ -296,7 +302,7 @@ class Pipelines:
         said = seed if isinstance(seed, str) and seed else self.dice.draw(8).hex()
         table = None
         try:
-            with self.planning:
+            with self._trial_of(caller, trial_s(runs, count)), self.planning:
                 table = run_trial(self.door.sandbox, card, runs, count, said)
         except SandboxStopped:
             table = None
@@ -359,6 +365,10 @@ class Pipelines:
         return replace(release, answer={**release.answer, "warnings": warnings})
 
     # --- helpers ------------------------------------------------------------------------------
+
+    def _trial_of(self, caller: Caller, seconds: float) -> AbstractContextManager[None]:
+        """Count a trial of the caller in a served vault; elsewhere nobody waits for it."""
+        return self.trials.taken(caller.user, seconds) if caller.token else nullcontext()
 
     def _environment(self, name: str) -> Json:
         """Return an environment's kind and digest, and the name from which an image was pulled."""

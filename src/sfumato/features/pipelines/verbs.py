@@ -114,7 +114,7 @@ def price_pipeline(services: Services, caller: Caller, asked: PipelineTerms) -> 
 
 @PIPELINE_VERBS.verb(
     "plan-pipeline", "POST", f"{_PIPELINES}/{{pipeline}}/plan", "ask", PlanPipeline, PipelinePlan,
-    refusals=(*_REFUSALS, "sandbox-missing"),
+    refusals=(*_REFUSALS, "sandbox-missing", "too-many"),
     is_long=True,
 )  # fmt: skip
 def plan_pipeline(services: Services, caller: Caller, asked: PlanPipeline) -> Json:
