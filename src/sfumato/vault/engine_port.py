@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from sfumato.dp.json_values import Json
 from sfumato.query.expression import Predicate
@@ -62,6 +62,15 @@ class PrepareOrder:
     # (people domain, sketch file of an earlier version of this data set, sketch file of the other):
     # a person has confirmed that these rows are about other people
     different: tuple[tuple[str, str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class AppendOrder:
+    """An order to prepare rows that are appended to a prepared table."""
+
+    rows: PrepareOrder  # the card, the sources of the tables that get rows, and the target
+    places: tuple[int, ...]  # for each source: the index of its table on the card
+    before: str  # the prepared table of the version before
 
 
 @dataclass(frozen=True)
@@ -144,6 +153,19 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End the worker process that reads rows."""
+        ...
+
+
+@runtime_checkable
+class AppendEngine(Protocol):
+    """An engine whose prepared tables can consist of several files, of which one is the newest."""
+
+    def append(self, order: AppendOrder) -> Prepared:
+        """Prepare new rows alone, and publish them with the files of the version before."""
+        ...
+
+    def segments(self, table: str) -> tuple[str, ...]:
+        """Return the paths of all files of a prepared table; some belong to earlier versions."""
         ...
 
 
