@@ -1,4 +1,7 @@
-"""Tables whose rows arrive in parts: the first part is added, and each other part is appended."""
+"""Tables whose rows arrive in parts: the first part is added, and each other part is appended.
+
+Rows are prepared in this process, because a worker for each part would take most of a test's time.
+"""
 
 from __future__ import annotations
 
@@ -7,40 +10,72 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.ingest import append as append_module
+from sfumato.engines.ingest import prepare as prepare_module
+from sfumato.engines.ingest.prepare_order import append_header, order_header
+from sfumato.engines.shared.locked_connection import Room
+from sfumato.engines.shared.prepared_table import (
+    appended_table,
+    path_of,
+    prepared_table,
+    segments_of,
+    write_prepared_table,
+    write_segments,
+)
 from sfumato.vault.card.data_card import Card
-from sfumato.vault.engine_port import AppendOrder, Prepared, PrepareOrder, SourceFile
-from support.engine_rows import SALT, prepare, write_source
+from sfumato.vault.engine_port import AppendOrder, PrepareOrder, SourceFile
+from support.engine_rows import SALT, write_source
+from support.query_oracle import Person
 from support.random_tables import Dealt
 
-Parts = Sequence[Dealt]
+ROOM = Room(512, 1, "", ())
+Sources = Mapping[int, Path]  # by the index of the table on the card
 
 
-def append(
-    engine: DuckDBEngine,
-    before: str,
-    sources: Mapping[int, Path],
-    card: Card,
-    *,
-    target: Path,
-    sketches: tuple[tuple[str, str], ...] = (),
-) -> tuple[str, Prepared]:
-    """Append the rows of sources, by the index of their table; return the new prepared table."""
-    rows = PrepareOrder(
+def add(folder: Path, sources: Sources, card: Card, salt: bytes = SALT) -> Path:
+    """Prepare a first part; return its table."""
+    table = folder / "0.duckdb"
+    order = _order(sources, card, table, salt)
+    work = folder / "work-0"
+    work.mkdir()
+    said = prepare_module.prepare(ROOM, salt.hex(), order_header(order, work))
+    assert "refused" not in said, said
+    write_prepared_table(path_of(table), prepared_table(card))
+    (work / "rows.duckdb").rename(table)
+    return table
+
+
+def append(before: Path, sources: Sources, card: Card, salt: bytes = SALT) -> Path:
+    """Append the rows of sources to a table, as the engine does; return the new table."""
+    number = int(before.stem) + 1
+    table = before.with_name(f"{number}.duckdb")
+    order = AppendOrder(_order(sources, card, table, salt), tuple(sources), str(before))
+    work = before.with_name(f"work-{number}")
+    work.mkdir()
+    said = append_module.append(ROOM, salt.hex(), append_header(order, work))
+    assert "refused" not in said, said
+    kept = segments_of(before)[: int(str(said["kept"]))]
+    names = (*(file.name for file in kept), table.name)
+    write_segments(path_of(table), appended_table(prepared_table(card)), names)
+    (work / "rows.duckdb").rename(table)
+    return table
+
+
+def _order(sources: Sources, card: Card, table: Path, salt: bytes) -> PrepareOrder:
+    return PrepareOrder(
         sources=tuple(SourceFile(str(path)) for path in sources.values()),
-        target=str(target),
+        target=str(table),
         card=card,
-        salt=SALT,
-        sketches=sketches,
-        sketch=str(target.with_suffix(".people.json")),
+        salt=salt,
+        sketches=(),
+        sketch="",
         accept_unreadable=tuple(c.name for table in card.every_table for c in table.columns),
     )
-    return str(target), engine.append(AppendOrder(rows, tuple(sources), before))
 
 
-def in_parts(rng: random.Random, dealt: Dealt, parts: int) -> Parts:
+def in_parts(rng: random.Random, dealt: Dealt, parts: int) -> list[Dealt]:
     """Share out the rows of all tables of people, each row to a part at random."""
-    shares: list[dict[str, list[object]]] = [{} for _ in range(parts)]
+    shares: list[dict[str, list[Person]]] = [{} for _ in range(parts)]
     for table in dealt.made.every_table:
         rows = dealt.rows[table.name]
         places = [0 if table.is_public else rng.randrange(parts) for _ in rows]
@@ -49,26 +84,16 @@ def in_parts(rng: random.Random, dealt: Dealt, parts: int) -> Parts:
     return [replace(dealt, rows=share) for share in shares]
 
 
-def prepared_in_parts(engine: DuckDBEngine, folder: Path, parts: Parts) -> str:
+def prepared_in_parts(folder: Path, parts: Sequence[Dealt]) -> str:
     """Add the first part, append each other part, and return the last version's table."""
     folder.mkdir()
-    table = ""
-    for number, part in enumerate(parts):
-        place = folder / f"{number}"
-        place.mkdir()
-        sources = _sources(place, part)
-        if number == 0:
-            others = [path for at, path in sources.items() if at]
-            table = prepare(engine, sources[0], part.made, others=others)[0]
-            moved = folder / "0.duckdb"
-            for ending in ("", ".json"):
-                Path(f"{table}{ending}").rename(f"{moved}{ending}")
-            table = str(moved)
-            continue
-        every = part.made.every_table
-        new = {at: path for at, path in sources.items() if not every[at].is_public}
-        table, _ = append(engine, table, new, part.made, target=folder / f"{number}.duckdb")
-    return table
+    made = parts[0].made
+    table = add(folder, _sources(folder, parts[0]), made)
+    for part in parts[1:]:
+        sources = _sources(folder, part)
+        new = {at: sources[at] for at, t in enumerate(made.every_table) if not t.is_public}
+        table = append(table, new, made)
+    return str(table)
 
 
 def _sources(folder: Path, dealt: Dealt) -> dict[int, Path]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Predicate
 from sfumato.query.measure import Cells, Measure
 from sfumato.vault.add_report import TableReport
@@ -154,6 +155,16 @@ class Engine(Protocol):
     def close(self) -> None:
         """End the worker process that reads rows."""
         ...
+
+
+def not_appendable() -> Refused:
+    """Return the refusal of rows that cannot be appended to a data set."""
+    return Refused(
+        "not-allowed",
+        "Rows cannot be appended to this data set: its vault is encrypted or does not use DuckDB, "
+        "its people have files, or an older sfumato prepared its rows.",
+        "Add all of its rows, old and new, as a new version: sfumato add.",
+    )
 
 
 @runtime_checkable

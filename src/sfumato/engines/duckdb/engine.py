@@ -35,7 +35,6 @@ from sfumato.engines.ingest.prepare_order import (
 )
 from sfumato.engines.ingest.source_errors import (
     items,
-    not_appendable,
     read_described,
     read_folder_draft,
     refused_by_worker,
@@ -81,6 +80,7 @@ from sfumato.vault.engine_port import (
     FolderDraft,
     Prepared,
     PrepareOrder,
+    not_appendable,
 )
 from sfumato.vault.sealed import Sealed
 from sfumato.vault.table_reader_port import ReadOrder

@@ -68,16 +68,6 @@ def source_missing(path: str) -> Refused:
     )
 
 
-def not_appendable() -> Refused:
-    """Return the refusal of rows that cannot be appended to a data set."""
-    return Refused(
-        "not-allowed",
-        "Rows cannot be appended to this data set: its vault is encrypted or does not use DuckDB, "
-        "its people have files, or an older sfumato prepared its rows.",
-        "Add all of its rows, old and new, as a new version: sfumato add.",
-    )
-
-
 def stopped() -> Refused:
     """Return the refusal of a preparation that hit the worker's memory or time limit."""
     return Refused(
