@@ -52,7 +52,11 @@ def run(rows: int = ROWS, appends: int = APPENDS) -> list[dict[str, object]]:
         with sfumato.open(folder / "vault") as vault:
             added = _timed_add(vault, _source(folder, 0, rows, rows))
             new = rows // 100
-            took = [_append(vault, folder, n + 1, new, rows) for n in range(max(1, appends))]
+            took: list[float] = []
+            for number in range(1, max(1, appends) + 1):
+                took.append(_append(vault, folder, number, new, rows))
+                if number % _FEW == 0:
+                    print(number, round(statistics.mean(took[-_FEW:]), 2), "s", file=sys.stderr)
             answer = vault["visits"].ask("SELECT COUNT(*) AS n FROM visits", epsilon=90)
             expected = rows + len(took) * new
             far = abs(int(str(answer.rows[0][0])) - expected) / expected

@@ -54,7 +54,7 @@ from sfumato.features.data_sets.folder_upload_service import MAX_FOLDER_BYTES, F
 from sfumato.features.data_sets.object_store_service import ObjectStores
 from sfumato.features.data_sets.repository_service import Repositories
 from sfumato.features.data_sets.row_source import Source
-from sfumato.features.data_sets.service import DataSets
+from sfumato.features.data_sets.service import DataSets, Withdrawn
 from sfumato.features.data_sets.source_service import Sources
 from sfumato.features.data_sets.upload_service import MAX_BYTES, Uploads
 from sfumato.features.federated.tensors.tensor_processes import RoomLimits
@@ -260,6 +260,29 @@ class OpenVault(Vault):
             )
             made = self.owner.data_sets.append(self._caller, name, where, version)
         return Added(made.name, made.version, made.people, self.add_report(made.name))
+
+    def forget_person(self, name: str, person: str, *, version: str) -> Withdrawn:
+        """Remove one person's rows from your data set, as a new version.
+
+        Questions from now on do not read these rows. Earlier versions of the data set are deleted
+        from the disk. The ledger records that somebody was removed, and not who. The people's
+        privacy budget stays as it is. Released answers, streams, twins and backups stay, and so
+        does a keyed digest of the person: see docs/explanation/sharp-edges.md.
+
+        Args:
+            name: The name of the data set.
+            person: The person's identifier in your files.
+            version: The name of the new version.
+
+        Returns:
+            The new version's card, the number of deleted earlier tables, and the other data sets
+            about the same people.
+
+        Raises:
+            Refused: `unknown-data-set`, `data-set-exists` if that version exists already, or
+                `not-allowed` if the data set has no such person, or if nobody can be removed.
+        """
+        return self.owner.data_sets.forget_person(self._caller, name, person, version)
 
     def _is_plain(self, source: Rows) -> bool:
         """Return True if the rows come from a frame or a database, whose values have types."""

@@ -74,6 +74,11 @@ LISTED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
             "cli.owner",
             "Remove the rows of earlier versions of all data sets from disk.",
         ),
+        "forget-person": (
+            "cli.owner",
+            "Remove one PERSON's rows from NAME, as a new version, and its earlier versions from "
+            "disk.",
+        ),
         "stream": (
             "features.streams.cli",
             "Open a running count, close its days, show the closed days.",

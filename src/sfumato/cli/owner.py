@@ -258,4 +258,41 @@ def forget_earlier(shell: Shell) -> None:
     shell.show({"removed": count}, f"Removed tables of earlier versions: {count}.")
 
 
-COMMANDS = (init, change_key, add, append, add_report, enrol, forget_earlier)
+_STAYS: Final = (
+    "What this cannot take back: released answers, noisy counts of streams, twins, results of "
+    "programs, files that you or others have, and backups. The vault keeps a keyed digest of the "
+    "person, which recognises the people and their budget."
+)
+
+
+@click.command("forget-person")
+@click.argument("name")
+@click.argument("person")
+@click.option("--version", required=True, help="The name of the new version.")
+@command
+def forget_person(shell: Shell, name: str, person: str, version: str) -> None:
+    """Remove one PERSON's rows from NAME, as a new version, and its earlier versions from disk.
+
+    PERSON is the identifier in your files; `-` reads it from standard input, so that it is in no
+    list of commands. Run this while nobody asks: a running question on an earlier version would
+    fail, and its charge stays.
+    """
+    if person == "-":
+        person = click.get_text_stream("stdin").readline().strip()
+    with shell.open_folder() as vault, show_elapsed("Removing the rows"):
+        made = vault.forget_person(name, person, version=version)
+    others = ""
+    if made.others:
+        others = (
+            f"Other data sets are about the same people: {', '.join(made.others)}. Repeat this for "
+            "each of them that has rows of the person.\n"
+        )
+    shell.show(
+        {"version": made.card.version, "removed": made.removed, "others": list(made.others)},
+        f"{made.card.name} now has the version {made.card.version}, without the person. Removed "
+        f"tables of earlier versions: {made.removed}.\n{others}{_STAYS}\n"
+        "Leave the person out of the files that you append or add from now on.",
+    )
+
+
+COMMANDS = (init, change_key, add, append, add_report, enrol, forget_earlier, forget_person)

@@ -75,6 +75,18 @@ class AppendOrder:
 
 
 @dataclass(frozen=True)
+class WithdrawOrder:
+    """An order to copy a prepared table without the rows of one person."""
+
+    before: str  # the prepared table of the version before
+    card: Card
+    salt: bytes
+    person: str = field(repr=False)  # the person's identifier in the owner's files
+    target: str
+    sketches: tuple[str, str]  # of the people of the version before, and where its copy will be
+
+
+@dataclass(frozen=True)
 class Prepared:
     """The result of copying source files into prepared tables, which only the owner may see."""
 
@@ -167,12 +179,28 @@ def not_appendable() -> Refused:
     )
 
 
+def not_withdrawable() -> Refused:
+    """Return the refusal to remove one person's rows from a data set."""
+    return Refused(
+        "not-allowed",
+        "One person cannot be removed from this data set: its rows belong to no person, its people "
+        "have files, its vault is encrypted or does not use DuckDB, or an older sfumato prepared "
+        "its rows.",
+        "Remove the person from your files, add these as a new version (sfumato add), and then run "
+        "sfumato forget-earlier.",
+    )
+
+
 @runtime_checkable
 class AppendEngine(Protocol):
     """An engine whose prepared tables can consist of several files, of which one is the newest."""
 
     def append(self, order: AppendOrder) -> Prepared:
         """Prepare new rows alone, and publish them with the files of the version before."""
+        ...
+
+    def withdraw(self, order: WithdrawOrder) -> None:
+        """Copy a prepared table without one person's rows; the table before stays as it is."""
         ...
 
     def segments(self, table: str) -> tuple[str, ...]:

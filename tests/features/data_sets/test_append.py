@@ -204,3 +204,46 @@ def test_the_command_says_what_a_version_costs(vault: OpenVault, tmp_path: Path)
     done = run(folder, "append", "clinic", str(new), "--version", "3", "--json")
     shown = json.loads(done.stdout)
     assert (shown["appended"], shown["version"], shown["people"]) == ("clinic", "3", "town")
+
+
+# --- one person leaves ---------------------------------------------------------------------------
+
+
+def test_a_persons_rows_are_gone_from_answers_disk_and_ledger(
+    vault: OpenVault, tmp_path: Path
+) -> None:
+    vault.append("clinic", people(tmp_path / "b.csv", 400, 30), version="2")
+    new = write_csv(tmp_path / "c.csv", ("who", "age"), [("somebody", 40)] * 3)
+    vault.append("clinic", new, version="3")
+    other = CARD.partition("[tables")[0]
+    vault.add("beside", people(tmp_path / "o.csv", 0, 200), card(other))
+    beside = vault.house.catalogue.find("beside")
+    made = vault.forget_person("clinic", "somebody", version="4")
+    assert (made.card.version, made.others) == ("4", ("beside",))
+    listing = vault.house.catalogue.find("clinic")
+    assert listing is not None
+    assert beside is not None
+    assert tables(vault) == {Path(listing.table).name, Path(beside.table).name}
+    assert abs(asked(vault, COUNT) - 430) < 10
+    assert abs(asked(vault, VISITS) - 300) < 10
+    bodies = [entry.body for entry in vault.house.ledger.store.entries()]
+    assert any(e.kind == "person-removed" for e in vault.house.ledger.store.entries())
+    assert not any("somebody" in body for body in bodies)
+    assert vault.house.ledger.verified()["ok"] is True
+    with pytest.raises(Refused) as refused:
+        vault.forget_person("clinic", "somebody", version="5")
+    assert refused.value.code == "not-allowed"
+    assert vault.house.catalogue.find("clinic") == listing
+    vault.append("clinic", people(tmp_path / "d.csv", 430, 5), version="5")
+    assert abs(asked(vault, COUNT) - 435) < 10
+
+
+def test_the_command_reads_the_person_from_its_input_and_says_what_stays(vault: OpenVault) -> None:
+    folder = vault.house.folder
+    vault.close()
+    done = run(folder, "forget-person", "clinic", "p7", "--version", "2")
+    assert done.returncode == 0, done.stderr
+    assert "What this cannot take back: released answers" in done.stdout
+    done = run(folder, "forget-person", "clinic", "p7", "--version", "3")
+    assert done.returncode != 0
+    assert "no rows of this person" in done.stderr

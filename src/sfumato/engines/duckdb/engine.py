@@ -32,6 +32,7 @@ from sfumato.engines.ingest.prepare_order import (
     path_of_block,
     path_of_turn,
     split_header,
+    withdraw_header,
 )
 from sfumato.engines.ingest.source_errors import (
     items,
@@ -80,7 +81,9 @@ from sfumato.vault.engine_port import (
     FolderDraft,
     Prepared,
     PrepareOrder,
+    WithdrawOrder,
     not_appendable,
+    not_withdrawable,
 )
 from sfumato.vault.sealed import Sealed
 from sfumato.vault.table_reader_port import ReadOrder
@@ -482,6 +485,23 @@ class DuckDBEngine:
             shutil.rmtree(out, ignore_errors=True)
         people = tuple(str(domain) for domain in items(answer["same_people"]))
         return Prepared(people, Sealed(read_report(answer["report"])))
+
+    def withdraw(self, order: WithdrawOrder) -> None:
+        """Copy a prepared table without one person's rows; the table before stays as it is."""
+        card, target = order.card, Path(order.target).absolute()
+        is_known = bool(read_prepared_table(Path(order.before))) and card.by_person
+        if self._encryption is not None or card.folders is not None or not is_known:
+            raise not_withdrawable()
+        out = Path(tempfile.mkdtemp(prefix=".prepare-", dir=target.parent))  # 0700
+        try:
+            self._prepare_once(withdraw_header(order, out), order.salt, out)
+            write_prepared_table(out / "known.json", prepared_table(card))
+            shutil.copyfile(order.sketches[0], out / "people.json")
+            publish(out / "known.json", path_of(target))
+            publish(out / "rows.duckdb", target)
+            publish(out / "people.json", Path(order.sketches[1]).absolute())
+        finally:
+            shutil.rmtree(out, ignore_errors=True)
 
     def segments(self, table: str) -> tuple[str, ...]:
         """Return the paths of all files of a prepared table."""

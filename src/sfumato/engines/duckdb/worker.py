@@ -146,6 +146,12 @@ def _append(worker: Worker, request: Header) -> bytes:
     return _report_full_disk(lambda: append(worker.room, worker.salt, request))
 
 
+def _withdraw(worker: Worker, request: Header) -> bytes:
+    from sfumato.engines.ingest.withdrawal import withdraw
+
+    return _report_full_disk(lambda: withdraw(worker.room, worker.salt, request))
+
+
 def _report_full_disk(work: Callable[[], Header]) -> bytes:
     """Run an owner's request; if the disk is full, answer with a refusal that says so.
 
@@ -238,6 +244,7 @@ _HANDLERS: Final[dict[str, Callable[[Worker, Header], bytes]]] = {
     "measure": _measure,
     "prepare": _prepare,
     "append": _append,
+    "withdraw": _withdraw,
     "describe": _describe,
     "draft-folder": _draft_folder,
     "count": _count,

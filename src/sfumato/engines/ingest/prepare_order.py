@@ -16,7 +16,7 @@ from sfumato.vault.card.bids import with_sidecars
 from sfumato.vault.card.cell_formats import UTF8, FileFormat, NumberFormat
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card, Limits, Table
-from sfumato.vault.engine_port import AppendOrder, PrepareOrder, SourceFile
+from sfumato.vault.engine_port import AppendOrder, PrepareOrder, SourceFile, WithdrawOrder
 
 # subfolder of the work folder that holds people's files during preparation
 FOLDERS: Final = "folders"
@@ -100,6 +100,25 @@ def append_header(order: AppendOrder, work: Path) -> Header:
             for place, source in pairs
         ],
         "sketches": [[domain, str(Path(path).absolute())] for domain, path in rows.sketches],
+        "different": [],
+        "folders": None,
+    }
+
+
+def withdraw_header(order: WithdrawOrder, work: Path) -> Header:
+    """Return the message that asks the worker to copy a table without one person's rows."""
+    nothing = SourceFile("", None)
+    tables = [
+        {**_table_json(table, nothing, order.card), "accepted": []}
+        for table in order.card.every_table
+    ]
+    return {
+        "do": "withdraw",
+        "work": str(work),
+        "before": str(Path(order.before).absolute()),
+        "person": order.person,
+        "tables": tables,
+        "sketches": [],
         "different": [],
         "folders": None,
     }

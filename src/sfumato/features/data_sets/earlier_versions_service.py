@@ -11,16 +11,23 @@ from sfumato.vault.engine_port import AppendEngine, Engine, EngineStopped
 from sfumato.vault.ports import Catalogue
 
 
-def remove_earlier_versions(
-    catalogue: Catalogue, engine: Engine, ledger: Ledger, tables: Path, reports: AddReports
+def remove_earlier_versions(  # noqa: PLR0913, PLR0917  # a vault's parts
+    catalogue: Catalogue,
+    engine: Engine,
+    ledger: Ledger,
+    tables: Path,
+    reports: AddReports,
+    name: str | None = None,
 ) -> int:
     """Delete prepared tables that no current version uses; return how many were deleted.
 
-    The sketches in `people/`, which recognise people, stay, so deleting rows renews no budget.
+    With a name, only those of that data set are deleted. The sketches in `people/`, which recognise
+    people, stay, so deleting rows renews no budget.
     After a crash, run it again.
     """
     # a table and its sketch have the same stem
-    ever = {Path(sketch).stem for _, sketch in catalogue.people()}
+    versions = zip(catalogue.cards(), catalogue.people(), strict=True)
+    ever = {Path(sketch).stem for card, (_, sketch) in versions if name in (None, card.name)}
     listings = [catalogue.find(name) for name in catalogue.names()]
     tables_now = [listing.table for listing in listings if listing is not None]
     current = {Path(file).stem for table in tables_now for file in files_of(engine, table)}

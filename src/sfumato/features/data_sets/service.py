@@ -54,7 +54,9 @@ from sfumato.vault.engine_port import (
     FolderDraft,
     Prepared,
     PrepareOrder,
+    WithdrawOrder,
     not_appendable,
+    not_withdrawable,
 )
 from sfumato.vault.ledger_entries import LedgerHead
 from sfumato.vault.ports import Catalogue, Listing
@@ -67,6 +69,15 @@ OWNER: Final = (
 
 # prepares rows to a table and a sketch of its people; returns the owner's report
 Prepare = Callable[[tuple[Path, Path]], tuple[TableReport, ...]]
+
+
+@dataclass(frozen=True)
+class Withdrawn:
+    """The result of removing a person: the new version, and what the owner should look at."""
+
+    card: Card
+    removed: int  # how many earlier tables were deleted
+    others: tuple[str, ...]  # other data sets about the same people
 
 
 @dataclass(frozen=True)
@@ -174,6 +185,45 @@ class DataSets:
             self._put(replace(listing, card=card), made, prepare)
             self._sign(card, listing.card, second)
             return card
+
+    def forget_person(self, caller: Caller, name: str, person: str, version: str) -> Withdrawn:
+        """Remove one person's rows from the caller's data set, as a new version.
+
+        Earlier versions of the data set are deleted from the disk. The ledger records that somebody
+        was removed, and not who. The people's privacy budget stays.
+        """
+        with wait_add_lock(self.folder / "add.lock"):
+            listing = own_listing(self.catalogue, caller, name)
+            self._sign_what_stands(listing.card.name)
+            shape = card_shape(self.catalogue.text(listing.card.name))
+            card, made = amended(listing.card, shape, {"version": version})
+            self._check_new(card, None, caller.user)
+            if not isinstance(self.engine, AppendEngine):
+                raise not_withdrawable()
+            order = WithdrawOrder(listing.table, card, self.salt, person, "", ("", ""))
+            self._put(replace(listing, card=card), made, partial(self._withdraw, order))
+            self._sign(card, listing.card, None)
+            self.ledger.note("person-removed", {"data_set": card.name, "version": version})
+            tables = self.folder / "tables"
+            removed = forget_earlier(
+                self.catalogue, self.engine, self.ledger, tables, self.reports, card.name
+            )
+            return Withdrawn(card, removed, self._others_of(card))
+
+    def _withdraw(self, order: WithdrawOrder, places: tuple[Path, Path]) -> tuple[TableReport, ...]:
+        """Copy the rows without the person; a copy has no report of its own."""
+        table, sketch = places
+        before = self.folder / "people" / f"{Path(order.before).stem}.json"
+        made = replace(order, target=str(table), sketches=(str(before), str(sketch)))
+        if isinstance(self.engine, AppendEngine):
+            self.engine.withdraw(made)
+        return ()
+
+    def _others_of(self, card: Card) -> tuple[str, ...]:
+        """Return the names of the other data sets about the same people."""
+        listings = [self.catalogue.find(name) for name in self.catalogue.names()]
+        cards = [found.card for found in listings if found is not None]
+        return tuple(c.name for c in cards if c.people == card.people and c.name != card.name)
 
     def amend(
         self,
