@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -278,7 +279,7 @@ def forget_person(shell: Shell, name: str, person: str, version: str) -> None:
     fail, and its charge stays.
     """
     if person == "-":
-        person = click.get_text_stream("stdin").readline().strip()
+        person = sys.stdin.readline().strip()
     with shell.open_folder() as vault, show_elapsed("Removing the rows"):
         made = vault.forget_person(name, person, version=version)
     others = ""

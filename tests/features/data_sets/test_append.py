@@ -238,7 +238,7 @@ def test_a_persons_rows_are_gone_from_answers_disk_and_ledger(
     assert abs(asked(vault, COUNT) - 435) < 10
 
 
-def test_the_command_reads_the_person_from_its_input_and_says_what_stays(vault: OpenVault) -> None:
+def test_the_command_that_removes_a_person_says_what_stays(vault: OpenVault) -> None:
     folder = vault.house.folder
     vault.close()
     done = run(folder, "forget-person", "clinic", "p7", "--version", "2")
