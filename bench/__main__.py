@@ -35,6 +35,7 @@ BENCHES = (
     "process_trees",
 )
 LONG = (
+    "append",
     "growth",
     "recovery",
     "estimates",

@@ -54,7 +54,7 @@ from sfumato.features.data_sets.folder_upload_service import MAX_FOLDER_BYTES, F
 from sfumato.features.data_sets.object_store_service import ObjectStores
 from sfumato.features.data_sets.repository_service import Repositories
 from sfumato.features.data_sets.row_source import Source
-from sfumato.features.data_sets.service import DataSets
+from sfumato.features.data_sets.service import DataSets, Withdrawn
 from sfumato.features.data_sets.source_service import Sources
 from sfumato.features.data_sets.upload_service import MAX_BYTES, Uploads
 from sfumato.features.federated.tensors.tensor_processes import RoomLimits
@@ -78,6 +78,7 @@ from sfumato.features.synthetic.service import Twins
 from sfumato.query.model import query_json
 from sfumato.release.ledger_guard import Ledger
 from sfumato.release.noise_pool import NoisePool
+from sfumato.release.permissions import own_listing
 from sfumato.release.release_order import ReleaseContext
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.container_runtimes import read_runtime
@@ -204,6 +205,84 @@ class OpenVault(Vault):
             )
             made = self.owner.data_sets.add(name, where, shape)
         return Added(made.name, made.version, made.people, self.add_report(made.name))
+
+    def append(  # noqa: PLR0913  # an owner's words
+        self,
+        name: str,
+        source: Rows | None,
+        *,
+        version: str,
+        inner_table: str | None = None,
+        different_people: str | None = None,
+        tables: Mapping[str, Rows] | None = None,
+        accept_unreadable: Sequence[str] = (),
+    ) -> Added:
+        """Append rows to your data set, as a new version; only the new rows are prepared.
+
+        The version has the rows of all versions so far, and the same people. Answers over all
+        versions share the people's privacy budget, so a version adds nothing to it. Rows and groups
+        that count for a person still count, and the new rows get what is left of the contribution
+        bounds.
+
+        Args:
+            name: The name of the data set.
+            source: The new rows, as for `add`; None if only other tables get rows.
+            version: The name of the new version.
+            inner_table: The table or sheet to read, if the file has several.
+            different_people: The name of the person who confirms that these people differ from
+                those of a similar data set.
+            tables: The new rows of the card's other tables, by name.
+            accept_unreadable: Columns in which more than 5 % of the cells may be unreadable; these
+                cells count as empty.
+
+        Returns:
+            The name, the version, and how the new rows were read.
+
+        Raises:
+            Refused: `unknown-data-set`, `data-set-exists` if that version exists already,
+                `not-allowed` if rows cannot be appended to the data set, or as `add`.
+        """
+        given = {} if source is None else {"": source}
+        named = {
+            key: writer_of(rows) if is_frame(rows) else rows
+            for key, rows in {**given, **(tables or {})}.items()
+        }
+        listing = own_listing(self.house.catalogue, self._caller, name)
+        shape = card_shape(self.house.catalogue.text(listing.card.name))
+        with self._sources.as_files(self._caller, named, shape) as files:
+            where = Source(
+                files.pop("", ""),
+                inner_table,
+                different_people,
+                files,
+                tuple(accept_unreadable),
+                is_plain=any(self._is_plain(one) for one in named.values()),
+            )
+            made = self.owner.data_sets.append(self._caller, name, where, version)
+        return Added(made.name, made.version, made.people, self.add_report(made.name))
+
+    def forget_person(self, name: str, person: str, *, version: str) -> Withdrawn:
+        """Remove one person's rows from your data set, as a new version.
+
+        Questions from now on do not read these rows. Earlier versions of the data set are deleted
+        from the disk. The ledger records that somebody was removed, and not who. The people's
+        privacy budget stays as it is. Released answers, streams, twins and backups stay, and so
+        does a keyed digest of the person: see docs/explanation/sharp-edges.md.
+
+        Args:
+            name: The name of the data set.
+            person: The person's identifier in your files.
+            version: The name of the new version.
+
+        Returns:
+            The new version's card, the number of deleted earlier tables, and the other data sets
+            about the same people.
+
+        Raises:
+            Refused: `unknown-data-set`, `data-set-exists` if that version exists already, or
+                `not-allowed` if the data set has no such person, or if nobody can be removed.
+        """
+        return self.owner.data_sets.forget_person(self._caller, name, person, version)
 
     def _is_plain(self, source: Rows) -> bool:
         """Return True if the rows come from a frame or a database, whose values have types."""

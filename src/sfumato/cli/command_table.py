@@ -66,9 +66,18 @@ LISTED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
             "Put MEMBER into GROUP; they can ask every data set whose card lists GROUP "
             "under [ask].",
         ),
+        "append": (
+            "cli.owner",
+            "Append the rows of SOURCE to NAME, as a new version; only the new rows are prepared.",
+        ),
         "forget-earlier": (
             "cli.owner",
             "Remove the rows of earlier versions of all data sets from disk.",
+        ),
+        "forget-person": (
+            "cli.owner",
+            "Remove one PERSON's rows from NAME, as a new version, and its earlier versions from "
+            "disk.",
         ),
         "stream": (
             "features.streams.cli",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -201,6 +202,61 @@ def _show_added(
     )
 
 
+@click.command("append")
+@click.argument("name")
+@click.argument("source", required=False)
+@click.option("--version", required=True, help="The name of the new version.")
+@click.option(
+    "--table", help="The table or sheet to read, if SOURCE is a file that has several of them."
+)
+@click.option(
+    "--with",
+    "tables",
+    multiple=True,
+    metavar="TABLE=FILE",
+    help="The file with new rows of another table of the card. Repeatable.",
+)
+@click.option(
+    "--different-people",
+    metavar="APPROVER",
+    help="The second person who confirms that no other data set is about these people.",
+)
+@click.option(
+    "--accept-unreadable",
+    multiple=True,
+    metavar="COLUMN",
+    help="Count the column's unreadable cells as empty, however many there are. Repeatable.",
+)
+@command
+def append(shell: Shell, name: str, source: str | None, version: str, **options: Any) -> None:
+    """Append the rows of SOURCE to NAME, as a new version; only the new rows are prepared.
+
+    The card stays, except for its version. The version has the rows of all versions so far and the
+    same people, so answers over all versions share these people's privacy budget. Without SOURCE,
+    only the tables named by --with get rows.
+    """
+    if source is not None:
+        _check_source(source)
+    with shell.open_folder() as vault:
+        with show_elapsed("Preparing the new rows"):
+            signed = vault.append(name, source, version=version, **_where(options))
+        left = vault.call("budget", {"data_set": signed.name})
+    shell.show(
+        {
+            "appended": signed.name,
+            "version": signed.version,
+            "people": signed.people,
+            "report": None if signed.report is None else signed.report["tables"],
+            "budget": left,
+        },
+        f"{signed.name} now has the version {signed.version}: all rows so far, and the new ones.\n"
+        f"It has the same people {signed.people!r}, and their privacy budget stays as it is: what "
+        "answers over earlier versions have spent is spent.\n"
+        + ("" if signed.report is None else f"{signed.report}\n")
+        + f"Next: sfumato budget {signed.name}{shell.named}",
+    )
+
+
 def _check_source(source: str) -> None:
     """Refuse a source that is not an existing file, BIDS folder or connection table."""
     place = Path(source)
@@ -264,4 +320,41 @@ def forget_earlier(shell: Shell) -> None:
     shell.show({"removed": count}, f"Removed tables of earlier versions: {count}.")
 
 
-COMMANDS = (init, change_key, add, add_report, enrol, forget_earlier)
+_STAYS: Final = (
+    "What this cannot take back: released answers, noisy counts of streams, twins, results of "
+    "programs, files that you or others have, and backups. The vault keeps a keyed digest of the "
+    "person, which recognises the people and their budget."
+)
+
+
+@click.command("forget-person")
+@click.argument("name")
+@click.argument("person")
+@click.option("--version", required=True, help="The name of the new version.")
+@command
+def forget_person(shell: Shell, name: str, person: str, version: str) -> None:
+    """Remove one PERSON's rows from NAME, as a new version, and its earlier versions from disk.
+
+    PERSON is the identifier in your files; `-` reads it from standard input, so that it is in no
+    list of commands. Run this while nobody asks: a running question on an earlier version would
+    fail, and its charge stays.
+    """
+    if person == "-":
+        person = sys.stdin.readline().strip()
+    with shell.open_folder() as vault, show_elapsed("Removing the rows"):
+        made = vault.forget_person(name, person, version=version)
+    others = ""
+    if made.others:
+        others = (
+            f"Other data sets are about the same people: {', '.join(made.others)}. Repeat this for "
+            "each of them that has rows of the person.\n"
+        )
+    shell.show(
+        {"version": made.card.version, "removed": made.removed, "others": list(made.others)},
+        f"{made.card.name} now has the version {made.card.version}, without the person. Removed "
+        f"tables of earlier versions: {made.removed}.\n{others}{_STAYS}\n"
+        "Leave the person out of the files that you append or add from now on.",
+    )
+
+
+COMMANDS = (init, change_key, add, append, add_report, enrol, forget_earlier, forget_person)

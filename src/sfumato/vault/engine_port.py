@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Predicate
 from sfumato.query.measure import Cells, Measure
 from sfumato.vault.add_report import TableReport
@@ -62,6 +63,27 @@ class PrepareOrder:
     # (people domain, sketch file of an earlier version of this data set, sketch file of the other):
     # a person has confirmed that these rows are about other people
     different: tuple[tuple[str, str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class AppendOrder:
+    """An order to prepare rows that are appended to a prepared table."""
+
+    rows: PrepareOrder  # the card, the sources of the tables that get rows, and the target
+    places: tuple[int, ...]  # for each source: the index of its table on the card
+    before: str  # the prepared table of the version before
+
+
+@dataclass(frozen=True)
+class WithdrawOrder:
+    """An order to copy a prepared table without the rows of one person."""
+
+    before: str  # the prepared table of the version before
+    card: Card
+    salt: bytes
+    person: str = field(repr=False)  # the person's identifier in the owner's files
+    target: str
+    sketches: tuple[str, str]  # of the people of the version before, and where its copy will be
 
 
 @dataclass(frozen=True)
@@ -144,6 +166,45 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End the worker process that reads rows."""
+        ...
+
+
+def not_appendable() -> Refused:
+    """Return the refusal of rows that cannot be appended to a data set."""
+    return Refused(
+        "not-allowed",
+        "Rows cannot be appended to this data set: its vault is encrypted or does not use DuckDB, "
+        "its people have files, or an older sfumato prepared its rows.",
+        "Add all of its rows, old and new, as a new version: sfumato add.",
+    )
+
+
+def not_withdrawable() -> Refused:
+    """Return the refusal to remove one person's rows from a data set."""
+    return Refused(
+        "not-allowed",
+        "One person cannot be removed from this data set: its rows belong to no person, its people "
+        "have files, its vault is encrypted or does not use DuckDB, or an older sfumato prepared "
+        "its rows.",
+        "Remove the person from your files, add these as a new version (sfumato add), and then run "
+        "sfumato forget-earlier.",
+    )
+
+
+@runtime_checkable
+class AppendEngine(Protocol):
+    """An engine whose prepared tables can consist of several files, of which one is the newest."""
+
+    def append(self, order: AppendOrder) -> Prepared:
+        """Prepare new rows alone, and publish them with the files of the version before."""
+        ...
+
+    def withdraw(self, order: WithdrawOrder) -> None:
+        """Copy a prepared table without one person's rows; the table before stays as it is."""
+        ...
+
+    def segments(self, table: str) -> tuple[str, ...]:
+        """Return the paths of all files of a prepared table; some belong to earlier versions."""
         ...
 
 

@@ -26,8 +26,9 @@ from sfumato.engines.ingest.bids_folders import files_of
 from sfumato.engines.ingest.cell_sql import secret_number
 from sfumato.engines.ingest.prepare_order import folders_of, kept_of, path_of_block, path_of_turn
 from sfumato.engines.ingest.source_files import paths_of
-from sfumato.engines.shared.locked_connection import Room, open_locked
+from sfumato.engines.shared.locked_connection import Room
 from sfumato.engines.shared.message_frames import Header
+from sfumato.engines.shared.segments import open_prepared
 from sfumato.query.printing.from_clause import table_name
 from sfumato.sandbox.ports import KEPT_PROGRAMS, MAX_KEPT, output_path
 from sfumato.vault.card.bids import phenotype_path
@@ -109,7 +110,7 @@ def _people(room: Room, salt: str, body: Body) -> list[_Person]:
     A person with rows in only one of the tables is included, without rows in the others.
     """
     room = replace(room, spill=body["spill"], paths=tuple(paths_of(body["table"])))
-    connection = open_locked(body["table"], room, read_only=True)
+    connection = open_prepared(body["table"], room)
     found: dict[str, _Person] = {}
     try:
         for table in _tables(body):

@@ -19,6 +19,7 @@ from sfumato.engines.ingest.prepare_order import path_of_block
 from sfumato.engines.ingest.source_files import paths_of
 from sfumato.engines.shared.locked_connection import Room, open_locked, quoted
 from sfumato.engines.shared.message_frames import Header
+from sfumato.engines.shared.segments import open_prepared
 from sfumato.query.printing.from_clause import table_name
 
 MISSING: Final = "n/a"  # the missing value of BIDS, which pandas recognises
@@ -29,7 +30,7 @@ def split(room: Room, request: Header) -> None:
     """Write a table's rows to one file per block of persons, also for empty blocks."""
     body: dict[str, Any] = request  # Any: a message of the parent process
     room = replace(room, spill=body["spill"], paths=tuple(paths_of(body["table"])))
-    connection = open_locked(body["table"], room, read_only=True)
+    connection = open_prepared(body["table"], room)
     try:
         _write(connection, body)
     finally:

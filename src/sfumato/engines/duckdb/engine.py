@@ -25,12 +25,14 @@ from sfumato.dp.refusal import Bug, Refused
 from sfumato.engines.duckdb.training import learn_header, read_learnt
 from sfumato.engines.ingest.prepare_order import (
     FOLDERS,
+    append_header,
     folders_of,
     kept_of,
     order_header,
     path_of_block,
     path_of_turn,
     split_header,
+    withdraw_header,
 )
 from sfumato.engines.ingest.source_errors import (
     items,
@@ -49,10 +51,13 @@ from sfumato.engines.shared.memory_scratch import MemoryScratch, check_sealable,
 from sfumato.engines.shared.message_frames import Header, statement_json
 from sfumato.engines.shared.prepared_table import (
     PreparedTable,
+    appended_table,
     path_of,
     prepared_table,
     read_prepared_table,
+    segments_of,
     write_prepared_table,
+    write_segments,
 )
 from sfumato.engines.shared.rank_path import lower_stored
 from sfumato.engines.shared.stream_order import ONE_NUMBER, carried_out, local_request
@@ -68,6 +73,7 @@ from sfumato.system.temporary_folders import temporary_folder
 from sfumato.vault.add_report import read_report
 from sfumato.vault.engine_port import (
     START,
+    AppendOrder,
     CountPeriodOrder,
     Described,
     EngineLost,
@@ -75,6 +81,9 @@ from sfumato.vault.engine_port import (
     FolderDraft,
     Prepared,
     PrepareOrder,
+    WithdrawOrder,
+    not_appendable,
+    not_withdrawable,
 )
 from sfumato.vault.sealed import Sealed
 from sfumato.vault.table_reader_port import ReadOrder
@@ -439,12 +448,6 @@ class DuckDBEngine:
         try:
             with work_for(self._encryption, out) as work:
                 answer = self._prepared(order, work, out)
-            if answer is None:
-                raise stopped()
-            if answer.get("ok") is not True:
-                raise unreadable()
-            if "refused" in answer:
-                raise refused_by_worker(answer["refused"])
             write_prepared_table(out / "known.json", prepared_table(order.card))
             if order.card.folders is not None:
                 (out / FOLDERS).replace(folders_of(str(target)))
@@ -455,6 +458,54 @@ class DuckDBEngine:
             shutil.rmtree(out, ignore_errors=True)
         people = tuple(str(domain) for domain in items(answer["same_people"]))
         return Prepared(people, Sealed(read_report(answer["report"])))
+
+    def append(self, order: AppendOrder) -> Prepared:
+        """Prepare new rows alone, and publish them with the files of the version before.
+
+        The files of the version before stay as they are.
+        """
+        known = read_prepared_table(Path(order.before))
+        if self._encryption is not None or order.rows.card.folders is not None or not known:
+            raise not_appendable()
+        target, sketch = (Path(path).absolute() for path in (order.rows.target, order.rows.sketch))
+        for source in order.rows.sources:
+            if not is_source(source.path):
+                raise source_missing(source.path)
+        out = Path(tempfile.mkdtemp(prefix=".prepare-", dir=target.parent))  # 0700
+        try:
+            request = append_header(order, out)
+            answer = self._prepare_once(request, order.rows.salt, out)
+            before = segments_of(Path(order.before))[: int(str(answer["kept"]))]
+            names = (*(file.name for file in before), target.name)
+            write_segments(out / "known.json", appended_table(known), names)
+            publish(out / "known.json", path_of(target))
+            publish(out / "rows.duckdb", target)
+            publish(out / "people.json", sketch)
+        finally:
+            shutil.rmtree(out, ignore_errors=True)
+        people = tuple(str(domain) for domain in items(answer["same_people"]))
+        return Prepared(people, Sealed(read_report(answer["report"])))
+
+    def withdraw(self, order: WithdrawOrder) -> None:
+        """Copy a prepared table without one person's rows; the table before stays as it is."""
+        card, target = order.card, Path(order.target).absolute()
+        is_known = bool(read_prepared_table(Path(order.before))) and card.by_person
+        if self._encryption is not None or card.folders is not None or not is_known:
+            raise not_withdrawable()
+        out = Path(tempfile.mkdtemp(prefix=".prepare-", dir=target.parent))  # 0700
+        try:
+            self._prepare_once(withdraw_header(order, out), order.salt, out)
+            write_prepared_table(out / "known.json", prepared_table(card))
+            shutil.copyfile(order.sketches[0], out / "people.json")
+            publish(out / "known.json", path_of(target))
+            publish(out / "rows.duckdb", target)
+            publish(out / "people.json", Path(order.sketches[1]).absolute())
+        finally:
+            shutil.rmtree(out, ignore_errors=True)
+
+    def segments(self, table: str) -> tuple[str, ...]:
+        """Return the paths of all files of a prepared table."""
+        return tuple(map(str, segments_of(Path(table))))
 
     def describe(self, source: str, inner_table: str | None) -> Described:
         """Guess the column names and types of a source, for a proposed data card; show no value."""
@@ -623,19 +674,28 @@ class DuckDBEngine:
         )
         return child
 
-    def _prepared(self, order: PrepareOrder, work: Path, out: Path) -> Header | None:
-        """Prepare tables in a separate worker; return its answer, or None if it was stopped."""
+    def _prepared(self, order: PrepareOrder, work: Path, out: Path) -> Header:
+        """Prepare tables in a separate worker; return its answer."""
         names = [Path(order.target).name, Path(order.sketch).name]
         request = {**order_header(order, work), "out": str(out), "names": names}
+        return self._prepare_once(request, order.salt, work)
+
+    def _prepare_once(self, request: Header, salt: bytes, work: Path) -> Header:
+        """Start a worker for one request to prepare rows; return its answer, or refuse."""
         spill = work / "spill"
         spill.mkdir(mode=0o700)
-        memory_mb = self._limits.memory_of(0)
-        child = self._start(memory_mb, salt=_secret(order.salt), spill=str(spill))
+        child = self._start(self._limits.memory_of(0), salt=_secret(salt), spill=str(spill))
         try:
             answer = child.ask(request, self._limits.prepare_deadline_s)
         finally:
             child.kill()
-        return None if answer is None else answer[0]
+        if answer is None:
+            raise stopped()
+        if answer[0].get("ok") is not True:
+            raise unreadable()
+        if "refused" in answer[0]:
+            raise refused_by_worker(answer[0]["refused"])
+        return answer[0]
 
 
 def _secret(salt: bytes) -> str:

@@ -22,6 +22,7 @@ from sfumato.engines.ingest.source_files import paths_of
 from sfumato.engines.shared.cell_assembly import Columns
 from sfumato.engines.shared.locked_connection import Room, checkpoint, open_locked, quoted
 from sfumato.engines.shared.message_frames import Header
+from sfumato.engines.shared.segments import attach_prepared, files_of
 from sfumato.query.measure import Cells
 from sfumato.query.printing.from_clause import table_name
 
@@ -72,7 +73,7 @@ def count_period(room: Room, request: Header) -> Cells:
     body: dict[str, Any] = request  # Any: a message of the parent process
 
     def count(connection: duckdb.DuckDBPyConnection) -> None:
-        connection.execute(f"ATTACH {quoted(body['table'])} AS prepared (READ_ONLY)")
+        attach_prepared(connection, body["table"], "prepared")
         connection.execute(
             "CREATE TEMP TABLE here AS SELECT who, count(*) AS rows FROM"
             f" (SELECT person FROM prepared.{table_name('duckdb', 0)} WHERE {body['where']})"
@@ -80,7 +81,7 @@ def count_period(room: Room, request: Header) -> Cells:
             body["parameters"],
         )
 
-    return _written(room, body, paths_of(body["table"]), count)
+    return _written(room, body, files_of(body["table"]), count)
 
 
 def count_remote_period(room: Room, request: Header, ask: Ask) -> Cells:

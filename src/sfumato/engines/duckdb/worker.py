@@ -28,8 +28,9 @@ from sfumato.engines.kernel.contribution_bounding import add_up
 from sfumato.engines.shared.cell_assembly import Assembly, Layout, cells_bytes
 from sfumato.engines.shared.cold_path import KernelPlan
 from sfumato.engines.shared.disk_full import NO_SPACE, is_full
-from sfumato.engines.shared.locked_connection import Room, open_locked
+from sfumato.engines.shared.locked_connection import Room
 from sfumato.engines.shared.message_frames import Header, framed
+from sfumato.engines.shared.segments import open_prepared
 from sfumato.engines.shared.worker_pipe import open_worker_pipe
 from sfumato.vault.encryption_at_rest import AtRest
 
@@ -59,7 +60,7 @@ class Worker:
         table = (path, found.st_dev, found.st_ino, found.st_mtime_ns)
         if self.connection is None or self.table != table:
             self.close()
-            self.connection = open_locked(self.readable(path), self.room, read_only=True)
+            self.connection = open_prepared(self.readable(path), self.room)
             self.table = table
         return self.connection
 
@@ -137,6 +138,18 @@ def _prepare(worker: Worker, request: Header) -> bytes:
     if rest is not None:
         return _report_full_disk(lambda: prepared_sealed(rest, room, salt, request))
     return _report_full_disk(lambda: prepare(room, salt, request))
+
+
+def _append(worker: Worker, request: Header) -> bytes:
+    from sfumato.engines.ingest.append import append
+
+    return _report_full_disk(lambda: append(worker.room, worker.salt, request))
+
+
+def _withdraw(worker: Worker, request: Header) -> bytes:
+    from sfumato.engines.ingest.withdrawal import withdraw
+
+    return _report_full_disk(lambda: withdraw(worker.room, worker.salt, request))
 
 
 def _report_full_disk(work: Callable[[], Header]) -> bytes:
@@ -230,6 +243,8 @@ def _count(worker: Worker, request: Header) -> bytes:
 _HANDLERS: Final[dict[str, Callable[[Worker, Header], bytes]]] = {
     "measure": _measure,
     "prepare": _prepare,
+    "append": _append,
+    "withdraw": _withdraw,
     "describe": _describe,
     "draft-folder": _draft_folder,
     "count": _count,

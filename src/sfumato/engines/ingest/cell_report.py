@@ -195,7 +195,8 @@ def with_cuts(
     table = table_name("duckdb", order.place)
     rows, people, over, cut = _numbers(
         connection,
-        f"SELECT count(*), count(*) FILTER (rr = 1), count(*) FILTER (rr = {most + 1}),"
+        # not by rr = 1 and rr = most + 1: appended rows have ranks after a person's earlier rows
+        f"SELECT count(*), count(DISTINCT person), count(DISTINCT person) FILTER (rr > {most}),"
         f" count(*) FILTER (rr > {most}) FROM {table}",
     )
     ranked = {i for i, column in enumerate(order.columns) if column.keys is not None}

@@ -155,7 +155,7 @@ def _of_double(column: Column, cell: str) -> str | None:
     )
 
 
-_UNIT = "id"
+UNIT: Final = "id"
 # most columns that one statement parses; one column takes megabytes, however few its rows are
 _WIDE = 64
 
@@ -189,7 +189,7 @@ def _prepared(room: Room, salt: str, message: Header) -> Header:
 def _made(
     connection: duckdb.DuckDBPyConnection, order: Order, salt: str
 ) -> tuple[tuple[str, ...], tuple[TableReport, ...]]:
-    taken = [(table, *_staged(connection, table, salt)) for table in order.tables]
+    taken = [(table, *staged_source(connection, table, salt)) for table in order.tables]
     people = [table for table in order.tables if table.unit is not None]
     if people:
         _write_persons(connection, people, salt)
@@ -212,7 +212,7 @@ def _made(
     return domains_alike(new, order.sketches), tuple(reports)
 
 
-def _staged(
+def staged_source(
     connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str
 ) -> tuple[Sketch, tuple[TableReport, int]]:
     """Read a source into a staging table; return the sketch of its people and the cell report.
@@ -310,16 +310,16 @@ def _stage(
     where = ""
     if unit is not None:  # rows without a person are dropped (soundness rule 12)
         nulls = order.nulls_of(order.unit)
-        texts.append(f"{without_nulls(f'c{unit}', nulls)} AS {_UNIT}")
-        values.append(_UNIT)
-        where = f" WHERE {_UNIT} <> ''"
+        texts.append(f"{without_nulls(f'c{unit}', nulls)} AS {UNIT}")
+        values.append(UNIT)
+        where = f" WHERE {UNIT} <> ''"
     if not values:
         texts, values = ["NULL AS x"], ["NULL AS nothing"]
     keyed = [(i, column) for i, column in enumerate(order.columns) if column.keys is not None]
     for i, column in keyed:
         _load_keys(connection, i, column)
     kept = [text for i, column in enumerate(order.columns) for text in _clamped(column, i)]
-    kept += [] if unit is None else [f"v.{_UNIT}"]
+    kept += [] if unit is None else [f"v.{UNIT}"]
     kept += [f"codes{i}.code AS k{i}" for i, _ in keyed]
     joins = "".join(
         f" LEFT JOIN codes{i} ON codes{i}.value = {_inside(column, i)}" for i, column in keyed
@@ -422,20 +422,22 @@ def _stored_as(column: Column) -> str:
 # --- writing: rows and persons in the order of keyed hashes --------------------------------------
 
 
-def _stored_columns(order: TableOrder) -> list[str]:
+def stored_columns(order: TableOrder) -> list[str]:
+    """Return the columns of a table's cells: values, and codes of declared keys."""
     values = [f"v{i}" for i in range(len(order.columns))]
     return values + [f"k{i}" for i, column in enumerate(order.columns) if column.keys is not None]
 
 
-def _content(order: TableOrder) -> str:
+def content(order: TableOrder) -> str:
+    """Return SQL of a row's content as one text, which orders a person's rows."""
     return spelled([f"v{i}" for i in range(len(order.columns))]) or "''"
 
 
 def _write_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:
-    columns = ", ".join(("row_key", *_stored_columns(order)))
+    columns = ", ".join(("row_key", *stored_columns(order)))
     connection.execute(
         f"CREATE TABLE {table_name('duckdb', order.place)} AS SELECT {columns} FROM ("
-        f"SELECT *, {secret_number('row', _content(order))} AS row_key FROM {staged(order)}"
+        f"SELECT *, {secret_number('row', content(order))} AS row_key FROM {staged(order)}"
         ") ORDER BY row_key",
         [salt],
     )
@@ -452,16 +454,16 @@ def _write_persons(
     other person. `who` is a keyed digest, unique, and the same for a person in every version of the
     data (continual_counting.proof.md).
     """
-    everybody = " UNION ALL ".join(f"SELECT {_UNIT} FROM {staged(table)}" for table in tables)
+    everybody = " UNION ALL ".join(f"SELECT {UNIT} FROM {staged(table)}" for table in tables)
     connection.execute(
-        f"CREATE TEMP TABLE persons AS SELECT {_UNIT}, person_key,"
+        f"CREATE TEMP TABLE persons AS SELECT {UNIT}, person_key,"
         " CAST(row_number() OVER (ORDER BY person_key, id) - 1 AS UINTEGER) AS person"
-        f" FROM (SELECT {_UNIT}, {secret_number('person', _UNIT)} AS person_key"
-        f" FROM (SELECT DISTINCT {_UNIT} FROM ({everybody})))",
+        f" FROM (SELECT {UNIT}, {secret_number('person', UNIT)} AS person_key"
+        f" FROM (SELECT DISTINCT {UNIT} FROM ({everybody})))",
         [salt],
     )
     connection.execute(
-        f"CREATE TABLE people AS SELECT person, person_key, {secret_name('who', _UNIT)} AS who"
+        f"CREATE TABLE people AS SELECT person, person_key, {secret_name('who', UNIT)} AS who"
         " FROM persons ORDER BY person",
         [salt],
     )
@@ -487,14 +489,14 @@ def _write_people(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt
 
 def _number_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:
     """Rank each person's rows by keyed hash; drop rows beyond `rows_per_person`."""
-    columns = _stored_columns(order)
-    key = secret_number("row", "CAST(person_key AS VARCHAR)", _content(order))
+    columns = stored_columns(order)
+    key = secret_number("row", "CAST(person_key AS VARCHAR)", content(order))
     ranking = ", ".join(("row_key", *columns))
     connection.execute(
         f"CREATE TEMP TABLE numbered AS SELECT"
         f" {', '.join(('person', 'person_key', 'row_key', *columns))},"
         f" CAST(row_number() OVER (PARTITION BY person ORDER BY {ranking}) AS UINTEGER) AS rr"
-        f" FROM (SELECT *, {key} AS row_key FROM {staged(order)} JOIN persons USING ({_UNIT}))"
+        f" FROM (SELECT *, {key} AS row_key FROM {staged(order)} JOIN persons USING ({UNIT}))"
         f" QUALIFY rr <= {order.limits.rows_per_person}",
         [salt],
     )
@@ -538,7 +540,7 @@ def _write_ranked(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt
     hashed = ["*", *(f"{group_key(i, code)} AS h{i}" for i, code in codes.items())]
     kind = rank_type(order.limits.rows_per_person)
     columns = ["person", "person_key", "row_key", f"CAST(rr AS {kind}) AS rr"]
-    columns += [*_stored_columns(order), *(f"c{i}" for i in texts)]
+    columns += [*stored_columns(order), *(f"c{i}" for i in texts)]
     columns += [text for i, code in codes.items() for text in ranks(i, code, kind)]
     connection.execute(
         f"CREATE TABLE {table_name('duckdb', order.place)} AS SELECT {', '.join(columns)} FROM ("

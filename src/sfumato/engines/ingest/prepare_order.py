@@ -16,7 +16,7 @@ from sfumato.vault.card.bids import with_sidecars
 from sfumato.vault.card.cell_formats import UTF8, BooleanWords, FileFormat, NumberFormat
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card, Limits, Table
-from sfumato.vault.engine_port import PrepareOrder, SourceFile
+from sfumato.vault.engine_port import AppendOrder, PrepareOrder, SourceFile, WithdrawOrder
 
 # subfolder of the work folder that holds people's files during preparation
 FOLDERS: Final = "folders"
@@ -86,6 +86,47 @@ def order_header(order: PrepareOrder, work: Path) -> Header:
             for domain, own, other in order.different
         ],
         "folders": _folders_json(order),
+    }
+
+
+def append_header(order: AppendOrder, work: Path) -> Header:
+    """Return the message that asks the worker to prepare the appended rows of an order."""
+    rows, card = order.rows, order.rows.card
+    pairs = zip(order.places, rows.sources, strict=True)
+    return {
+        "do": "append",
+        "work": str(work),
+        "before": str(Path(order.before).absolute()),
+        "tables": [
+            {
+                **_table_json(card.every_table[place], source, card),
+                "accepted": _accepted(rows, card.every_table[place]),
+                "place": place,
+            }
+            for place, source in pairs
+        ],
+        "sketches": [[domain, str(Path(path).absolute())] for domain, path in rows.sketches],
+        "different": [],
+        "folders": None,
+    }
+
+
+def withdraw_header(order: WithdrawOrder, work: Path) -> Header:
+    """Return the message that asks the worker to copy a table without one person's rows."""
+    nothing = SourceFile("", None)
+    tables = [
+        {**_table_json(table, nothing, order.card), "accepted": []}
+        for table in order.card.every_table
+    ]
+    return {
+        "do": "withdraw",
+        "work": str(work),
+        "before": str(Path(order.before).absolute()),
+        "person": order.person,
+        "tables": tables,
+        "sketches": [],
+        "different": [],
+        "folders": None,
     }
 
 
@@ -190,7 +231,7 @@ def read_order(message: Header) -> Order:
         }:
             return Order(
                 work,
-                tuple(_read_table(place, table) for place, table in enumerate(tables)),
+                tuple(_read_table(table.get("place", n), table) for n, table in enumerate(tables)),
                 tuple((str(domain), str(path)) for domain, path in sketches),
                 tuple((str(domain), str(own), str(other)) for domain, own, other in different),
                 None if folders is None else _read_folders(folders),

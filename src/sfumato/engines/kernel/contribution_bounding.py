@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from sfumato.dp.refusal import Bug
 from sfumato.engines.kernel.bounded_sums import add_into_cells, amount_of, by_cell, part_of
-from sfumato.engines.kernel.keyed_order import Hashing, person_keys, text_keys
+from sfumato.engines.kernel.keyed_order import Hashing, person_keys, stored_codes, text_keys
 from sfumato.engines.kernel.row_arrays import (
     INDEX_BITS,
     MAX_INT64,
@@ -225,18 +225,30 @@ def add_up(
     hashing = Hashing(salt, text_keys(connection, cold))
     ranges = person_ranges(connection, cold.row_counts_table)
     cells = _codes(connection, cold) if cold.cells is None else cold.cells
+    stored = stored_codes(connection, cold)
+    places = {name: np.argsort(codes) for name, codes in stored.items()}
 
     def part(low_high: tuple[int, int]) -> list[Part]:
         with connection.cursor() as cursor:
-            return _range_parts(cursor, cold, hashing, cells, *low_high)
+            return _range_parts(cursor, cold, (hashing, places), cells, *low_high)
 
     with ThreadPoolExecutor(max(1, min(threads, len(ranges)))) as pool:
         parts = (part for found in pool.map(part, ranges) for part in found)
         if cold.cells is not None:
             return dense(parts, cold, cold.cells)
         if cells is not None:
-            return _named(connection, without_empty_cells(dense(parts, cold, cells), cold), cold)
-        return _named(connection, merged([*parts], cold), cold)
+            whole = without_empty_cells(dense(parts, cold, cells), cold)
+        else:
+            whole = merged([*parts], cold)
+        return _named(connection, _as_stored(whole, stored), cold)
+
+
+def _as_stored(part: Part, stored: dict[str, NDArray[np.int64]]) -> Part:
+    """Return a result with the stored codes of private texts instead of their places."""
+    keys = tuple(
+        stored[f"g{i}"][key] if f"g{i}" in stored else key for i, key in enumerate(part.keys)
+    )
+    return Part(keys, part.tallies, part.bounds)
 
 
 def _codes(connection: duckdb.DuckDBPyConnection, cold: KernelPlan) -> int | None:
@@ -282,13 +294,15 @@ def person_ranges(connection: duckdb.DuckDBPyConnection, crowds: str) -> list[tu
 def _range_parts(  # noqa: PLR0913, PLR0917  # runs in a thread
     cursor: duckdb.DuckDBPyConnection,
     cold: KernelPlan,
-    hashing: Hashing,
+    read: tuple[Hashing, dict[str, NDArray[np.int64]]],  # the order of groups, places of codes
     cells: int | None,
     low: int,
     high: int,
 ) -> list[Part]:
+    hashing, places = read
     found = cursor.execute(cold.sql, [*cold.parameters, low, high]).fetchnumpy()
     columns = {name: _plain(name, column) for name, column in found.items()}
+    columns |= {name: place[columns[name]] for name, place in places.items()}
 
     def order(some: Columns) -> SortKeys:
         return hashing.order(person_keys(cursor, low, high), some, cold, low)

@@ -75,7 +75,7 @@ class Hashing:
 
 
 def text_keys(connection: duckdb.DuckDBPyConnection, cold: KernelPlan) -> dict[str, SortKeys]:
-    """Return the stored hash of each private text, by code, for each text key.
+    """Return the stored hash of each private text, in the order of the texts, for each text key.
 
     Return {} if the order of the persons' groups is stored.
     """
@@ -83,13 +83,30 @@ def text_keys(connection: duckdb.DuckDBPyConnection, cold: KernelPlan) -> dict[s
         return {}
     return {
         key.texts: np.asarray(
-            connection.execute(f"SELECT text_key FROM {key.texts} ORDER BY code").fetchnumpy()[
-                "text_key"
-            ],
+            connection.execute(
+                f"SELECT text_key FROM {key.texts} ORDER BY {'code' if key.is_ordered else 'value'}"
+            ).fetchnumpy()["text_key"],
             dtype=_U,
         )
         for key in cold.keys
         if key.texts is not None
+    }
+
+
+def stored_codes(
+    connection: duckdb.DuckDBPyConnection, cold: KernelPlan
+) -> dict[str, NDArray[np.int64]]:
+    """Return the stored codes in the order of their texts, for each key that has them otherwise.
+
+    The result is by the name of the key's column. After an append, codes are in the order in which
+    the texts came, and that order must decide nothing (ranks.proof.md).
+    """
+    return {
+        f"g{place}": connection.execute(f"SELECT code FROM {key.texts} ORDER BY value")
+        .fetchnumpy()["code"]
+        .astype(np.int64)
+        for place, key in enumerate(cold.keys)
+        if key.texts is not None and not key.is_ordered
     }
 
 

@@ -56,6 +56,7 @@ class KernelKey:
 
     kind: KeyKind
     texts: str | None = None
+    is_ordered: bool = True  # whether the codes are in the order of the texts
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def kernel_key(key: Key, known: PreparedTable) -> KernelKey | None:
     if isinstance(key.value, Ref) and key.value.column[0] == "v":
         index = int(key.value.column[1:])
         if known.is_coded(index):
-            return KernelKey("text", known.texts(index))
+            return KernelKey("text", known.texts(index), known.has_ordered_codes)
     kind = _kind(key.value, known)
     return None if kind is None else KernelKey(kind)
 

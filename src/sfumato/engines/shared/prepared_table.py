@@ -7,7 +7,7 @@ by an older version. It has no stored ranks, so plain SQL answers every query.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +32,9 @@ class PreparedTable:
     parts: StoredPartsSpec | None = (
         None  # precomputed per-person sums; None if rows belong to no person
     )
+    # whether the codes of private texts are in the order of the texts; after an append, they are
+    # in the order in which the texts came
+    has_ordered_codes: bool = True
 
     def is_coded(self, place: int) -> bool:
         """Say whether a column's private texts are stored as codes of a dictionary table.
@@ -113,4 +116,39 @@ def _read(shape: Any) -> PreparedTable:  # from our own file, so it is trusted
         tuple(shape["types"]),
         tuple(shape["keyed"]),
         None if parts is None else StoredPartsSpec(**{**parts, "summed": tuple(parts["summed"])}),
+        shape.get("has_ordered_codes", True),
     )
+
+
+# --- appended versions: a prepared table of several files
+
+
+def appended_table(known: tuple[PreparedTable, ...]) -> tuple[PreparedTable, ...]:
+    """Return the metadata of prepared tables to which rows were appended.
+
+    A stored part is the sum of all rows of a person in a group, so new rows would change it. Stored
+    ranks of rows never change, so they answer instead.
+    """
+    return tuple(replace(table, parts=None, has_ordered_codes=False) for table in known)
+
+
+def write_segments(path: Path, known: tuple[PreparedTable, ...], names: tuple[str, ...]) -> None:
+    """Write the metadata of an appended version, with the names of its files, oldest first."""
+    tables = [asdict(table) for table in known]
+    path.write_text(
+        json.dumps({"version": VERSION, "tables": tables, "segments": list(names)}), "ascii"
+    )
+
+
+def segments_of(table: Path) -> tuple[Path, ...]:
+    """Return the files of a prepared table, oldest first; the last is the table's own file."""
+    return appended_segments(table) or (table,)
+
+
+def appended_segments(table: Path) -> tuple[Path, ...]:
+    """Return the files of a table that an append wrote; empty for a table that was added whole."""
+    try:
+        shape: Any = json.loads(path_of(table).read_text("ascii"))  # our own file: trusted
+    except (OSError, ValueError):
+        return ()
+    return tuple(table.with_name(name) for name in shape.get("segments", ()))

@@ -7,22 +7,30 @@ from pathlib import Path
 from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.add_report_files import AddReports
 from sfumato.release.ledger_guard import Ledger
-from sfumato.vault.engine_port import Engine, EngineStopped
+from sfumato.vault.engine_port import AppendEngine, Engine, EngineStopped
 from sfumato.vault.ports import Catalogue
 
 
-def remove_earlier_versions(
-    catalogue: Catalogue, engine: Engine, ledger: Ledger, tables: Path, reports: AddReports
+def remove_earlier_versions(  # noqa: PLR0913, PLR0917  # a vault's parts
+    catalogue: Catalogue,
+    engine: Engine,
+    ledger: Ledger,
+    tables: Path,
+    reports: AddReports,
+    name: str | None = None,
 ) -> int:
     """Delete prepared tables that no current version uses; return how many were deleted.
 
-    The sketches in `people/`, which recognise people, stay, so deleting rows renews no budget.
+    With a name, only those of that data set are deleted. The sketches in `people/`, which recognise
+    people, stay, so deleting rows renews no budget.
     After a crash, run it again.
     """
     # a table and its sketch have the same stem
-    ever = {Path(sketch).stem for _, sketch in catalogue.people()}
+    versions = zip(catalogue.cards(), catalogue.people(), strict=True)
+    ever = {Path(sketch).stem for card, (_, sketch) in versions if name in (None, card.name)}
     listings = [catalogue.find(name) for name in catalogue.names()]
-    current = {Path(listing.table).stem for listing in listings if listing is not None}
+    tables_now = [listing.table for listing in listings if listing is not None]
+    current = {Path(file).stem for table in tables_now for file in files_of(engine, table)}
     earlier = [tables / f"{stem}.duckdb" for stem in sorted(ever - current)]
     there = [table for table in earlier if table.exists()]
     if there:
@@ -31,6 +39,11 @@ def remove_earlier_versions(
         _forget(engine, table)
         reports.drop(table.stem)
     return len(there)
+
+
+def files_of(engine: Engine, table: str) -> tuple[str, ...]:
+    """Return the files of a prepared table; after an append, also files of earlier versions."""
+    return engine.segments(table) if isinstance(engine, AppendEngine) else (table,)
 
 
 def _forget(engine: Engine, table: Path) -> None:

@@ -40,11 +40,34 @@ class Source:
         given = {name.casefold(): path for name, path in self.tables.items()}
         own = SourceFile(self._own(card), self.inner_table)
         files = (own, *(self._file(table, given) for table in card.tables))
-        if given:
+        _check_left(given)
+        return files
+
+    def new_files(self, card: Card) -> dict[int, SourceFile]:
+        """Return the files of the tables that get new rows, by the index of the table on the card.
+
+        Refuse a source that doesn't fit the card, and rows for a public table.
+        """
+        self._check_formats(card)
+        self._check_accepted(card)
+        given = {name.casefold(): path for name, path in self.tables.items()}
+        files = {0: SourceFile(self._own(card), self.inner_table)} if self.path else {}
+        for place, table in enumerate(card.tables, 1):
+            path = given.pop(table.name.casefold(), None)
+            if path is not None and table.is_public:
+                raise Refused(
+                    "not-allowed",
+                    f"The table {table.name!r} is public, and a public table gets no new rows.",
+                    "Add all of the data set's rows as a new version: sfumato add.",
+                )
+            if path is not None:
+                files[place] = SourceFile(path)
+        _check_left(given)
+        if not files:
             raise Refused(
                 "source-unreadable",
-                f"The data card has no table {sorted(given)[0]!r}.",
-                "Declare it under [tables] on the card, or leave its file out.",
+                "No new rows were given.",
+                "Give a file for the data card's own table, or for another of its tables.",
             )
         return files
 
@@ -129,6 +152,16 @@ class Source:
             "source-unreadable",
             f"No file was given for the table {table.name!r}.",
             f"Add --with {table.name}=FILE.",
+        )
+
+
+def _check_left(given: Mapping[str, str]) -> None:
+    """Refuse files of tables that the data card does not have."""
+    if given:
+        raise Refused(
+            "source-unreadable",
+            f"The data card has no table {sorted(given)[0]!r}.",
+            "Declare it under [tables] on the card, or leave its file out.",
         )
 
 

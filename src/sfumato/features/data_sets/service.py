@@ -6,8 +6,9 @@ import contextlib
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -45,12 +46,17 @@ from sfumato.vault.card.card_json import card_json
 from sfumato.vault.card.data_card import Card, check_unit, read_card
 from sfumato.vault.encryption_at_rest import AtRest
 from sfumato.vault.engine_port import (
+    AppendEngine,
+    AppendOrder,
     Described,
     Engine,
     EngineStopped,
     FolderDraft,
     Prepared,
     PrepareOrder,
+    WithdrawOrder,
+    not_appendable,
+    not_withdrawable,
 )
 from sfumato.vault.ledger_entries import LedgerHead
 from sfumato.vault.ports import Catalogue, Listing
@@ -59,6 +65,19 @@ from sfumato.vault.users import Caller, check_words
 OWNER: Final = (
     "owner"  # the user name of an embedded vault's owner; see docs/explanation/sharp-edges.md
 )
+
+
+# prepares rows to a table and a sketch of its people; returns the owner's report
+Prepare = Callable[[tuple[Path, Path]], tuple[TableReport, ...]]
+
+
+@dataclass(frozen=True)
+class Withdrawn:
+    """The result of removing a person: the new version, and what the owner should look at."""
+
+    card: Card
+    removed: int  # how many earlier tables were deleted
+    others: tuple[str, ...]  # other data sets about the same people
 
 
 @dataclass(frozen=True)
@@ -128,20 +147,83 @@ class DataSets:
         self._check_new(card, source.different_people, owner)
         self._check_others(card, source.different_people, owner)
         before = self.catalogue.find(card.name)
+        prepare = partial(self._prepare, card, source, owner=owner)
+        self._put(Listing(card, "", owner), shape, prepare)
+        self._sign(card, None if before is None else before.card, source.different_people)
+        return card
+
+    def _put(self, listing: Listing, shape: Mapping[str, object], prepare: Prepare) -> None:
+        """Prepare rows to new files, and make their data card current; leave no file otherwise."""
         stem = self.dice.draw(12).hex()
         self._sweep()
         table, sketch = self._table(stem), self.folder / "people" / f"{stem}.json"
         kept = False
         try:
-            self.reports.keep(stem, self._prepare(card, source, (table, sketch), owner))
-            listing = Listing(card, str(table), owner)
-            self.catalogue.put(listing, card_text(shape), card.people, str(sketch))
+            self.reports.keep(stem, prepare((table, sketch)))
+            made = replace(listing, table=str(table))
+            self.catalogue.put(made, card_text(shape), listing.card.people, str(sketch))
             kept = True
         finally:
             if not kept:
                 self._drop(table, sketch)
-        self._sign(card, None if before is None else before.card, source.different_people)
-        return card
+
+    def append(self, caller: Caller, name: str, source: Source, version: str) -> Card:
+        """Append rows to the caller's data set: make a new version of earlier and new rows.
+
+        Only the new rows are prepared. The data card stays, except for its version. The version has
+        the same people, and so the same privacy budget.
+        """
+        with wait_add_lock(self.folder / "add.lock"):
+            listing = own_listing(self.catalogue, caller, name)
+            self._sign_what_stands(listing.card.name)
+            shape = card_shape(self.catalogue.text(listing.card.name))
+            card, made = amended(listing.card, shape, {"version": version})
+            second = source.different_people
+            self._check_new(card, second, caller.user)
+            self._check_others(card, second, caller.user)
+            prepare = partial(self._prepare_more, replace(listing, card=card), source)
+            self._put(replace(listing, card=card), made, prepare)
+            self._sign(card, listing.card, second)
+            return card
+
+    def forget_person(self, caller: Caller, name: str, person: str, version: str) -> Withdrawn:
+        """Remove one person's rows from the caller's data set, as a new version.
+
+        Earlier versions of the data set are deleted from the disk. The ledger records that somebody
+        was removed, and not who. The people's privacy budget stays.
+        """
+        with wait_add_lock(self.folder / "add.lock"):
+            listing = own_listing(self.catalogue, caller, name)
+            self._sign_what_stands(listing.card.name)
+            shape = card_shape(self.catalogue.text(listing.card.name))
+            card, made = amended(listing.card, shape, {"version": version})
+            self._check_new(card, None, caller.user)
+            if not isinstance(self.engine, AppendEngine):
+                raise not_withdrawable()
+            order = WithdrawOrder(listing.table, card, self.salt, person, "", ("", ""))
+            self._put(replace(listing, card=card), made, partial(self._withdraw, order))
+            self._sign(card, listing.card, None)
+            self.ledger.note("person-removed", {"data_set": card.name, "version": version})
+            tables = self.folder / "tables"
+            removed = forget_earlier(
+                self.catalogue, self.engine, self.ledger, tables, self.reports, card.name
+            )
+            return Withdrawn(card, removed, self._others_of(card))
+
+    def _withdraw(self, order: WithdrawOrder, places: tuple[Path, Path]) -> tuple[TableReport, ...]:
+        """Copy the rows without the person; a copy has no report of its own."""
+        table, sketch = places
+        before = self.folder / "people" / f"{Path(order.before).stem}.json"
+        made = replace(order, target=str(table), sketches=(str(before), str(sketch)))
+        if isinstance(self.engine, AppendEngine):
+            self.engine.withdraw(made)
+        return ()
+
+    def _others_of(self, card: Card) -> tuple[str, ...]:
+        """Return the names of the other data sets about the same people."""
+        listings = [self.catalogue.find(name) for name in self.catalogue.names()]
+        cards = [found.card for found in listings if found is not None]
+        return tuple(c.name for c in cards if c.people == card.people and c.name != card.name)
 
     def amend(
         self,
@@ -426,37 +508,61 @@ class DataSets:
                         "Restore the vault's catalogue.sqlite from its newest backup.",
                     )
 
-    def _read(self, order: PrepareOrder, source: Source) -> Prepared:
-        """Prepare the rows. For a table or a frame, reword a refusal that speaks of files."""
-        try:
-            return self.engine.prepare(order)
-        except Refused as wrong:
-            refused = of_values(wrong) if source.is_plain else wrong
-        raise refused
-
     def _prepare(
         self, card: Card, source: Source, places: tuple[Path, Path], owner: str
     ) -> tuple[TableReport, ...]:
         """Prepare the rows; refuse if their people have a budget under another name.
 
+        If a second person has confirmed for these very rows that they are about other people,
+        nobody has to confirm it again.
+        """
+        different = confirmed_pairs(card, self.ledger.store, self.catalogue, owner)
+        order = replace(
+            self._order(card, source, places, owner),
+            sources=source.files(card),
+            folder=source.folder,
+            different=different,
+        )
+        return self._checked(lambda: self.engine.prepare(order), source, owner)
+
+    def _prepare_more(
+        self, listing: Listing, source: Source, places: tuple[Path, Path]
+    ) -> tuple[TableReport, ...]:
+        """Prepare the rows that are appended to a listing's table; refuse people as `_prepare`."""
+        card, engine = listing.card, self.engine
+        if not isinstance(engine, AppendEngine):
+            raise not_appendable()
+        files = source.new_files(card)
+        rows = self._order(card, source, places, listing.owner)
+        order = AppendOrder(
+            replace(rows, sources=tuple(files.values())), tuple(files), listing.table
+        )
+        return self._checked(lambda: engine.append(order), source, listing.owner)
+
+    def _order(
+        self, card: Card, source: Source, places: tuple[Path, Path], owner: str
+    ) -> PrepareOrder:
+        """Return an order to prepare rows, without their sources.
+
         Only the owner's own data sets are compared, so other owners' rows affect no refusal (see
-        `_check_others`). If a second person has confirmed for these very rows that they are about
-        other people, nobody has to confirm it again.
+        `_check_others`).
         """
         table, sketch = places
-        others = tuple((d, s) for d, s in self.catalogue.people(owner) if d != card.people)
-        order = PrepareOrder(
-            sources=source.files(card),
+        return PrepareOrder(
+            sources=(),
             target=str(table),
             card=card,
             salt=self.salt,
-            sketches=others,
+            sketches=tuple((d, s) for d, s in self.catalogue.people(owner) if d != card.people),
             sketch=str(sketch),
-            folder=source.folder,
             accept_unreadable=source.accept_unreadable,
-            different=confirmed_pairs(card, self.ledger.store, self.catalogue, owner),
         )
-        prepared = self._read(order, source)
+
+    def _checked(
+        self, prepare: Callable[[], Prepared], source: Source, owner: str
+    ) -> tuple[TableReport, ...]:
+        """Prepare rows, check their people, and return the report for the owner."""
+        prepared = _reworded(prepare, source)
         same = prepared.same_people
         if same and source.different_people is None:
             raise same_people(same, self.catalogue, owner)
@@ -509,6 +615,15 @@ class DataSets:
             for name, cap in found
             if not (card.raised_by_two and is_raised(held[name], cap))
         ]
+
+
+def _reworded(prepare: Callable[[], Prepared], source: Source) -> Prepared:
+    """Prepare the rows. For a table or a frame, reword a refusal that speaks of files."""
+    try:
+        return prepare()
+    except Refused as wrong:
+        refused = of_values(wrong) if source.is_plain else wrong
+    raise refused
 
 
 def _budget_of(card: Card) -> Budget:
