@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +13,7 @@ import click
 from sfumato.cli.bids_card_text import public_files
 from sfumato.cli.guided_card import guided_card
 from sfumato.cli.shell import Shell, at_rest_key, command, connections_of, show_elapsed
-from sfumato.client.card_file import card_of
+from sfumato.client.card_file import CardOrFile, card_of
 from sfumato.dp.refusal import Refused
 from sfumato.system.row_files import is_source
 from sfumato.wire.connection_name import read_connection
@@ -106,9 +108,19 @@ def change_key(shell: Shell, new: str) -> None:
     metavar="COLUMN",
     help="Count the column's unreadable cells as empty, however many there are. Repeatable.",
 )
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Ask nothing at a terminal: without --card, write the proposed card to a file.",
+)
 @command
-def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) -> None:
+def add(  # an owner's words
+    shell: Shell, name: str, source: str, card: str | None, *, yes: bool, **options: Any
+) -> None:
     """Add a data set or a new version, with its card; without --card, propose a card.
+
+    At a terminal, three steps make the card: who is protected, how much may be learned, and what
+    researchers see of each column. With --yes, or in a script, the card is written to a file.
 
     SOURCE is a file (CSV, TSV, JSON lines, Parquet, Arrow, Excel, SQLite, DuckDB, SPSS, Stata or
     SAS), a BIDS folder or its zip or tar file, or a table, file or folder of a connection:
@@ -116,10 +128,38 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
     run the command again: it sends only what is missing.
     """
     _check_source(source)
-    with shell.open(connections_of(options["connections"])) as vault:
-        if card is None:
+    if card is not None:
+        _publish(shell, name, source, card, options)
+    elif is_at_terminal(shell) and not yes:
+        _ask_for_card(shell, name, source, options)
+    else:
+        with shell.open(connections_of(options["connections"])) as vault:
             guided_card(shell, vault, name, source, options["table"])
-            return
+
+
+def _ask_for_card(shell: Shell, name: str, source: str, options: dict[str, Any]) -> None:
+    """Ask for the card in three steps, and add the data set with it."""
+    from sfumato.features.data_sets.card_dialog_cli import Target, add_by_dialog
+
+    def opened() -> Any:
+        return shell.open(connections_of(options["connections"]))
+
+    def publish(card: Mapping[str, object]) -> None:
+        _publish(shell, name, source, card, options)
+
+    add_by_dialog(Target(shell, name, source, options["table"], opened, publish))
+
+
+def is_at_terminal(shell: Shell) -> bool:
+    """Return True if somebody can be asked: input and output are a terminal, without --json."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and not shell.as_json
+
+
+def _publish(
+    shell: Shell, name: str, source: str, card: CardOrFile, options: dict[str, Any]
+) -> None:
+    """Add the data set with its card, and print what was added and its report."""
+    with shell.open(connections_of(options["connections"])) as vault:
         with show_elapsed("Preparing the rows") as doing:
             if shell.is_remote:
                 vault.say = lambda what: setattr(doing, "what", what)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Final
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -50,5 +51,7 @@ def toml_value(value: object) -> str:
             return "true" if value else "false"
         case str():
             return quoted(value)
+        case Decimal():
+            return str(value)
         case _:
             return repr(value)
