@@ -35,7 +35,7 @@ ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
         "features.*.service",
         "features.*.pages",
     ),
-    "cli": ("dp", "system", "wire", "client", "lab"),
+    "cli": ("dp", "system", "wire", "client", "lab", "features.*.cli"),
     "app": EVERYTHING,
     "__main__": ("app",),
     "": ("app", "dp.refusal", "system.old_import_paths"),  # the package itself
@@ -79,6 +79,8 @@ OF_KIND: Final[Mapping[str, str]] = {
     "features.surveys.device_privacy_statement": "client",
     "features.surveys.questionnaire": "cli",
     "features.anonymization.report_text": "cli",
+    "features.data_sets.card_preview": "client",
+    "features.data_sets.card_steps": "client",
     "features.audit.answer_sheet": "service",
     "features.audit.reviewed_releases": "service",
     "features.audit.sheet_verification": "service",

@@ -139,7 +139,12 @@ def upload(page: Page, service: Service) -> None:
     page.set_input_files("#file", LAB / "medical.csv")
     page.click("text=Send the file")
     page.wait_for_url("**/uploads/*")
+    page.select_option("#unit", "row")
     take(page, "card")
+    page.click("text=Next:")
+    take(page, "card-budget")
+    page.click("text=Next:")
+    take(page, "card-columns")
 
 
 def amend(page: Page, service: Service) -> None:

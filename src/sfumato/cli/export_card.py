@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sfumato.cli.guided_card import write_draft
+from sfumato.cli.guided_card import write_card
 from sfumato.cli.shell import Shell, number, readable, show_elapsed
 from sfumato.cli.toml_text import toml_key, toml_value
 from sfumato.client.card_file import card_of
@@ -24,14 +24,14 @@ STANDARDS: Final = ("omop", "fhir", "redcap", "bids")
 DELTA: Final = "1e-6"  # of a budget without one; private keys need a delta
 _OWN: Final = "Computed from the rows; show it to nobody"
 _INLINE: Final = ("budget", "limits")
-_ONLY_HERE: Final = ("budget", "years", "missing", "only", "is_published")
+_ONLY_HERE: Final = ("budget", "years", "missing", "only")
 Publish = Callable[[str, Mapping[str, Any], Mapping[str, str]], None]
 
 
 def check_no_export(options: Mapping[str, Any]) -> None:
     """Refuse options that only an export in a standard has."""
     if any(options[key] for key in _ONLY_HERE):
-        raise click.UsageError("--budget, --years, --missing, --only and --yes are for --as")
+        raise click.UsageError("--budget, --years, --missing and --only are for --as")
 
 
 def check_plain_source(options: Mapping[str, Any]) -> None:
@@ -79,7 +79,7 @@ def add_export(
     ):
         made = ready_made_card(name, export, terms) if card is None else card
         if is_draft:
-            write_draft(target, draft_text(name, export, made))
+            write_card(target, draft_text(name, export, made))
             shell.show(*_proposed(shell, name, source, (options, export, made)))
             return
         if card is None:

@@ -16,19 +16,33 @@ from sfumato.dp.refusal import Refused
 
 def guided_card(shell: Shell, vault: Any, name: str, source: str, table: str | None) -> None:
     """Write a draft data card into the current folder, and print what to do next."""
-    target = Path(f"{name}.card.toml")
-    within = "" if table is None else f" --table {shlex.quote(table)}"
-    typed = f"sfumato add {name} {shlex.quote(source)}{within} --card {target}{shell.named}"
+    check_no_draft(shell, name, source, table)
+    with show_elapsed("Reading the columns"):
+        found = vault.proposed(name, source, *([table] if table else []))
+    write_draft(shell, found, name, add_command(shell, name, source, table))
+
+
+def draft_path(name: str) -> Path:
+    """Return the path of the draft of a data card, in the current folder."""
+    return Path(f"{name}.card.toml")
+
+
+def check_no_draft(shell: Shell, name: str, source: str, table: str | None) -> None:
+    """Refuse to propose a card if its draft is there already."""
+    target = draft_path(name)
     if target.exists():
         raise Refused(
             "data-set-exists",
             f"{target} exists already.",
-            f"Fill it in and run: {typed}",
+            f"Fill it in and run: {add_command(shell, name, source, table)}",
         )
-    with show_elapsed("Reading the columns"):
-        found = vault.proposed(name, source, *([table] if table else []))
+
+
+def write_draft(shell: Shell, found: Mapping[str, Any], name: str, typed: str) -> None:
+    """Write a proposed card as a draft, and print the next command, which is `typed`."""
+    target = draft_path(name)
     columns = [(column["name"], column["type"]) for column in found["columns"]]
-    write_draft(target, proposed(name, columns, found["card"], found.get("tables", {})))
+    write_card(target, proposed(name, columns, found["card"], found.get("tables", {})))
     notes = {key: found[key] for key in ("label", "notes") if found.get("notes")}
     shell.show(
         {"proposed": str(target), "columns": [list(pair) for pair in columns], **notes},
@@ -39,6 +53,13 @@ def guided_card(shell: Shell, vault: Any, name: str, source: str, table: str | N
         "never\n"
         f"from the rows. Then run: {typed}",
     )
+
+
+def add_command(shell: Shell, name: str, source: str, table: str | None) -> str:
+    """Return the command that adds the data set with the card of the draft."""
+    within = "" if table is None else f" --table {shlex.quote(table)}"
+    place = shlex.quote(source)
+    return f"sfumato add {name} {place}{within} --card {draft_path(name)}{shell.named}"
 
 
 def _public(bids: Mapping[str, Any]) -> str:
@@ -59,8 +80,8 @@ def _notes(found: Mapping[str, Any]) -> str:
     return "\n".join([head, *lines]) + "\n"
 
 
-def write_draft(target: Path, text: str) -> None:
-    """Write a draft data card; refuse a folder in which nothing may be written."""
+def write_card(target: Path, text: str) -> None:
+    """Write a data card to a file; refuse a place where sfumato may not write."""
     with suppress(OSError):
         target.write_text(text, "utf-8")
         return

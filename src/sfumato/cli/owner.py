@@ -14,7 +14,7 @@ from sfumato.cli.bids_card_text import public_files
 from sfumato.cli.export_card import STANDARDS, Publish, add_export, check_no_export
 from sfumato.cli.guided_card import guided_card
 from sfumato.cli.shell import Shell, at_rest_key, command, connections_of, show_elapsed
-from sfumato.client.card_file import card_of
+from sfumato.client.card_file import CardOrFile, card_of
 from sfumato.dp.refusal import Refused
 from sfumato.system.row_files import is_source
 from sfumato.wire.connection_name import read_connection
@@ -119,7 +119,12 @@ def change_key(shell: Shell, new: str) -> None:
     help="SOURCE is an export in this standard, a folder or zip file: add it with a ready-made "
     "card.",
 )
-@click.option("--yes", "is_published", is_flag=True, help="With --as: publish the ready-made card.")
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Ask nothing: without --card, write the proposed card to a file; with --as, publish the "
+    "ready-made card.",
+)
 @click.option(
     "--budget",
     metavar="EPSILON[,DELTA]",
@@ -141,8 +146,13 @@ def change_key(shell: Shell, new: str) -> None:
     help="With --as: take this table, besides the people's. Repeatable.",
 )
 @command
-def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) -> None:
+def add(  # an owner's words
+    shell: Shell, name: str, source: str, card: str | None, *, yes: bool, **options: Any
+) -> None:
     """Add a data set or a new version, with its card; without --card, propose a card.
+
+    At a terminal, three steps make the card: who is protected, how much may be learned, and what
+    researchers see of each column. With --yes, or in a script, the card is written to a file.
 
     SOURCE is a file (CSV, TSV, JSON lines, Parquet, Arrow, Excel, SQLite, DuckDB, SPSS, Stata or
     SAS), a BIDS folder or its zip or tar file, or a table, file or folder of a connection:
@@ -153,14 +163,48 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
     REDCap, or a BIDS folder of which only the tables are taken.
     """
     if options["standard"] is not None:
-        add_export(shell, name, source, {**options, "card": card}, _publisher(shell, name, options))
+        add_export(
+            shell,
+            name,
+            source,
+            {**options, "card": card, "is_published": yes},
+            _publisher(shell, name, options),
+        )
         return
     check_no_export(options)
     _check_source(source)
-    with shell.open(connections_of(options["connections"])) as vault:
-        if card is None:
+    if card is not None:
+        _publish(shell, name, source, card, options)
+    elif is_at_terminal(shell) and not yes:
+        _ask_for_card(shell, name, source, options)
+    else:
+        with shell.open(connections_of(options["connections"])) as vault:
             guided_card(shell, vault, name, source, options["table"])
-            return
+
+
+def _ask_for_card(shell: Shell, name: str, source: str, options: dict[str, Any]) -> None:
+    """Ask for the card in three steps, and add the data set with it."""
+    from sfumato.features.data_sets.card_dialog_cli import Target, add_by_dialog
+
+    def opened() -> Any:
+        return shell.open(connections_of(options["connections"]))
+
+    def publish(card: Mapping[str, object]) -> None:
+        _publish(shell, name, source, card, options)
+
+    add_by_dialog(Target(shell, name, source, options["table"], opened, publish))
+
+
+def is_at_terminal(shell: Shell) -> bool:
+    """Return True if somebody can be asked: input and output are a terminal, without --json."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and not shell.as_json
+
+
+def _publish(
+    shell: Shell, name: str, source: str, card: CardOrFile, options: dict[str, Any]
+) -> None:
+    """Add the data set with its card, and print what was added and its report."""
+    with shell.open(connections_of(options["connections"])) as vault:
         with show_elapsed("Preparing the rows") as doing:
             if shell.is_remote:
                 vault.say = lambda what: setattr(doing, "what", what)

@@ -15,7 +15,7 @@ from sfumato.app.federation import new_convener
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.features.data_sets.amend_pages import changed, standing_of
 from sfumato.features.data_sets.card_consistency import check_raise
-from sfumato.features.data_sets.guided_card_pages import card_of
+from sfumato.features.data_sets.card_steps import card_of
 from sfumato.features.federated import average_client
 from sfumato.release.ledger_guard import Ledger
 from sfumato.server.console.forms import Form
@@ -415,7 +415,7 @@ def test_an_owner_allows_and_ends_it_in_the_form_and_every_version_is_signed(
 
 
 def test_the_guided_form_says_nothing_of_it_unless_it_was_typed() -> None:
-    fields = {"epsilon": ["1"], "c0-name": ["age"], "c0-type": ["text"]}
-    assert "secure_average" not in card_of(Form(fields))
-    made = card_of(Form({**fields, "average_releases": ["2"], "average_sites": ["3"]}))
+    fields = {"epsilon": "1", "c0-name": "age", "c0-type": "text"}
+    assert "secure_average" not in card_of(fields)
+    made = card_of({**fields, "average_releases": "2", "average_sites": "3"})
     assert made["secure_average"] == {"releases": 2, "sites": 3}

@@ -88,6 +88,33 @@ def test_axe_finds_nothing(
     assert {path: wrong for path, wrong in found.items() if wrong} == {}
 
 
+def test_axe_finds_nothing_in_the_steps_of_a_card(
+    browser: Browser, service: Service, everybody: str
+) -> None:
+    """They follow each other by forms, so they have no address of their own."""
+    with browser.new_context(bypass_csp=True, viewport={"width": 390, "height": 844}) as context:
+        bring(context, service, everybody)
+        page = context.new_page()
+        page.goto(f"{service.url}/uploads/{service.tokens['upload']}")
+        page.select_option("#unit", "row")
+        page.click("text=Next:")
+        page.fill("#epsilon", "many")
+        page.click("text=More terms")
+        found = [Axe().run(page).response["violations"]]
+        page.click("text=Next:")
+        expect(page.locator("#epsilon-fault")).to_be_visible()
+        found.append(Axe().run(page).response["violations"])
+        page.fill("#epsilon", "1")
+        page.click("text=Next:")
+        page.click("text=Change a")
+        page.fill("#c0-lower", "1")
+        page.click("text=Update the preview")
+        expect(page.locator("#c0-fault")).to_be_visible()
+        found.append(Axe().run(page).response["violations"])
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert found == [[], [], []]
+
+
 def test_axe_finds_what_is_wrong(browser: Browser) -> None:
     with browser.new_context() as context:
         page = context.new_page()

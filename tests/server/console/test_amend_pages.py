@@ -14,10 +14,10 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.amend_pages import (
     LABELS,
     changed,
-    next_version,
     standing_of,
     typed_of,
 )
+from sfumato.features.data_sets.card_steps import next_version
 from sfumato.server.console.forms import Form
 from support.browser import Watched, bring, context_of
 from support.served_vault import Service, served

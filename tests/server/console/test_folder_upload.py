@@ -35,12 +35,15 @@ def vault_of(service: Service) -> Path:
 
 def sign(page: Page, version: int) -> None:
     """Complete the draft of the card, sign it, and wait until the data set is there."""
-    expect(page.locator("#bids_files")).to_have_value(IMAGE)
     expect(page.locator("#unit")).to_have_value("participant_id")
     page.fill("#name", "study")
     page.fill("#people", "scanned")
+    page.click("text=More terms")
     page.fill("#version", str(version))
+    page.click("text=Next:")
     page.fill("#epsilon", "1")
+    page.click("text=Next:")
+    expect(page.locator("#bids_files")).to_have_value(IMAGE)
     page.fill("#bids_people", "10")
     page.fill("#bids_person_mb", "64")
     page.click("text=Sign the card")

@@ -36,9 +36,14 @@ def ada(browser: Browser, service: Service) -> Iterator[Page]:
 
 
 def _column(page: Page, name: str, **fields: str) -> None:
-    line = page.locator("tr", has=page.get_by_role("rowheader", name=name, exact=True))
+    body = page.locator("tbody", has=page.get_by_role("rowheader", name=name, exact=True))
+    if body.locator("details[open]").count() == 0:
+        body.locator("summary").click()
     for field, value in fields.items():
-        line.locator(f".{field}").fill(value)
+        if field == "type":
+            body.locator(".type").select_option(value)
+        else:
+            body.locator(f".{field}").fill(value)
 
 
 def test_an_owner_brings_rows_signs_a_card_and_grants_and_a_researcher_asks_up_to_the_cap(
@@ -52,13 +57,15 @@ def test_an_owner_brings_rows_signs_a_card_and_grants_and_a_researcher_asks_up_t
     page.wait_for_url("**/uploads/*")
     page.fill("#people", "synthetic-town")
     page.select_option("#unit", "row")
+    page.click("text=Next:")
     page.fill("#epsilon", "1")
+    page.click("text=More terms")
     page.fill("#user_epsilon", "0.5")
+    page.click("text=Next:")
     _column(page, "age", lower="0", upper="110")
     _column(page, "salary", lower="0", upper="200000", step="1")
     zips = [f"003{n}" for n in range(10, 20)]
-    page.locator("tr", has_text="zip").locator("select").select_option("text")
-    _column(page, "zip", keys=", ".join(zips))
+    _column(page, "zip", type="text", keys=", ".join(zips))
     page.click("text=Sign the card")
     page.click("text=See the data set", timeout=30_000)
     page.click("text=Manage")
@@ -84,23 +91,84 @@ def test_an_owner_brings_rows_signs_a_card_and_grants_and_a_researcher_asks_up_t
     expect(page.locator("main")).to_contain_text("the number of rows, for each zip")
 
 
+def _upload(page: Page, service: Service, file: Path) -> None:
+    page.goto(f"{service.url}/uploads")
+    page.set_input_files("#file", file)
+    page.click("text=Send the file")
+    page.wait_for_url("**/uploads/*")
+
+
 def test_a_card_that_contradicts_itself_is_refused_and_kept(
     owner: Watched, service: Service, tmp_path: Path
 ) -> None:
     page = owner.page
-    page.goto(f"{service.url}/uploads")
-    page.set_input_files("#file", write_csv(tmp_path / "small.csv", ("age",), [(1,), (2,)]))
-    page.click("text=Send the file")
-    page.wait_for_url("**/uploads/*")
-    page.fill("#epsilon", "1")
+    _upload(page, service, write_csv(tmp_path / "small.csv", ("age",), [(1,), (2,)]))
     expect(page.locator("#unit")).to_have_value("")  # no name of a column tells
-    page.click("text=Sign the card")
+    page.click("text=Next:")
     expect(page.locator("#unit:invalid")).to_have_count(1)
     page.select_option("#unit", "row")
+    page.click("text=Next:")
+    page.click("text=Next:")
     _column(page, "age", lower="10", upper="0")
     page.click("text=Sign the card")
     expect(page.locator(".refused code")).to_have_text("bad-card")
     expect(page.locator(".lower")).to_have_value("10")
+    expect(page.locator("#c0-fault")).to_contain_text("is not below its upper")
+
+
+def test_the_three_steps_lose_nothing_back_and_forth_without_a_script(
+    owner: Watched, browser: Browser, service: Service, tmp_path: Path
+) -> None:
+    file = write_csv(tmp_path / "odd.csv", ("patient no", '<b>ag"e', "w"), [("a", 1, "1.5")])
+    _upload(owner.page, service, file)
+    with context_of(browser, service, service.owner(), javascript=False) as context:
+        page = context.new_page()
+        page.goto(owner.page.url)
+        expect(page.locator("#unit")).to_have_value("patient no")
+        page.fill("#people", "walkers & co")
+        page.click("text=Next:")
+        expect(page.locator("#epsilon")).to_have_value("1")
+        page.fill("#max_rows", "4")
+        page.fill("#delta", "1e-6")
+        page.click("text=More terms")
+        page.uncheck("#two")
+        page.click("text=Next:")
+        _column(page, '<b>ag"e', lower="0", upper="110")
+        page.click("text=Update the preview")
+        row = page.locator("tr", has=page.get_by_role("rowheader", name='<b>ag"e', exact=True))
+        expect(row).to_contain_text("27, 55, 82")
+        page.click("button:text('Back')")
+        expect(page.locator("#max_rows")).to_have_value("4")
+        page.click("button:text('Back')")
+        expect(page.locator("#people")).to_have_value("walkers & co")
+        page.select_option("#unit", "row")
+        page.click("text=Next:")
+        expect(page.locator("#max_rows")).to_have_count(0)  # a row has no rows
+        page.click("text=More terms")
+        expect(page.locator("#two")).not_to_be_checked()
+        page.click("text=Next:")
+        page.click("text=Change <b>ag")
+        expect(page.locator("#c1-lower")).to_have_value("0")
+
+
+def test_a_wrong_answer_is_said_beside_its_field_and_nothing_goes_on(
+    owner: Watched, service: Service, tmp_path: Path
+) -> None:
+    page = owner.page
+    _upload(page, service, write_csv(tmp_path / "few.csv", ("age",), [(1,), (2,)]))
+    page.fill("#name", "2 fast")
+    page.select_option("#unit", "row")
+    page.click("text=Next:")
+    expect(page.locator("#name-fault")).to_contain_text("begin with a letter")
+    expect(page.locator("#name")).to_have_attribute("aria-describedby", "name-fault name-hint")
+    page.fill("#name", "few")
+    page.click("text=Next:")
+    page.fill("#delta", "2")
+    page.click("text=More terms")
+    page.fill("#average_sites", "few")
+    page.click("text=Next:")
+    expect(page.locator("#delta-fault")).to_contain_text("between 1e-15 and 0.1")
+    expect(page.locator("#average_sites-fault")).to_be_visible()
 
 
 def _book(path: Path, whose: str) -> Path:

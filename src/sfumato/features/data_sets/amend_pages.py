@@ -12,6 +12,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.card_steps import next_version
 from sfumato.features.data_sets.pages import Shape
 from sfumato.server.console.forms import Form
 from sfumato.server.console.page import Page
@@ -123,12 +124,6 @@ def _number(value: float | None) -> str:
 def typed_of(form: Form) -> dict[str, str]:
     """Return the text that the visitor typed into each field of the form."""
     return {name: form.text(name) for name in LABELS}
-
-
-def next_version(version: str) -> str:
-    """Return the next version number; "" if the current version is not a number."""
-    is_counted = version.isascii() and version.isdecimal() and len(version) < 15
-    return str(int(version) + 1) if is_counted else ""
 
 
 def changed(standing: Mapping[str, str], form: Form) -> dict[str, object]:

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sfumato.dp.json_values import Json
+from sfumato.features.data_sets.identifying_columns import (
+    is_identifier,
+    is_name,
+    names_a_person,
+    person_columns,
+)
 from sfumato.vault.card.bids import PARTICIPANTS, PERSON, phenotype_path
 from sfumato.vault.card.bids_metadata import TOOL
 from sfumato.vault.engine_port import Described, FolderDraft
 
 NO_UNIT: Final = ""  # an invalid unit: the card is refused until its owner fills it in
-_PERSON: Final = frozenset(
-    {
-        "person", "patient", "participant", "subject", "respondent", "pat", "pt", "proband",
-        "probandin", "teilnehmer", "teilnehmerin", "mrn", "pid", "ssn",
-    }
-)  # fmt: skip
-_NUMBER: Final = frozenset(
-    {
-        "id", "identifier", "no", "nr", "num", "number", "key", "code", "pseudonym", "uid", "uuid",
-        "source", "value",
-    }
-)  # fmt: skip
 
 
 def proposed_card(name: str, found: Described) -> Json:
@@ -97,40 +90,11 @@ def _shown(card: Json) -> set[str]:
 
 def _person(columns: Sequence[tuple[str, str]]) -> str | None:
     """Return the column that identifies the person, if exactly one looks like it; else None."""
-    names = [name for name, _ in columns]
-    spoken = [name for name in names if _names_a_person(name)]
-    identifiers = [name for name in names if is_identifier(name)]
-    both = [name for name in spoken if name in identifiers]
-    found = both or spoken or identifiers
+    found = person_columns([name for name, _ in columns])
     return found[0] if len(found) == 1 else None
 
 
-def _names_a_person(column: str) -> bool:
-    """Return True if a column's name means a person or their number: patient, person_id."""
-    parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", column.strip())  # PatientID -> Patient ID
-    words = [word for word in re.split(r"[\W_]+", parts.casefold()) if word]
-    rest = [word for word in words if word not in _NUMBER]
-    return len(rest) == 1 and (rest[0] in _PERSON or _without_ending(rest[0]) in _PERSON)
-
-
-def _without_ending(word: str) -> str:
-    """Return a word of a column's name without an ending that means "number": patnr, patientid."""
-    return re.sub(r"(id|nr|no|nummer|code)$", "", word)
-
-
 def _column(column: str, kind: str, formats: Mapping[str, str], unit: str | None) -> Json:
-    if column == unit or is_identifier(column) or is_name(column) or _names_a_person(column):
+    if column == unit or is_identifier(column) or is_name(column) or names_a_person(column):
         return {"hidden": True}
     return {"type": kind, **formats}
-
-
-def is_identifier(column: str) -> bool:
-    """Return True if a column's name looks like an identifier: id, ssn, or an ending like _id."""
-    word = column.strip().casefold()
-    return word in ("id", "pid", "ssn") or word.endswith(("_id", " id", "-id"))
-
-
-def is_name(column: str) -> bool:
-    """Return True if a column's name looks like a person's name, e-mail, phone or address."""
-    word = column.strip().casefold()
-    return word in ("name", "email", "e-mail", "phone", "address") or word.endswith("_name")

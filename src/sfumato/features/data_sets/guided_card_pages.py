@@ -1,138 +1,167 @@
-"""Convert the guided form of a data card to the card's JSON, which its owner signs.
+"""The console's form for a new data card: the three steps, of which one is open at a time.
 
-A filled field becomes a key of the card, and an empty field becomes no key. The card's reader
-validates the result.
+The form keeps nothing on the server. The answers of the other steps are hidden fields.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from sfumato.features.data_sets.amend_pages import averages_of
+from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.card_preview import ColumnPreview, column_previews
+from sfumato.features.data_sets.card_steps import (
+    COLUMN_TYPES,
+    FOLDER,
+    FORMATS,
+    NULLS,
+    OF_COLUMN,
+    STEPS,
+    Answers,
+    Question,
+    Step,
+    budget_meaning,
+    columns_of,
+    faults,
+    is_unit,
+    proposed_answers,
+    questions_of,
+    unit_meaning,
+    unit_reason,
+)
 from sfumato.server.console.forms import Form
 
-TYPES: Final = ("integer", "number", "text", "boolean", "date", "timestamp")
-HIDDEN: Final = "hidden"
-NUMERIC: Final = ("integer", "number")
-FILE: Final = ("encoding", "decimal", "thousands")  # the card's keys for a file's format
-MAX_COLUMNS: Final = 300
-_LIST: Final = re.compile(r"[,\n]")
+_OF_FORM: Final = ("csrf", "step", "do")
+# which step holds the answer that a refusal is about; for any other, it is the last step
+_STEP_OF_CODE: Final[Mapping[str, str]] = {
+    "data-set-exists": "who", "same-people": "who", "second-person-needed": "who",
+    "bad-budget": "much",
+}  # fmt: skip
 
 
-def card_of(form: Form) -> dict[str, object]:
-    """Return the data card that the guided form describes, as JSON."""
-    made: dict[str, object] = {
-        "unit": form.raw("unit"),
-        "people": form.text("people"),
-        "version": form.text("version"),
-        "budget": _budget(form, ""),
-        "caps": _caps(form),
-        "ask": {"who": words_of(form.text("who"))},
-        "nulls": _nulls(form),
-        "columns": dict(_columns(form)),
-        "secure_average": averages_of(form),
-    }
-    made["bids"] = _folder(form)
-    made |= {name: form.raw(name) if form.raw(name) == " " else form.text(name) for name in FILE}
-    counts = {name: form.count(name) for name in ("size", "max_groups", "max_rows")}
-    made |= {name: count for name, count in counts.items() if count is not None}
-    # keep an empty unit so that it is refused later: without the key, the card would protect rows
-    return {
-        name: value for name, value in made.items() if value not in ("", None) or name == "unit"
-    }
+@dataclass(frozen=True)
+class Field:
+    """A field of the form: its question, the value in it, and what is wrong with that."""
+
+    question: Question
+    name: str
+    value: str
+    fault: str = ""
 
 
-def _folder(form: Form) -> dict[str, object] | None:
-    """Return the card's terms for a folder with files of each person; None for a table."""
-    people = form.count("bids_people")
-    if people is None:
+@dataclass(frozen=True)
+class ColumnRow:
+    """A column's row of the table: what researchers see, and the fields that change it."""
+
+    at: str
+    seen: ColumnPreview
+    fields: tuple[Field, ...]
+
+
+def first_answers(proposed: Mapping[str, Any]) -> dict[str, str]:  # Any: JSON of the wire
+    """Return the answers of a form that nobody has filled in yet."""
+    where = {name: str(proposed[name]) for name in ("connection", "table") if name in proposed}
+    return {**proposed_answers(proposed), "source": str(proposed["name"]), **where}
+
+
+def answers_of(form: Form) -> dict[str, str]:
+    """Return the answers that a form sends: of its open step, and of the others."""
+    return {name: form.raw(name) for name in form.fields if name not in _OF_FORM}
+
+
+def step_called(name: str) -> Step:
+    """Return the step of this name; the first if there is none."""
+    return next((step for step in STEPS if step.name == name), STEPS[0])
+
+
+def neighbour(step: Step, by: int) -> Step:
+    """Return the next step, or the one before; at an end, the step itself."""
+    return STEPS[min(max(STEPS.index(step) + by, 0), len(STEPS) - 1)]
+
+
+def step_with_fault(answers: Answers) -> Step | None:
+    """Return the first step that has an answer that is not possible."""
+    return next((step for step in STEPS if faults(answers, step.name)), None)
+
+
+def step_of_refusal(refused: Refused) -> Step:
+    """Return the step in which the owner can act on a refusal."""
+    return step_called(_STEP_OF_CODE.get(refused.code, STEPS[-1].name))
+
+
+def refusal_of_faults(found: Mapping[str, str]) -> Refused | None:
+    """Return the refusal above a form with faults, which are shown beside their fields."""
+    if not found:
         return None
-    made: dict[str, object] = {"people": people, "files": words_of(form.text("bids_files"))}
-    megabytes = form.count("bids_person_mb")
-    return made if megabytes is None else {**made, "person_mb": megabytes}
+    count = "One answer is" if len(found) == 1 else f"{len(found)} answers are"
+    return Refused("bad-card", f"{count} not possible.", "The reason is beside the field.")
 
 
-def words_of(text: str) -> list[str]:
-    """Split a text at commas and line ends, and return the words."""
-    return [word.strip() for word in _LIST.split(text) if word.strip()]
+def page_values(answers: Answers, step: Step, found: Mapping[str, str]) -> dict[str, object]:
+    """Return what the page shows of a step, with the faults to be shown."""
+    is_file = "connection" not in answers
+    rows = _rows(answers, is_file) if step.name == "columns" else []
+    fields = [_field(one, answers, found) for one in questions_of(step, answers)]
+    more = [_field(one, answers, found) for one in _more(step, is_file)]
+    folder = [_field(one, answers, found) for one in FOLDER] if _has_folder(step, answers) else []
+    own = {one.name for one in (*fields, *more, *folder)} | _names_of(rows)
+    own |= {"two"} if step.name == "much" else set()
+    own |= {"bids_files"} if folder else set()
+    return {
+        "answers": answers,
+        "steps": STEPS,
+        "step": step,
+        "number": STEPS.index(step) + 1,
+        "fields": fields,
+        "more": more,
+        "opens_more": any(field.fault for field in more),
+        "folder": folder,
+        "rows": rows,
+        "columns": columns_of(answers),
+        "types": COLUMN_TYPES,
+        "reason": unit_reason(answers),
+        "meaning": _meaning(answers, step),
+        "carried": [(name, text) for name, text in answers.items() if name not in own and text],
+    }
 
 
-def _nulls(form: Form) -> list[str]:
-    """Return the form's missing-value markers; an empty cell is always one of them."""
-    return ["", *words_of(form.text("nulls"))]
+def _meaning(answers: Answers, step: Step) -> list[str]:
+    if step.name == "who":
+        return [one for one in [unit_meaning(answers)] if one]
+    return budget_meaning(answers) if step.name == "much" else []
 
 
-def _budget(form: Form, of: str) -> dict[str, object]:
-    pairs = {name: form.number(f"{of}{name}") for name in ("epsilon", "delta")}
-    return {name: value for name, value in pairs.items() if value is not None}
+def _more(step: Step, is_file: bool) -> Sequence[Question]:
+    """Return the rarer questions of a step; the format of a file only if there is one."""
+    return [one for one in step.more if is_file or one not in FORMATS or one is NULLS]
 
 
-def _caps(form: Form) -> dict[str, object]:
-    caps: dict[str, object] = {"raise": "two people"} if form.has("two") else {}
-    for of in ("user", "group"):
-        if budget := _budget(form, f"{of}_"):
-            caps[of] = budget
-    return caps
+def _has_folder(step: Step, answers: Answers) -> bool:
+    return step.name == "columns" and bool(answers.get("bids"))
 
 
-def _columns(form: Form) -> list[tuple[str, dict[str, object]]]:
-    found = []
-    for number in range(MAX_COLUMNS):
-        name = form.raw(f"c{number}-name")
-        if not name:
-            break
-        found.append((name, _column(form, f"c{number}-")))
-    return found
+def _field(question: Question, answers: Answers, found: Mapping[str, str]) -> Field:
+    name = question.name
+    return Field(question, name, answers.get(name, ""), found.get(name, ""))
 
 
-def _column(form: Form, at: str) -> dict[str, object]:
-    kind = form.text(f"{at}type")
-    if kind == HIDDEN:
-        return {"hidden": True}
-    made: dict[str, object] = {"type": kind}
-    for name in ("lower", "upper", "step"):
-        if typed := form.text(at + name):
-            made[name] = number_or_text(typed)
-    if kind in ("date", "timestamp") and (written := form.text(f"{at}format")):
-        made["format"] = written
-    if keys := words_of(form.text(f"{at}keys")):
-        made["keys"] = [number_or_text(key) for key in keys] if kind in NUMERIC else keys
-    return made
+def _rows(answers: Answers, is_file: bool) -> list[ColumnRow]:
+    return [
+        ColumnRow(f"c{number}-", seen, _column_fields(answers, number, is_file))
+        for number, seen in enumerate(column_previews(answers))
+    ]
 
 
-def number_or_text(typed: str) -> Decimal | str:
-    """Return a typed number as an exact decimal, and any other text (such as a date) unchanged."""
-    try:
-        read = Decimal(typed)
-    except InvalidOperation:
-        return typed
-    return read if read.is_finite() else typed
-
-
-def fields_of(proposed: Mapping[str, Any], form: Form) -> list[dict[str, str]]:
-    """Return the form's values for each column of the card: what was typed, else the proposal."""
-    columns: Mapping[str, Any] = proposed["card"]["columns"]  # Any: JSON of the wire
-    return [_field(number, name, columns[name], form) for number, name in enumerate(columns)]
-
-
-def _field(number: int, name: str, column: Mapping[str, Any], form: Form) -> dict[str, str]:
+def _column_fields(answers: Answers, number: int, is_file: bool) -> tuple[Field, ...]:
     at = f"c{number}-"
-    kind = HIDDEN if column.get("hidden") else str(column.get("type", "text"))
-    typed = {part: form.text(at + part) for part in ("lower", "upper", "step", "keys")}
-    written = form.text(f"{at}format") or str(column.get("format", ""))
-    kind = form.text(f"{at}type") or kind
-    return {"at": at, "name": name, "type": kind, "format": written, **typed}
+    if is_unit(answers, number):
+        return ()
+    wanted = [q for q in OF_COLUMN if q.name != "point" or f"{at}point" in answers]
+    wanted = [q for q in wanted if q.name != "format" or is_file]
+    return tuple(Field(q, at + q.name, answers.get(at + q.name, "")) for q in wanted)
 
 
-def file_of(proposed: Mapping[str, Any]) -> dict[str, str]:
-    """Return the proposed file format: encoding, decimal mark and thousands separator.
-
-    The marks come from the first column that has them.
-    """
-    card: Mapping[str, Any] = proposed["card"]  # Any: JSON of the wire
-    columns = list(card["columns"].values())
-    found = {name: next((c[name] for c in columns if name in c), "") for name in FILE}
-    return {**found, "encoding": str(card.get("encoding", ""))}
+def _names_of(rows: Sequence[ColumnRow]) -> set[str]:
+    found = {field.name for row in rows for field in row.fields}
+    return found | {f"{row.at}name" for row in rows}

@@ -10,17 +10,19 @@ from typing import Final
 from starlette.responses import JSONResponse, Response
 
 from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.card_steps import Answers, Step, card_of, faults, words_of
 from sfumato.features.data_sets.guided_card_pages import (
-    HIDDEN,
-    TYPES,
-    card_of,
-    fields_of,
-    file_of,
-    words_of,
+    answers_of,
+    first_answers,
+    neighbour,
+    page_values,
+    refusal_of_faults,
+    step_called,
+    step_of_refusal,
+    step_with_fault,
 )
-from sfumato.server.console.forms import Form
 from sfumato.server.console.page import Page
-from sfumato.server.console.visit import Said, Visit, unknown_page, whole_number
+from sfumato.server.console.visit import Visit, unknown_page, whole_number
 from sfumato.server.ipc.body_drain import drain_body
 from sfumato.server.ipc.file_sender import send_file
 from sfumato.wire.http_status import STATUS
@@ -29,13 +31,17 @@ from sfumato.wire.json_text import read_json
 
 async def choose(visit: Visit) -> Response:
     """Show the form to upload a file or to choose a table of a connection."""
+    _check_owner(visit)
+    return await _choice(visit, None, {})
+
+
+def _check_owner(visit: Visit) -> None:
     if not visit.may("own"):
         raise Refused(
             "not-allowed",
             "Only users with the role owner may upload files and add data sets.",
             "Ask an operator for the role owner.",
         )
-    return await _choice(visit, None, {})
 
 
 async def _choice(visit: Visit, refused: Refused | None, chosen: dict[str, str]) -> Response:
@@ -83,11 +89,12 @@ async def finish_folder(visit: Visit) -> Response:
 
 
 async def card(visit: Visit) -> Response:
-    """Show the form with the data card that is proposed for an upload, or for a table of it."""
+    """Show the first step of the form, with the card proposed for an upload or a table of it."""
     wanted = visit.request.query_params.get("table", "")
     proposed, refused = await visit.tried("proposed", lambda: _upload_of(visit, wanted))
     if proposed is not None:
-        return await _page(visit, {**proposed, "table": wanted}, None)
+        of_table = {"table": wanted} if wanted else {}
+        return _page(visit, first_answers({**proposed, **of_table}), step_called(""))
     if refused is None or not refused.facts.get("choices"):
         raise refused or unknown_page()
     choices = refused.facts["choices"]
@@ -95,16 +102,11 @@ async def card(visit: Visit) -> Response:
 
 
 async def add(visit: Visit) -> Response:
-    """Sign the data card, and start a job that adds the upload as a data set."""
-    rows = _upload_of(visit, visit.form.raw("table"))
-    job, refused = await visit.tried("add", lambda: {**rows, **_signed(visit.form)})
-    if job is not None:
-        return visit.go(f"/jobs/{job['job']}")
-    proposed = {**await visit.call("proposed", rows), "table": visit.form.raw("table")}
-    return await _page(visit, proposed, refused)
+    """Go on to another step of the form; at the end, start a job that adds the upload."""
+    return await _answered(visit, _upload_of(visit, visit.form.raw("table")))
 
 
-def _upload_of(visit: Visit, table: str) -> dict[str, object]:
+def _upload_of(visit: Visit, table: str) -> dict[str, str]:
     """Return the fields of a request for an upload, and for one of its tables, if one is named."""
     return {"upload": visit.at("upload"), **({"table": table} if table else {})}
 
@@ -115,31 +117,57 @@ async def table(visit: Visit) -> Response:
     rows = {"connection": asked.get("connection", ""), "table": asked.get("table", "").strip()}
     proposed, refused = await visit.tried("proposed-table", lambda: rows)
     if proposed is not None:
-        return await _page(visit, proposed, None)
+        return _page(visit, first_answers(proposed), step_called(""))
     return await _choice(visit, refused, rows)
 
 
 async def add_table(visit: Visit) -> Response:
-    """Sign the data card, and start a job that reads the table and adds it as a data set."""
-    rows = {name: visit.form.raw(name) for name in ("connection", "table")}
-    job, refused = await visit.tried("add", lambda: {**rows, **_signed(visit.form)})
+    """Go on to another step of the form; at the end, start a job that adds the table."""
+    return await _answered(visit, {name: visit.form.raw(name) for name in ("connection", "table")})
+
+
+async def _answered(visit: Visit, rows: dict[str, str]) -> Response:
+    """Show the step that follows these answers, or sign the card if the owner says so."""
+    _check_owner(visit)
+    answers, step = answers_of(visit.form), step_called(visit.form.text("step"))
+    do = visit.form.text("do")
+    if do == "back":
+        return _page(visit, answers, neighbour(step, -1))
+    if do in ("show", "next"):
+        is_over = do == "next" and not faults(answers, step.name)
+        return _page(
+            visit, answers, neighbour(step, 1) if is_over else step, is_checked=not is_over
+        )
+    wrong = step_with_fault(answers)
+    if wrong is not None:
+        return _page(visit, answers, wrong, is_checked=True)
+    job, refused = await visit.tried("add", lambda: {**rows, **_signed(answers)})
     if job is not None:
         return visit.go(f"/jobs/{job['job']}")
-    return await _page(visit, await visit.call("proposed-table", rows), refused)
+    return _page(visit, answers, step if refused is None else step_of_refusal(refused), refused)
 
 
-def _signed(form: Form) -> dict[str, object]:
-    who = form.text("different_people")
+def _signed(answers: Answers) -> dict[str, object]:
+    who = answers.get("different_people", "").strip()
     confirmed: dict[str, object] = {"different_people": who} if who else {}
-    accepted = words_of(form.text("accept_unreadable"))
+    accepted = words_of(answers.get("accept_unreadable", ""))
     more = {"accept_unreadable": accepted} if accepted else {}
-    return {"name": form.text("name"), "card": card_of(form), **confirmed, **more}
+    name = answers.get("name", "").strip()
+    return {"name": name, "card": card_of(answers), **confirmed, **more}
 
 
-async def _page(visit: Visit, proposed: Said, refused: Refused | None) -> Response:
-    columns = fields_of(proposed, visit.form)
-    values = {"form": visit.form, "types": (*TYPES, HIDDEN), "file": file_of(proposed)}
-    return visit.page("guided.html", refused, proposed=proposed, columns=columns, **values)
+def _page(
+    visit: Visit,
+    answers: Answers,
+    step: Step,
+    refused: Refused | None = None,
+    *,
+    is_checked: bool = False,
+) -> Response:
+    """Show a step of the form; if it is checked, with its faults beside their fields."""
+    found = faults(answers, step.name) if is_checked else {}
+    said = refused or refusal_of_faults(found)
+    return visit.page("guided.html", said, **page_values(answers, step, found))
 
 
 MAX_LIST: Final = 1024 * 1024  # most bytes of a request that lists the parts of a folder

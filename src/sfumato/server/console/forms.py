@@ -15,7 +15,7 @@ from sfumato.server.ipc.body_drain import drain_body
 from sfumato.wire.json_text import bad_request
 
 LARGEST: Final = 1024 * 1024
-MOST_FIELDS: Final = 2400  # the most fields: seven for each of 300 columns, and the rest of a card
+MOST_FIELDS: Final = 3200  # the most fields: ten for each of 300 columns, and the rest of a card
 LONGEST_NUMBER: Final = 60
 URLENCODED: Final = "application/x-www-form-urlencoded"
 
