@@ -43,6 +43,7 @@ _FORMATS: Final = (  # how texts write a date, and the format that the card name
     (re.compile(r"\d{4}-\d\d-\d\d"), ""),
     (re.compile(r"\d{8}"), "%Y%m%d"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "%Y-%m-%d %H:%M:%S"),
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "%Y-%m-%dT%H:%M:%SZ"),
 )
 
 
