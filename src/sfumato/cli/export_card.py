@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sfumato.client.ready_made import ExportTable, ReadExport, Terms
 
 STANDARDS: Final = ("omop", "fhir", "redcap", "bids")
+_CALLED: Final = {"redcap": "REDCap"}  # others are written in capitals
 DELTA: Final = "1e-6"  # of a budget without one; private keys need a delta
 _OWN: Final = "Computed from the rows; show it to nobody"
 _INLINE: Final = ("budget", "limits")
@@ -148,7 +149,7 @@ def _terms_typed(options: Mapping[str, Any]) -> str:
 def _text_of(name: str, export: ReadExport, card: Mapping[str, Any]) -> str:
     """Return the proposed card in a few lines: its tables, what was assumed and left out."""
     lines = [
-        f"A ready-made card for {export.standard.upper()}. Everything on the card is public.",
+        f"A ready-made card for {_called(export)}. Everything on the card is public.",
         f"Privacy unit: the person, named by {export.unit} in every table of people.",
         f"A person counts in at most {card['max_groups']} groups of a GROUP BY.",
         "Tables:",
@@ -158,6 +159,10 @@ def _text_of(name: str, export: ReadExport, card: Mapping[str, Any]) -> str:
     lines += _listed("Not taken:", export.left_out)
     lines += _listed(f"{_OWN}:", export.from_rows)
     return "\n".join(lines)
+
+
+def _called(export: ReadExport) -> str:
+    return _CALLED.get(export.standard, export.standard.upper())
 
 
 def _tables(name: str, export: ReadExport) -> Iterator[str]:
@@ -187,7 +192,7 @@ def draft_text(name: str, export: ReadExport, card: Mapping[str, Any]) -> str:
     """Return the text of the proposed card, with comments for its owner."""
     own, *others = export.tables
     lines = [
-        f"# The data card of {name!r}, made for an export of {export.standard.upper()}. All of it "
+        f"# The data card of {name!r}, made for an export of {_called(export)}. All of it "
         "is public.",
         "# Take bounds and keys from knowledge, never from rows. Remove what should not be asked.",
         "# people: data sets about the same people need the same name; they share one budget.",

@@ -39,11 +39,15 @@ def test_each_file_is_found_whatever_its_case_and_format(tmp_path: Path) -> None
 
 def test_days_have_the_format_that_the_file_writes(tmp_path: Path) -> None:
     visit = "person_id,visit_start_date,visit_end_date\n1,20120131,2012-02-01 00:00:00\n"
-    source = write(tmp_path, {"PERSON.csv": PERSON, "visit_occurrence.csv": visit})
+    death = "person_id,death_date\n1,2019-01-02T00:00:00Z\n"
+    source = write(
+        tmp_path, {"PERSON.csv": PERSON, "visit_occurrence.csv": visit, "Death.CSV": death}
+    )
     with read_export("omop", source, TERMS) as export:
-        columns = export.tables[1].columns
+        columns, died = export.tables[1].columns, export.tables[2].columns
     assert columns["visit_start_date"]["format"] == "%Y%m%d"
     assert columns["visit_end_date"]["format"] == "%Y-%m-%d %H:%M:%S"
+    assert died["death_date"]["format"] == "%Y-%m-%dT%H:%M:%SZ"
     assert str(columns["visit_start_date"]["lower"]) == "2010-01-01"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
@@ -214,3 +215,18 @@ def test_a_dictionary_of_the_web_page_is_read_as_well(tmp_path: Path) -> None:
         names = [table.name for table in export.tables]
         assert names == ["", "visit", "adverse_events", "followup"]
         assert export.tables[1].columns["weight"]["step"] == Decimal("0.1")
+
+
+@pytest.mark.parametrize("damage", ["cut", "text"])
+def test_a_damaged_file_is_named_and_none_of_its_text(damage: str, tmp_path: Path) -> None:
+    source = write(tmp_path, "ok,main,yesno,,,,,", "id,ok\na,1\n")
+    (tmp_path / "records.csv").unlink()
+    text = "id,ok\n" + "secret-name,1\n" * 9000
+    packed = gzip.compress(text.encode()) if damage == "cut" else text.encode("utf-16")[:-1]
+    name = "records.csv.gz" if damage == "cut" else "records.csv"
+    (tmp_path / name).write_bytes(packed[: len(packed) - (9 if damage == "cut" else 0)])
+    with pytest.raises(Refused) as refused, read_export("redcap", source, TERMS):
+        pass
+    assert name in refused.value.cause
+    assert "secret" not in str(refused.value)
+    assert refused.value.__context__ is None

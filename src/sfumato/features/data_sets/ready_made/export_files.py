@@ -8,10 +8,11 @@ import gzip
 import io
 import shutil
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Final, TextIO
+from typing import Final
 
 from sfumato.dp.refusal import Refused
 from sfumato.system.csv_writer import write_rows
@@ -121,8 +122,7 @@ def column_names(path: Path) -> list[str]:
     """Return the column names of a table's file, as they are written there; no row is read."""
     if path.is_dir() or path.name.casefold().endswith(PARQUET):
         return _parquet_names(path)
-    with open_text(path) as file:
-        return next(records(file), [])
+    return next(records(path), [])
 
 
 def _parquet_names(path: Path) -> list[str]:
@@ -140,19 +140,20 @@ def _parquet_names(path: Path) -> list[str]:
     return [str(name) for (name,) in found]
 
 
-@contextmanager
-def open_text(path: Path) -> Iterator[TextIO]:
-    """Open a text file of an export, also a compressed one, in UTF-8, UTF-16 or Windows-1252."""
+def text_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a text file, also of a compressed one; refuse a damaged one.
+
+    The encoding is UTF-8, UTF-16 or Windows-1252.
+    """
     wrong = False
     try:
-        encoding = encoding_of(path)
         with (
             _binary(path) as file,
-            io.TextIOWrapper(file, encoding=encoding, newline="") as text,
+            io.TextIOWrapper(file, encoding=encoding_of(path), newline="") as text,
         ):
-            yield text
-    except (OSError, EOFError, UnicodeError, csv.Error):
-        wrong = True  # the error may quote the text, so it is not passed on
+            yield from text
+    except (OSError, EOFError, UnicodeError, zlib.error):
+        wrong = True  # the error may have the text, so the refusal is raised outside of it
     if wrong:
         raise unreadable(path)
 
@@ -178,13 +179,20 @@ def encoding_of(path: Path) -> str:
     return "utf-8-sig"
 
 
-def records(file: TextIO) -> Iterator[list[str]]:
+def records(path: Path) -> Iterator[list[str]]:
     """Yield the rows of a text file, first its names; the first line shows the separator."""
-    first = file.readline()
+    lines = text_lines(path)
+    first = next(lines, "")
     separator = max(_SEPARATORS, key=first.count)
-    head = next(csv.reader([first], delimiter=separator), [])
-    yield [name.strip() for name in head]
-    yield from (row for row in csv.reader(file, delimiter=separator) if row)
+    wrong = False
+    try:
+        head = next(csv.reader([first], delimiter=separator), [])
+        yield [name.strip() for name in head]
+        yield from (row for row in csv.reader(lines, delimiter=separator) if row)
+    except csv.Error:
+        wrong = True
+    if wrong:
+        raise unreadable(path)
 
 
 def write_table(path: Path, names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

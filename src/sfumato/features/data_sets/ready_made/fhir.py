@@ -16,7 +16,7 @@ import msgspec
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
-from sfumato.features.data_sets.ready_made.export_files import files_of, open_text
+from sfumato.features.data_sets.ready_made.export_files import files_of, text_lines
 from sfumato.features.data_sets.ready_made.fhir_elements import (
     OTHER,
     SYSTEMS,
@@ -473,14 +473,13 @@ def _medications(files: list[Path]) -> dict[str, tuple[str, str, str]]:
 def _resources(path: Path, having: str = "") -> Iterator[Resource]:
     """Yield the resources of a file, of those lines that have a text."""
     decoder = msgspec.json.Decoder()
-    with open_text(path) as file:
-        for place, line in enumerate(file, 1):
-            if not line.strip() or having not in line:
-                continue
-            one = _decoded(decoder, line)
-            if one is None:
-                raise _no_resource(path, place)
-            yield one
+    for place, line in enumerate(text_lines(path), 1):
+        if not line.strip() or having not in line:
+            continue
+        one = _decoded(decoder, line)
+        if one is None:
+            raise _no_resource(path, place)
+        yield one
 
 
 def _decoded(decoder: msgspec.json.Decoder[Any], line: str) -> Resource | None:

@@ -6,12 +6,11 @@ Athena writes it as tab-separated text without quoting.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
@@ -20,9 +19,9 @@ from sfumato.features.data_sets.ready_made.export_files import (
     chosen,
     column_names,
     encoding_of,
-    open_text,
     records,
     tables_of,
+    text_lines,
     write_table,
 )
 from sfumato.features.data_sets.ready_made.ready_made_card import (
@@ -43,6 +42,7 @@ _FORMATS: Final = (  # how texts write a date, and the format that the card name
     (re.compile(r"\d{4}-\d\d-\d\d"), ""),
     (re.compile(r"\d{8}"), "%Y%m%d"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "%Y-%m-%d %H:%M:%S"),
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "%Y-%m-%dT%H:%M:%SZ"),
 )
 
 
@@ -325,17 +325,16 @@ def _date_formats(path: Path, columns: list[str]) -> dict[str, str]:
     if not path.name.casefold().endswith(TEXTS):
         return {}
     found: dict[str, str] = {}
-    with open_text(path) as file:
-        rows = records(file)
-        names = next(rows, [])
-        places = {column: names.index(column) for column in columns}
-        for _, row in zip(range(_LOOKS), rows, strict=False):
-            for column, place in places.items():
-                cell = row[place].strip() if place < len(row) else ""
-                if column in found or cell in NULLS:
-                    continue
-                fits = (form for pattern, form in _FORMATS if pattern.fullmatch(cell))
-                found[column] = next(fits, "")
+    rows = records(path)
+    names = next(rows, [])
+    places = {column: names.index(column) for column in columns}
+    for _, row in zip(range(_LOOKS), rows, strict=False):
+        for column, place in places.items():
+            cell = row[place].strip() if place < len(row) else ""
+            if column in found or cell in NULLS:
+                continue
+            fits = (form for pattern, form in _FORMATS if pattern.fullmatch(cell))
+            found[column] = next(fits, "")
     return found
 
 
@@ -350,26 +349,23 @@ def _concepts(path: Path, work: Path) -> ExportTable:
         )
     file = str(path)
     if path.name.casefold().endswith(TEXTS):
-        with open_text(path) as text:
-            cells = _cells(text, list(columns.values()))
-            file = write_table(work / "concept.tsv", list(columns), cells)
+        cells = _cells(path, list(columns.values()))
+        file = write_table(work / "concept.tsv", list(columns), cells)
     shown = {name: body for name, body in _NAMES.items() if name in columns}
     return ExportTable("concept", file, shown, key="concept_id")
 
 
-def _cells(file: TextIO, wanted: list[str]) -> Iterator[list[str]]:
+def _cells(path: Path, wanted: list[str]) -> Iterator[list[str]]:
     """Yield the wanted cells; a tab-separated file has no quotes, as Athena writes it."""
-    first = file.readline()
+    lines = text_lines(path)
+    first = next(lines, "")
     if first.count("\t") >= len(wanted) - 1:
-        rows: Iterator[list[str]] = csv.reader(
-            file, delimiter="\t", quoting=csv.QUOTE_NONE, quotechar=None
-        )
+        rows: Iterator[list[str]] = (line.rstrip("\r\n").split("\t") for line in lines)
         names = [name.strip().strip('"') for name in first.rstrip("\r\n").split("\t")]
     else:
-        file.seek(0)
-        rows = records(file)
+        rows = records(path)
         names = next(rows, [])
     places = [names.index(name) for name in wanted]
     for row in rows:
-        if row:
+        if len(row) > 1:  # no empty line
             yield [row[place].strip() if place < len(row) else "" for place in places]

@@ -18,7 +18,6 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.ready_made.export_files import (
     TEXTS,
     files_of,
-    open_text,
     records,
 )
 from sfumato.features.data_sets.ready_made.ready_made_card import (
@@ -84,8 +83,7 @@ def read_redcap(folder: Path, work: Path, terms: Terms) -> ReadExport:
     """
     fields, found, events = _files(folder)
     unit = fields[0].name
-    with open_text(found) as file:
-        names = [name.casefold() for name in next(records(file), [])]
+    names = [name.casefold() for name in next(records(found), [])]
     forms, notes = _forms(fields, names, terms)
     tables = [
         ExportTable(
@@ -164,17 +162,16 @@ def _files(folder: Path) -> tuple[list[Field], Path, tuple[str, ...]]:
     events: tuple[str, ...] = ()
     others: list[tuple[Path, list[str]]] = []
     for path in files_of(folder, TEXTS):
-        with open_text(path) as file:
-            rows = records(file)
-            titles = [one.casefold() for one in next(rows, [])]
-            if _place(titles, "name") is not None and _place(titles, "kind") is not None:
-                dictionaries.append((path, list(_fields(titles, rows))))
-            elif {"unique_event_name", "form"} <= set(titles):
-                place = titles.index("unique_event_name")
-                found = (row[place].strip() for row in rows if place < len(row))
-                events = tuple(dict.fromkeys(filter(None, found)))
-            else:
-                others.append((path, titles))
+        rows = records(path)
+        titles = [one.casefold() for one in next(rows, [])]
+        if _place(titles, "name") is not None and _place(titles, "kind") is not None:
+            dictionaries.append((path, list(_fields(titles, rows))))
+        elif {"unique_event_name", "form"} <= set(titles):
+            place = titles.index("unique_event_name")
+            found = (row[place].strip() for row in rows if place < len(row))
+            events = tuple(dict.fromkeys(filter(None, found)))
+        else:
+            others.append((path, titles))
     if len(dictionaries) != 1 or not dictionaries[0][1]:
         what = "no data dictionary" if not dictionaries else "no single data dictionary with fields"
         raise Refused(
@@ -289,7 +286,7 @@ def _write(path: Path, unit: str, forms: Sequence[_Form], tables: Sequence[Expor
     """
     has_twice = False
     with ExitStack() as stack:
-        rows = records(stack.enter_context(open_text(path)))
+        rows = records(path)
         names = [name.casefold() for name in next(rows, [])]
         writers = [
             _writer(stack, form, table, unit) for form, table in zip(forms, tables, strict=True)
