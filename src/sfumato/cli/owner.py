@@ -14,7 +14,7 @@ from sfumato.cli.shell import Shell, at_rest_key, command, connections_of, show_
 from sfumato.client.card_file import card_of
 from sfumato.dp.refusal import Refused
 from sfumato.system.row_files import is_source
-from sfumato.wire.connection_name import read_connection
+from sfumato.wire.connection_name import is_bucket, no_bucket_here, read_connection
 
 _LOST: Final = "Keep a copy of it elsewhere. If you lose the key, you lose the rows."
 
@@ -112,10 +112,11 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
 
     SOURCE is a file (CSV, TSV, JSON lines, Parquet, Arrow, Excel, SQLite, DuckDB, SPSS, Stata or
     SAS), a BIDS folder or its zip or tar file, or a table, file or folder of a connection:
-    connection:NAME/SCHEMA.TABLE or connection:NAME/PATH. If a service's folder upload is cut off,
+    connection:NAME/SCHEMA.TABLE or connection:NAME/PATH. A vault in a folder also takes
+    s3://BUCKET/PATH. If a service's folder upload is cut off,
     run the command again: it sends only what is missing.
     """
-    _check_source(source)
+    _check_source(shell, source)
     with shell.open(connections_of(options["connections"])) as vault:
         if card is None:
             guided_card(shell, vault, name, source, options["table"])
@@ -141,9 +142,13 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
     )
 
 
-def _check_source(source: str) -> None:
+def _check_source(shell: Shell, source: str) -> None:
     """Refuse a source that is not an existing file, BIDS folder or connection table."""
     place = Path(source)
+    if is_bucket(source):
+        if shell.is_remote:
+            raise no_bucket_here()
+        return
     is_there = is_source(source) or (place / "participants.tsv").is_file()
     if read_connection(source) is None and not is_there:
         raise click.BadParameter(f"there is no file {source!r}", param_hint="SOURCE")

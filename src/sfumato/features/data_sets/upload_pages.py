@@ -87,11 +87,10 @@ async def card(visit: Visit) -> Response:
     wanted = visit.request.query_params.get("table", "")
     proposed, refused = await visit.tried("proposed", lambda: _upload_of(visit, wanted))
     if proposed is not None:
-        return await _page(visit, {**proposed, "table": wanted}, None)
+        return await _page(visit, {**proposed, "table": wanted, "inner_table": ""}, None)
     if refused is None or not refused.facts.get("choices"):
         raise refused or unknown_page()
-    choices = refused.facts["choices"]
-    return visit.page("upload_table.html", cause=refused.cause, choices=choices, table=wanted)
+    return _choose_table(visit, refused, wanted, None)
 
 
 async def add(visit: Visit) -> Response:
@@ -100,8 +99,8 @@ async def add(visit: Visit) -> Response:
     job, refused = await visit.tried("add", lambda: {**rows, **_signed(visit.form)})
     if job is not None:
         return visit.go(f"/jobs/{job['job']}")
-    proposed = {**await visit.call("proposed", rows), "table": visit.form.raw("table")}
-    return await _page(visit, proposed, refused)
+    named = {"table": visit.form.raw("table"), "inner_table": ""}
+    return await _page(visit, {**await visit.call("proposed", rows), **named}, refused)
 
 
 def _upload_of(visit: Visit, table: str) -> dict[str, object]:
@@ -112,20 +111,35 @@ def _upload_of(visit: Visit, table: str) -> dict[str, object]:
 async def table(visit: Visit) -> Response:
     """Show the form with the proposed card for a table; if refused, the choice of tables again."""
     asked = visit.request.query_params
-    rows = {"connection": asked.get("connection", ""), "table": asked.get("table", "").strip()}
+    named = {"connection": asked.get("connection", ""), "table": asked.get("table", "").strip()}
+    inner = asked.get("inner_table", "")
+    rows = {**named, **({"inner_table": inner} if inner else {})}
     proposed, refused = await visit.tried("proposed-table", lambda: rows)
     if proposed is not None:
-        return await _page(visit, proposed, None)
-    return await _choice(visit, refused, rows)
+        return await _page(visit, {**proposed, "inner_table": inner}, None)
+    if refused is not None and refused.facts.get("choices"):
+        return _choose_table(visit, refused, inner, named)
+    return await _choice(visit, refused, named)
 
 
 async def add_table(visit: Visit) -> Response:
     """Sign the data card, and start a job that reads the table and adds it as a data set."""
-    rows = {name: visit.form.raw(name) for name in ("connection", "table")}
+    names = ("connection", "table", "inner_table")
+    rows = {name: visit.form.raw(name) for name in names if visit.form.raw(name)}
     job, refused = await visit.tried("add", lambda: {**rows, **_signed(visit.form)})
     if job is not None:
         return visit.go(f"/jobs/{job['job']}")
-    return await _page(visit, await visit.call("proposed-table", rows), refused)
+    proposed = await visit.call("proposed-table", rows)
+    return await _page(visit, {**proposed, "inner_table": rows.get("inner_table", "")}, refused)
+
+
+def _choose_table(
+    visit: Visit, refused: Refused, chosen: str, connection: dict[str, str] | None
+) -> Response:
+    """Show the form to choose one of the tables of a file, which a refusal lists."""
+    choices = refused.facts["choices"]
+    more = {"chosen": chosen, "connection": connection}
+    return visit.page("upload_table.html", None, cause=refused.cause, choices=choices, **more)
 
 
 def _signed(form: Form) -> dict[str, object]:
