@@ -17,7 +17,7 @@ from sfumato.cli.shell import Shell, at_rest_key, command, connections_of, show_
 from sfumato.client.card_file import CardOrFile, card_of
 from sfumato.dp.refusal import Refused
 from sfumato.system.row_files import is_source
-from sfumato.wire.connection_name import read_connection
+from sfumato.wire.connection_name import is_bucket, no_bucket_here, read_connection
 
 if TYPE_CHECKING:
     from sfumato.client.owner import Added
@@ -156,7 +156,8 @@ def add(  # an owner's words
 
     SOURCE is a file (CSV, TSV, JSON lines, Parquet, Arrow, Excel, SQLite, DuckDB, SPSS, Stata or
     SAS), a BIDS folder or its zip or tar file, or a table, file or folder of a connection:
-    connection:NAME/SCHEMA.TABLE or connection:NAME/PATH. If a service's folder upload is cut off,
+    connection:NAME/SCHEMA.TABLE or connection:NAME/PATH. A vault in a folder also takes
+    s3://BUCKET/PATH. If a service's folder upload is cut off,
     run the command again: it sends only what is missing.
 
     With --as, SOURCE is the folder or zip file of an export of OMOP CDM, FHIR or
@@ -172,7 +173,7 @@ def add(  # an owner's words
         )
         return
     check_no_export(options)
-    _check_source(source)
+    _check_source(shell, source)
     if card is not None:
         _publish(shell, name, source, card, options)
     elif is_at_terminal(shell) and not yes:
@@ -280,7 +281,7 @@ def append(shell: Shell, name: str, source: str | None, version: str, **options:
     only the tables named by --with get rows.
     """
     if source is not None:
-        _check_source(source)
+        _check_source(shell, source)
     with shell.open_folder() as vault:
         with show_elapsed("Preparing the new rows"):
             signed = vault.append(name, source, version=version, **_where(options))
@@ -301,9 +302,13 @@ def append(shell: Shell, name: str, source: str | None, version: str, **options:
     )
 
 
-def _check_source(source: str) -> None:
+def _check_source(shell: Shell, source: str) -> None:
     """Refuse a source that is not an existing file, BIDS folder or connection table."""
     place = Path(source)
+    if is_bucket(source):
+        if shell.is_remote:
+            raise no_bucket_here()
+        return
     is_there = is_source(source) or (place / "participants.tsv").is_file()
     if read_connection(source) is None and not is_there:
         hint = f"; of an export, add --as {'|'.join(STANDARDS)}" if place.is_dir() else ""

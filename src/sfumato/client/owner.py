@@ -20,7 +20,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.folder_client import check_card, is_folder, proposed_patterns
 from sfumato.query.model import query_json
 from sfumato.system.csv_writer import of_values
-from sfumato.wire.connection_name import read_connection
+from sfumato.wire.connection_name import is_bucket, no_bucket_here, read_connection
 from sfumato.wire.query_json import read_refusal
 
 PAUSE_S: Final = 0.5
@@ -90,8 +90,7 @@ def add(
         rows = _rows(service, paths, card)
     body: Json = {"name": name, "card": _plain(card), **rows}
     if options.inner_table is not None:
-        _check_table_is_free(body)
-        body["table"] = options.inner_table
+        body["inner_table" if "connection" in body else "table"] = options.inner_table
     if options.different_people is not None:
         body["different_people"] = options.different_people
     if options.accept_unreadable:
@@ -110,22 +109,13 @@ def add(
     return Added(str(found["name"]), str(found["version"]), str(found["people"]), report)
 
 
-def _check_table_is_free(body: Json) -> None:
-    """Refuse a table of a file if the rows come from a connection, whose table is named already."""
-    if "connection" in body:
-        raise Refused(
-            "bad-request",
-            "--table names a table or sheet of a file, but the rows come from a connection.",
-            "Of a database, name the table in the source: connection:NAME/SCHEMA.TABLE. From a "
-            "bucket, give a file that has one table or sheet.",
-        )
-
-
 def _rows(service: Service, files: Mapping[str, Path], card: Mapping[str, object]) -> Json:
     """Upload the files of a new data set, and return the request's fields for them.
 
     For tables of a database connection, nothing is sent, and the fields name the tables.
     """
+    if any(is_bucket(os.fspath(path)) for path in files.values()):
+        raise no_bucket_here()
     there = {table: read_connection(os.fspath(path)) for table, path in files.items()}
     found = {table: pair for table, pair in there.items() if pair is not None}
     if not found:
@@ -149,6 +139,8 @@ def _rows(service: Service, files: Mapping[str, Path], card: Mapping[str, object
 def proposed(service: Service, source: Path, inner_table: str | None = None) -> Json:
     """Return the columns of a file or database table and a draft card, as the service reads it."""
     within = {} if inner_table is None else {"table": inner_table}
+    if is_bucket(os.fspath(source)):
+        raise no_bucket_here()
     there = read_connection(os.fspath(source))
     if os.path.isdir(source):  # people's files are not needed for a draft
         made = service.call("proposed", {"upload": service.send_folder(source, {})})
@@ -158,7 +150,8 @@ def proposed(service: Service, source: Path, inner_table: str | None = None) -> 
     if there is None:
         sent = service.send_folder(source, {}) if is_folder(source) else service.send(source)
         return service.call("proposed", {"upload": sent, **within})
-    return service.call("proposed-table", {"connection": there[0], "table": there[1]})
+    named = {} if inner_table is None else {"inner_table": inner_table}
+    return service.call("proposed-table", {"connection": there[0], "table": there[1], **named})
 
 
 def described(service: Service, source: Path) -> list[tuple[str, str]]:

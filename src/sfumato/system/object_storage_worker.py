@@ -70,7 +70,7 @@ class Reader:
 
     def listed(self, order: Order) -> object:
         """Return the path and size of each object below a path."""
-        base = f"{self._root}/{order['path']}"
+        base = "/".join(one for one in (self._root, order["path"]) if one)
         with self._reported():
             wanted = self._selector(base, recursive=True, allow_not_found=True)
             found = self._files.get_file_info(wanted)

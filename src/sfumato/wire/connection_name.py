@@ -12,6 +12,11 @@ _DATABASE: Final = re.compile(r"(?!(?:s3|file|https?):)[a-z][a-z0-9_]*(\+[a-z0-9
 PREFIX: Final = "connection:"
 
 
+def is_bucket(source: str) -> bool:
+    """Return True if a source is in an S3 bucket, which a vault in a folder fetches itself."""
+    return source.startswith("s3://")
+
+
 def read_connection(source: str) -> tuple[str, str] | None:
     """Parse a source: return the database connection and its table, or None for a file.
 
@@ -34,3 +39,12 @@ def read_connection(source: str) -> tuple[str, str] | None:
             "Write the names of the connection, the schema and the table in this form.",
         )
     return connection, table
+
+
+def no_bucket_here() -> Refused:
+    """Return the refusal of a bucket's address at a service."""
+    return Refused(
+        "source-unreadable",
+        "A service does not fetch from an address: it has no keys of yours.",
+        "Give connection:NAME/PATH of a bucket that its operator has connected, or send the file.",
+    )

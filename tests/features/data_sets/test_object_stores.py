@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -151,6 +152,35 @@ def test_a_table_is_published_from_an_object(place: Place, tmp_path: Path, name:
         assert [one["name"] for one in columns] == ["patient", "age"]
         assert add(service.url, token, f"connection:store/{name}", CARD).version == "1"
     assert answer(place.vault) == pytest.approx(400, abs=40)
+    assert left(place.vault) == []
+
+
+def test_a_sheet_of_a_file_in_a_bucket_is_named(place: Place, tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    for name in ("Visits", "Lab"):
+        sheet = book.create_sheet(name)
+        sheet.append(["patient", "age", name])
+        for n in range(30):
+            sheet.append([f"p{n}", 20 + n, 1])
+    book.save(tmp_path / "book.xlsx")
+    place.storage.put("studies/shared/book.xlsx", (tmp_path / "book.xlsx").read_bytes())
+    source = "connection:store/book.xlsx"
+    with (
+        served(place.vault, *place.connection()) as service,
+        sfumato.connect(service.url, token=service.owner()) as vault,
+    ):
+        with pytest.raises(Refused, match="has 2 sheets") as refused:
+            vault.proposed("x", source)
+        assert refused.value.facts["choices"] == ["Visits", "Lab"]
+        columns = cast("list[dict[str, str]]", vault.proposed("x", source, "Lab")["columns"])
+        assert columns[2]["name"] == "Lab"
+        for name in ("ds1", "ds1.zip"):
+            with pytest.raises(Refused, match="no file in a bucket"):
+                vault.proposed("x", f"connection:store/{name}", "Lab")
+        with pytest.raises(Refused, match="no file in a bucket"):
+            vault.add("brains", "connection:store/ds1", bids_card(), inner_table="Lab")
+        made = vault.add("brains", source, CARD, inner_table="Lab")
+        assert made.people == "patients"
     assert left(place.vault) == []
 
 

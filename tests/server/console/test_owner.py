@@ -196,8 +196,8 @@ def test_an_owner_chooses_the_sheet_of_a_workbook(
     page.click("text=Send the file")
     page.wait_for_url("**/uploads/*")
     expect(page.locator("main")).to_contain_text("The file has 2 sheets.")
-    expect(page.locator("#table option")).to_have_text(["Visits", "Lab 2024 <b>"])
-    page.select_option("#table", "Lab 2024 <b>")
+    expect(page.locator("#inner option")).to_have_text(["Visits", "Lab 2024 <b>"])
+    page.select_option("#inner", "Lab 2024 <b>")
     page.click("text=Propose a card")
     expect(page.get_by_role("rowheader", name="lab", exact=True)).to_have_count(1)
     name = f"lab{int(is_zipped)}"

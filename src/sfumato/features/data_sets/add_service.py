@@ -54,9 +54,11 @@ class AddJobs:
         """Unpack an uploaded folder in the background; return how far that is."""
         return self.sources.folders.finish(caller, upload)
 
-    def proposed_table(self, caller: Caller, connection: str, table: str) -> Json:
+    def proposed_table(
+        self, caller: Caller, connection: str, table: str, inner_table: str | None = None
+    ) -> Json:
         """Return the columns of a connection's table, and a proposed data card to complete."""
-        made = self.sources.proposed_of(caller, connection, table)
+        made = self.sources.proposed_of(caller, connection, table, inner_table)
         return {"connection": connection, "table": table, "name": table, **made}
 
     def begin(self, caller: Caller, asked: AddDataSet) -> Json:
@@ -73,6 +75,7 @@ class AddJobs:
             self.sources.check_there(caller, _connection(asked), table)
             if asked.tables:
                 self.sources.check_alone(caller, _connection(asked), table)
+        self._check_inner_table(caller, asked)
         card = read_card_shape(asked.card)
         people = self.sources.data_sets.check_card(asked.name, card, caller.user)
         second = self._second_person(caller, asked)
@@ -103,7 +106,7 @@ class AddJobs:
                 own, tables = self._files(caller, asked, stack)
                 source = Source(
                     own,
-                    None if _is_of_a_connection(asked) else asked.table,
+                    asked.inner_table if _is_of_a_connection(asked) else asked.table,
                     different_people=second,
                     tables=tables,
                     accept_unreadable=tuple(asked.accept_unreadable),
@@ -160,6 +163,14 @@ class AddJobs:
 
             own = asked.upload or ""
         return file_of(own), {name: file_of(there) for name, there in asked.tables.items()}
+
+    def _check_inner_table(self, caller: Caller, asked: AddDataSet) -> None:
+        """Refuse a table of a file, if the rows are not from a file of a connection."""
+        if asked.inner_table is None:
+            return
+        if not _is_of_a_connection(asked):
+            raise bad_request("table names the table of an upload, and inner_table none")
+        self.sources.check_file(caller, _connection(asked), _table(asked))
 
     def _is_plain(self, caller: Caller, asked: AddDataSet) -> bool:
         """Return True if the rows come from a database, whose values have types."""

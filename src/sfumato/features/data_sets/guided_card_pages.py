@@ -61,7 +61,8 @@ class ColumnRow:
 
 def first_answers(proposed: Mapping[str, Any]) -> dict[str, str]:  # Any: JSON of the wire
     """Return the answers of a form that nobody has filled in yet."""
-    where = {name: str(proposed[name]) for name in ("connection", "table") if name in proposed}
+    places = ("connection", "table", "inner_table")
+    where = {name: str(proposed[name]) for name in places if name in proposed}
     return {**proposed_answers(proposed), "source": str(proposed["name"]), **where}
 
 

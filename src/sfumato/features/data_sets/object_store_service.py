@@ -68,7 +68,8 @@ _WHY: Final[Mapping[str, tuple[str, str, str]]] = {
     "elsewhere": (
         "engine-unavailable",
         "The object storage sent the connection to another host, where it may not go.",
-        "Ask the operator to correct the address or the region of the connection.",
+        "Ask the operator to correct the address or the region of the connection. Without a "
+        "connection, set AWS_REGION to the bucket's region.",
     ),
     "unreachable": (
         "engine-unavailable",
@@ -177,6 +178,9 @@ def check_installed() -> None:
     need_package("pyarrow", "frames")
 
 
+Pick = Callable[[BucketReader], list[tuple[str, StoredObject]]]
+
+
 @dataclass(frozen=True)
 class ObjectStores:
     """The objects that one vault is fetching on this machine."""
@@ -218,6 +222,44 @@ class ObjectStores:
             finally:
                 _tidy(kept)
             shutil.rmtree(kept, ignore_errors=True)
+
+    def has_people(self, place: BucketPlace, path: str) -> bool:
+        """Return True if a path is of a BIDS folder, and not of a folder of Parquet files."""
+        with _reading(place, self.folders.most) as reader:
+            return reader.size(f"{path}/{ROWS}") is not None
+
+    def tables(self, owner: str, place: BucketPlace, path: str, pick: Pick) -> str:
+        """Return a folder with the files of tables that `pick` finds; it is kept for a day.
+
+        Args:
+            owner: Who asks.
+            place: The place.
+            path: What is fetched, by which a second call finds what the first has fetched.
+            pick: The objects that are wanted, with the path of each in the folder.
+        """
+        with self.folders.lock:
+            kept = self._place(owner, place, path)
+            tree = kept / "tree"
+            shutil.rmtree(tree, ignore_errors=True)
+            try:
+                with _reading(place, self.folders.most) as reader:
+                    picked = pick(reader)
+                    if not picked:
+                        raise Refused(*_WHY["absent"])
+                    self.folders.check_room([one.size for _, one in picked])
+                    found = reader.fetch([one for _, one in picked], kept / "contents")
+                for (name, _), file in zip(picked, found, strict=True):
+                    (tree / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    (tree / name).hardlink_to(file)
+            except Refused:
+                _tidy(kept)
+                raise
+            return str(tree)
+
+    def forget(self, owner: str, place: BucketPlace, path: str) -> None:
+        """Delete what was fetched of a path."""
+        with self.folders.lock:
+            shutil.rmtree(self.folders.place(owner, f"{place.named}/{path}"), ignore_errors=True)
 
     def sweep(self) -> None:
         """Delete what was fetched more than a day ago."""
@@ -261,6 +303,29 @@ def _tidy(kept: Path) -> None:
     shutil.rmtree(kept / "tree", ignore_errors=True)
     if not any((kept / "contents").iterdir()):
         shutil.rmtree(kept, ignore_errors=True)
+
+
+def one_object(path: str) -> Pick:
+    """Return what picks the object of a path, under its last name."""
+
+    def pick(reader: BucketReader) -> list[tuple[str, StoredObject]]:
+        return [(path.rpartition("/")[2], StoredObject(path, _size(reader, path)))]
+
+    return pick
+
+
+def objects_below(base: str, is_wanted: Callable[[str], bool]) -> Pick:
+    """Return what picks the wanted objects below a path, by their paths from there."""
+
+    def pick(reader: BucketReader) -> list[tuple[str, StoredObject]]:
+        above = f"{base}/" if base else ""
+        return [
+            (one.path, StoredObject(f"{above}{one.path}", one.size))
+            for one in _files(reader, base)
+            if is_wanted(one.path)
+        ]
+
+    return pick
 
 
 def fetch_file(place: BucketPlace, path: str, target: Path, room: int) -> None:

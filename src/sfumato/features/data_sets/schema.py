@@ -63,6 +63,14 @@ class OneTable(Request, frozen=True, kw_only=True):
     ]
 
 
+class TableOfConnection(OneTable, frozen=True, kw_only=True):
+    """A request about one table of a connection, or about a table in a file of a bucket."""
+
+    inner_table: Annotated[
+        Name | None, Meta(description="The table or sheet of a bucket's file that has several.")
+    ] = None
+
+
 class AddDataSet(Request, frozen=True, kw_only=True):
     """A data set to add: its data card, and an upload or a table of a connection."""
 
@@ -73,6 +81,10 @@ class AddDataSet(Request, frozen=True, kw_only=True):
     table: Annotated[
         Name | None,
         Meta(description="The table of the connection, or the table or sheet of the upload."),
+    ] = None
+    inner_table: Annotated[
+        Name | None,
+        Meta(description="The table or sheet, if a connection's file in a bucket has several."),
     ] = None
     tables: Annotated[
         dict[str, Name], Meta(description="The upload, or the table, of each further table.")

@@ -11,6 +11,11 @@ from typing import Final, cast
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.bucket_address_service import (
+    base_of,
+    is_parquet_part,
+    read_bucket_address,
+)
 from sfumato.features.data_sets.card_proposal import (
     proposed_card,
     proposed_folder_card,
@@ -19,18 +24,25 @@ from sfumato.features.data_sets.card_proposal import (
 from sfumato.features.data_sets.connection_service import Connections
 from sfumato.features.data_sets.folder_archive import ROWS
 from sfumato.features.data_sets.folder_upload_service import FolderUploads
-from sfumato.features.data_sets.object_store_service import ObjectStores, fetch_file, is_file
+from sfumato.features.data_sets.object_store_service import (
+    ObjectStores,
+    fetch_file,
+    is_file,
+    objects_below,
+    one_object,
+)
 from sfumato.features.data_sets.repository_service import Repositories, files_of
 from sfumato.features.data_sets.service import DataSets
 from sfumato.features.data_sets.upload_service import Upload, Uploads
 from sfumato.release.guarantees.k_anonymity import OWNER_ONLY
+from sfumato.system.folder_stream import archive_kind
 from sfumato.system.object_storage import BucketPlace
-from sfumato.system.row_files import parquet_files
+from sfumato.system.row_files import parquet_files, row_suffix
 from sfumato.system.zip_listing import is_folder_archive
 from sfumato.vault.card.bids_patterns import file_patterns, listed_patterns
 from sfumato.vault.engine_port import Described, FolderDraft
 from sfumato.vault.users import Caller
-from sfumato.wire.connection_name import read_connection
+from sfumato.wire.connection_name import is_bucket, read_connection
 
 Fill = Callable[[Path, int], None]  # a function that writes a file of at most that many bytes
 TABLE_FILE: Final = "rows.tsv"  # the file name of a fetched table
@@ -51,7 +63,10 @@ class Sources:
         """Return the names and likely types of a source's columns: a file, or a database table."""
         connection = read_connection(source)
         if connection is not None:
-            return self.columns(caller, *connection)
+            return self._draft(caller, *connection, inner_table).columns
+        if is_bucket(source):
+            with self._of_bucket(caller, source, None) as there:
+                return self.describe(caller, there, inner_table)
         if is_folder_archive(source):
             with self.folders.unpacked(Path(source)) as folder:
                 return self.describe(caller, folder, inner_table)
@@ -69,8 +84,16 @@ class Sources:
         """
         connection = read_connection(source)
         if connection is not None:
-            made = self.proposed_of(caller, *connection)
+            made = self.proposed_of(caller, *connection, inner_table)
             return {**made, "card": {**cast("Json", made["card"]), "people": name}}
+        if is_bucket(source):
+            place, path = read_bucket_address(source)
+            if self._has_people(place, path):
+                with self.stores.draft(caller.user, place, path) as (folder, paths):
+                    rows = self.data_sets.describe(str(Path(folder, ROWS)), None)
+                    return with_patterns(proposal(name, rows), paths)
+            with self._of_bucket(caller, source, None) as found:
+                return self.proposed(caller, name, found, inner_table)
         if is_folder_archive(source):
             with self.folders.unpacked(Path(source)) as folder:
                 return self.proposed(caller, name, folder, inner_table)
@@ -80,18 +103,27 @@ class Sources:
 
     # --- connections to databases, to DataLad data sets and to S3 buckets
 
-    def columns(self, caller: Caller, connection: str, table: str) -> Described:
-        """Return the names and types of the columns of a connection's table or data set."""
-        return self._draft(caller, connection, table).columns
+    def proposed_of(
+        self, caller: Caller, connection: str, table: str, inner_table: str | None = None
+    ) -> Json:
+        """Return a proposed data card for a connection's table or data set.
 
-    def proposed_of(self, caller: Caller, connection: str, table: str) -> Json:
-        """Return a proposed data card for a connection's table or data set."""
-        draft = self._draft(caller, connection, table)
+        Args:
+            caller: Who asks.
+            connection: The name of the connection.
+            table: The table, data set, file or folder of the connection.
+            inner_table: The table to read, if that is a file with several.
+        """
+        draft = self._draft(caller, connection, table, inner_table)
         made = proposal(name_of(draft.name), draft.columns)
         return made if draft.paths is None else with_patterns(made, draft.paths)
 
-    def _draft(self, caller: Caller, connection: str, table: str) -> _Draft:
+    def _draft(
+        self, caller: Caller, connection: str, table: str, inner_table: str | None
+    ) -> _Draft:
         """Return what a card is proposed from; of a database, no row is read."""
+        if inner_table is not None:
+            self.check_file(caller, connection, table)
         last = table.rpartition("/")[2]
         url = self.connections.repository(caller, connection, table)
         if url is not None:
@@ -104,7 +136,7 @@ class Sources:
             return _Draft(table.rpartition(".")[2], found)
         if is_file(table):
             with self._fetched_file(caller, place, table) as file:
-                return _Draft(last.rpartition(".")[0], self.data_sets.describe(file, None))
+                return _Draft(last.rpartition(".")[0], self.data_sets.describe(file, inner_table))
         with self.stores.draft(caller.user, place, table) as (folder, paths):
             found = self.data_sets.describe(str(Path(folder, ROWS)), None)
             return _Draft(last.partition(".")[0], found, paths)
@@ -113,6 +145,17 @@ class Sources:
         """Refuse a table or data set of a connection that the caller may not read."""
         if self.is_database(caller, connection, table):
             self.connections.there(caller, connection, table)
+
+    def check_file(self, caller: Caller, connection: str, table: str) -> None:
+        """Refuse a table or sheet of what is no file in a bucket: a database table has none."""
+        if self.connections.bucket(caller, connection, table) is None or not is_file(table):
+            raise Refused(
+                "source-unreadable",
+                "A table or sheet of a file is named, but the connection's source is no file in a "
+                "bucket.",
+                "Leave --table out, or inner_table. Of a database, name the table in the source: "
+                "connection:NAME/SCHEMA.TABLE.",
+            )
 
     def check_alone(self, caller: Caller, connection: str, table: str) -> None:
         """Refuse a folder of a connection among several tables: it has its own."""
@@ -178,11 +221,47 @@ class Sources:
                         self.check_alone(caller, *connection)
                     fetched = self.fetched_table(caller, *connection, card)
                     files[name] = stack.enter_context(fetched)
-                elif is_folder_archive(fspath(source)):
-                    files[name] = stack.enter_context(self.folders.unpacked(Path(source)))
-                else:
-                    files[name] = fspath(source)
+                    continue
+                there = fspath(source)
+                if is_bucket(there):
+                    there = stack.enter_context(self._of_bucket(caller, there, card))
+                if is_folder_archive(there):
+                    there = stack.enter_context(self.folders.unpacked(Path(there)))
+                files[name] = there
             yield files
+
+    @contextmanager
+    def _of_bucket(
+        self, caller: Caller, source: str, card: Mapping[str, object] | None
+    ) -> Iterator[str]:
+        """Fetch a file, folder or pattern of an S3 bucket; delete it when its rows were added.
+
+        For a draft, `card` is None, and what was fetched is kept for a day.
+        """
+        place, path = read_bucket_address(source)
+        base, pattern = base_of(path)
+        is_one = row_suffix(path) is not None or archive_kind(path) is not None
+        if not pattern and is_one and self.folders.is_sealed:
+            with self._fetched_file(caller, place, path) as file:
+                yield file
+            return
+        if card is not None and self._has_people(place, path):
+            with self.stores.fetched(caller.user, place, path, listed_patterns(card)) as folder:
+                yield folder
+            return
+        if is_one and not pattern:
+            folder = self.stores.tables(caller.user, place, path, one_object(path))
+            yield str(Path(folder, path.rpartition("/")[2]))
+        else:
+            pick = objects_below(base, lambda inner: is_parquet_part(inner, pattern))
+            yield self.stores.tables(caller.user, place, path, pick)
+        if card is not None:
+            self.stores.forget(caller.user, place, path)
+
+    def _has_people(self, place: BucketPlace, path: str) -> bool:
+        """Return True if a path of a bucket is of a BIDS folder."""
+        is_folder = row_suffix(path) is None and archive_kind(path) is None and not base_of(path)[1]
+        return is_folder and self.stores.has_people(place, path)
 
     @contextmanager
     def fetched_table(

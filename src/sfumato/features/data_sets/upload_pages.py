@@ -97,8 +97,7 @@ async def card(visit: Visit) -> Response:
         return _page(visit, first_answers({**proposed, **of_table}), step_called(""))
     if refused is None or not refused.facts.get("choices"):
         raise refused or unknown_page()
-    choices = refused.facts["choices"]
-    return visit.page("upload_table.html", cause=refused.cause, choices=choices, table=wanted)
+    return _choose_table(visit, refused, wanted, None)
 
 
 async def add(visit: Visit) -> Response:
@@ -114,16 +113,33 @@ def _upload_of(visit: Visit, table: str) -> dict[str, str]:
 async def table(visit: Visit) -> Response:
     """Show the form with the proposed card for a table; if refused, the choice of tables again."""
     asked = visit.request.query_params
-    rows = {"connection": asked.get("connection", ""), "table": asked.get("table", "").strip()}
+    named = {"connection": asked.get("connection", ""), "table": asked.get("table", "").strip()}
+    inner = asked.get("inner_table", "")
+    rows = {**named, **({"inner_table": inner} if inner else {})}
     proposed, refused = await visit.tried("proposed-table", lambda: rows)
     if proposed is not None:
-        return _page(visit, first_answers(proposed), step_called(""))
-    return await _choice(visit, refused, rows)
+        of_table = {"inner_table": inner} if inner else {}
+        return _page(visit, first_answers({**proposed, **of_table}), step_called(""))
+    if refused is not None and refused.facts.get("choices"):
+        return _choose_table(visit, refused, inner, named)
+    return await _choice(visit, refused, named)
 
 
 async def add_table(visit: Visit) -> Response:
     """Go on to another step of the form; at the end, start a job that adds the table."""
-    return await _answered(visit, {name: visit.form.raw(name) for name in ("connection", "table")})
+    names = ("connection", "table", "inner_table")
+    return await _answered(
+        visit, {name: visit.form.raw(name) for name in names if visit.form.raw(name)}
+    )
+
+
+def _choose_table(
+    visit: Visit, refused: Refused, chosen: str, connection: dict[str, str] | None
+) -> Response:
+    """Show the form to choose one of the tables of a file, which a refusal lists."""
+    choices = refused.facts["choices"]
+    more = {"chosen": chosen, "connection": connection}
+    return visit.page("upload_table.html", None, cause=refused.cause, choices=choices, **more)
 
 
 async def _answered(visit: Visit, rows: dict[str, str]) -> Response:

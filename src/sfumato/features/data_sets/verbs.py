@@ -11,10 +11,10 @@ from sfumato.features.data_sets.schema import (
     BeginFolder,
     Connections,
     FolderUpload,
-    OneTable,
     OneUpload,
     ProposedTable,
     ProposedUpload,
+    TableOfConnection,
     TableOfUpload,
     Upload,
     UploadFile,
@@ -124,16 +124,17 @@ def connections(services: Services, caller: Caller, _asked: Empty) -> Json:
 
 
 @DATA_SET_VERBS.verb(
-    "proposed-table", "GET", "/v1/connections/{connection}", "own", OneTable, ProposedTable,
+    "proposed-table", "GET", "/v1/connections/{connection}", "own",
+    TableOfConnection, ProposedTable,
     refusals=(
         "connection-unknown", "source-unreadable", "engine-unavailable", "engine-unsafe",
         "not-installed", "too-large", "at-rest-not-possible",
     ),
     is_long=True,
 )  # fmt: skip
-def proposed_table(services: Services, caller: Caller, asked: OneTable) -> Json:
+def proposed_table(services: Services, caller: Caller, asked: TableOfConnection) -> Json:
     """Return the columns of a connection's table and a card to complete; no row is read."""
-    return services.adding.proposed_table(caller, asked.connection, asked.table)
+    return services.adding.proposed_table(caller, asked.connection, asked.table, asked.inner_table)
 
 
 @DATA_SET_VERBS.verb(

@@ -38,6 +38,8 @@ INSTEAD: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"Add --with [^ ]*=FILE", "Bring that table's file too"),
         (r"Name one of them with --table, or inner_table in Python: ",
          "Choose one of them: "),
+        (r"Leave --table out, or inner_table\. Of a database, name the table in the source: "
+         r"connection:NAME/SCHEMA\.TABLE", "Leave the table of the file out"),
         (r"Name yourself with --user NAME, or SFUMATO_USER", "Sign in again"),
         (r"Set a connection up \(--connection NAME=FILE\), and give connection:NAME/SCHEMA\.TABLE",
          "Have the operator set a connection up, and choose its table"),
