@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -298,6 +302,54 @@ NUMBERS = read_outputs([
     {"name": "m", "lower": 100, "upper": 200, "step": "0.01", "path": RESULT}
 ])  # fmt: skip
 ONE_MORE = ROWS + "cyd\t175\n"
+
+
+WAITS_BARE = """
+import os, resource, sys
+sent({'id': list(range(int(sys.argv[1])))})
+used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # kilobytes of the largest child
+os.write(int(sys.argv[2]), b'%d' % (used >> 16))
+os.read(int(sys.argv[3]), 1)  # while it is watched
+os._exit(0)
+"""
+# what whoever watches a bare process sees of the sender, and how much more of it for the bit
+HEARD_BARE = {
+    "number of processes": ("children", 20),
+    "goes on": ("left behind", 1),
+    "pipes": ("pipes", 198),
+    "device": ("devices", 1),
+    "memory of a child": ("memory", 1),
+}
+
+
+@pytest.mark.parametrize("name", OF_A_TREE)
+def test_a_bit_of_a_tree_is_heard_of_a_bare_process(name: str) -> None:
+    what, more = HEARD_BARE[name]
+    assert heard_bare(name, 3)[what] - heard_bare(name, 2)[what] == more
+
+
+def heard_bare(name: str, people: int) -> dict[str, int]:
+    """Return what is seen from outside of a process that runs the sender without a sandbox."""
+    (hear, say), (told, tell) = os.pipe(), os.pipe()
+    words = [sys.executable, "-I", "-c", f"import os\n{sender(name)}{WAITS_BARE}"]
+    with subprocess.Popen([*words, str(people), str(say), str(told)], pass_fds=(say, told)) as bare:
+        memory = int(os.read(hear, 9))
+        folder = Path(f"/proc/{bare.pid}/fd")
+        held = [os.readlink(one) for one in folder.iterdir()]
+        seen = {
+            "memory": memory,
+            "pipes": sum(one.startswith("pipe:") for one in held),
+            "devices": held.count("/dev/null"),
+        }
+        below = children(bare.pid)
+        os.write(tell, b"x")
+    left = list(filter(is_there, below))
+    for one in left:
+        with suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
+    for end in (hear, say, told, tell):
+        os.close(end)
+    return {**seen, "children": len(below), "left behind": len(left)}
 
 
 @pytest.mark.parametrize("name", [*sorted(SENDERS), *OF_A_TREE])

@@ -227,6 +227,7 @@ def _pages(heard: Heard) -> dict[str, list[str]]:
         "/data-sets/{data_set}/airlock": [f"{at}/airlock"], "/airlock/{request}": [lock],
         "/data-sets/{data_set}/lessons": [f"{at}/lessons"],
         "/data-sets/{data_set}/lessons/events": [f"{at}/lessons/events"],
+        "/data-sets/{data_set}/airlock/new": [f"{at}/airlock/new"],
         "/airlock/{request}/file": [f"{lock}/file?path=t.csv"],
         "/airlock/{request}/files": [f"{lock}/files"],
         "/data-sets/{data_set}/manage": [f"{at}/manage"],

@@ -96,6 +96,31 @@ def test_pages_show_a_request_to_its_people_alone(service: Service) -> None:
     assert visit(service, "eve", f"/airlock/{request}")[0] == 404
 
 
+def test_a_program_is_handed_in_on_a_page_and_nothing_typed_is_lost(service: Service) -> None:
+    at = "/data-sets/patients/airlock/new"
+    assert at.encode() in visit(service, "ada", "/data-sets/patients/airlock")[2]
+    typed = {
+        "source": "import sys\r\n", "why": "Figure <2>", "cpu_s": "3", "memory_mb": "512",
+        "column": "age", "file_path": "t.csv", "file_by": "zip", "file_count": "n", "file_of": "",
+    }  # fmt: skip
+    wrong = visit(service, "ada", at, typed)  # the program does not read that column
+    assert wrong[0] == 422
+    for text in ("must be columns that the program reads", "Figure &lt;2&gt;", 'value="t.csv"'):
+        assert text in wrong[2].decode()
+    more = visit(service, "ada", at, {**typed, "rows": "5"})[2]
+    assert more.count(b'name="file_path"') == 5
+    gone = visit(service, "ada", at, {**typed, "column": "zip", "environment": "image-x"})
+    assert b"This is not an environment for programs" in gone[2]
+    made = visit(service, "ada", at, {**typed, "column": "zip"})
+    assert made[0] == 303
+    path = f"/v1{made[1]['location']}"
+    status, found = service.call("GET", path, token=service.tokens["ada"])
+    assert (status, found["why"], found["program"]["source"]) == (200, "Figure <2>", "import sys\n")
+    assert found["program"]["files"] == [{"path": "t.csv", "by": ["zip"], "count": "n", "of": ""}]
+    assert (found["program"]["columns"], found["program"]["memory_mb"]) == (["zip"], 512)
+    assert visit(service, "rita", at)[0] == 403
+
+
 @pytest.mark.parametrize("text", TEXTS)
 def test_each_text_is_seen_to_harm_a_careless_page(text: str) -> None:
     assert harm_on(CARELESS.replace("{0}", text))

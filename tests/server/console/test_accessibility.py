@@ -17,6 +17,7 @@ OPEN = ("/sign-in", "/welcome/sfm1_x", "/nothing")
 READ = (
     "/data-sets", "/data-sets/patients", "/data-sets/patients/ask",
     "/data-sets/patients/dp-twin", "/data-sets/patients/airlock",
+    "/data-sets/patients/airlock/new",
     "/data-sets/patients/lessons", "/history", "/tokens",
     "/answer?op=seen", "/lab", "/lab/averaging", "/lab/coins",
 )  # fmt: skip

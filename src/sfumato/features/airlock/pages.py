@@ -1,7 +1,8 @@
-"""Console pages of the airlock: requests, drafts to review, votes; no file is rendered."""
+"""Console pages of the airlock: a form, requests, drafts to review; no file is rendered."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -10,10 +11,13 @@ from starlette.responses import Response
 
 from sfumato.dp.refusal import Refused
 from sfumato.features.airlock.client import Files
+from sfumato.server.console.forms import Form
 from sfumato.server.console.page import Page
 from sfumato.server.console.visit import Visit
 from sfumato.wire.json_text import bad_request
 
+MAX_FILES: Final = 16  # as in file_types.py, which the console does not import
+_FIELDS: Final = ("path", "by", "count", "of")
 WAITS: Final = ("waiting", "running", "in review", "failed")
 
 
@@ -22,6 +26,21 @@ async def requests(visit: Visit) -> Response:
     name = visit.at("data_set")
     found = await visit.call("airlock", {"data_set": name})
     return visit.page("airlock.html", data_set=name, requests=found["requests"])
+
+
+async def form(visit: Visit) -> Response:
+    """Show the form in which a researcher hands in a program for output checking."""
+    return await _form_page(visit, None)
+
+
+async def hand_in(visit: Visit) -> Response:
+    """Hand in the form's program, and go to its page; or show the form with what is wrong."""
+    if visit.form.has("rows"):  # for another file
+        return await _form_page(visit, None)
+    made, refused = await visit.tried("submit-airlock", lambda: _submitted(visit))
+    if made is not None:
+        return visit.go(f"/airlock/{made['request']}")
+    return await _form_page(visit, refused)
 
 
 async def request(visit: Visit) -> Response:
@@ -90,6 +109,56 @@ _BODIES: Final[Mapping[str, Callable[[Visit], dict[str, object]]]] = {
 }
 
 
+async def _form_page(visit: Visit, refused: Refused | None) -> Response:
+    name = {"data_set": visit.at("data_set")}
+    card, found = await asyncio.gather(visit.call("card", name), visit.call("pipelines", name))
+    files = _typed_files(visit.form)
+    wanted = visit.form.count("rows") if visit.form.has("rows") else None
+    empty = dict.fromkeys(_FIELDS, "")
+    return visit.page(
+        "airlock_form.html",
+        refused,
+        card=card,
+        columns=[column["name"] for column in card["columns"]],
+        environments=found["environments"],
+        form=visit.form,
+        chosen=visit.form.all("column"),
+        files=[*files, *[empty] * MAX_FILES][: min(MAX_FILES, max(2, len(files), wanted or 0))],
+    )
+
+
+def _submitted(visit: Visit) -> dict[str, object]:
+    """Return the request to submit the form's program."""
+    sent = visit.form
+    limits = {"cpu_s": sent.number("cpu_s")}
+    counts = {name: sent.count(name) for name in ("memory_mb", "disk_mb")}
+    named = {name: value for name, value in {**limits, **counts}.items() if value is not None}
+    columns = sent.all("column")
+    return {
+        "data_set": visit.at("data_set"),
+        "source": sent.raw("source"),
+        "files": list(map(_file, _typed_files(sent))),
+        "why": sent.text("why"),
+        **({"columns": columns} if columns else {}),
+        **({"environment": sent.text("environment")} if sent.has("environment") else {}),
+        **named,
+    }
+
+
+def _file(typed: Mapping[str, str]) -> dict[str, object]:
+    """Return a row of the form as a declared file; the reader on the other side checks it."""
+    by = [name.strip() for name in typed["by"].split(",") if name.strip()]
+    words = {name: typed[name] for name in ("count", "of") if typed[name]}
+    return {"path": typed["path"], **({"by": by} if by else {}), **words}
+
+
+def _typed_files(sent: Form) -> list[dict[str, str]]:
+    """Return the rows of files that are not empty, as they were typed."""
+    columns = [[one.strip() for one in sent.fields.get(f"file_{name}", ())] for name in _FIELDS]
+    rows = [dict(zip(_FIELDS, row, strict=True)) for row in zip(*columns, strict=False)]
+    return [row for row in rows if any(row.values())][:MAX_FILES]
+
+
 async def _page(visit: Visit, refused: Refused | None) -> Response:
     found = await visit.call("show-airlock", {"request": visit.at("request")})
     is_author = found["author"] == visit.me["user"]
@@ -107,10 +176,14 @@ async def _page(visit: Visit, refused: Refused | None) -> Response:
     )
 
 
+_NEW: Final = "/data-sets/{data_set}/airlock/new"
+_FORMS: Final = ("submit-airlock", "card", "pipelines")
 _AT: Final = "/airlock/{request}"
 _ACTS: Final = tuple(f"{verb}-airlock" for verb in _BODIES)
 PAGES: Final = (
     Page("GET", "/data-sets/{data_set}/airlock", requests, ("airlock",)),
+    Page("GET", _NEW, form, _FORMS),
+    Page("POST", _NEW, hand_in, _FORMS),
     Page("GET", _AT, request, ("show-airlock",)),
     Page("POST", _AT, act, ("show-airlock", *_ACTS)),
     Page("GET", f"{_AT}/file", draft_file, ("show-airlock",)),
