@@ -3,7 +3,8 @@
 Rows have ten a person: a person, a date, one of ten towns, a cost and one of a hundred words. The
 first line adds all rows, then appends 1 % of new ones; `ratio` divides the two times. The other
 lines append 1 % of the first rows 365 times: the time and the processor time of the first and last
-30 appends, the longest append, how far the answer is from the number of rows, and whether the ledger is valid.
+30 appends, the longest append, how far the answer is from the number of rows, and whether the
+ledger is valid.
 
     python -m bench append
     python -m bench.append ROWS [APPENDS]
