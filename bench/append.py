@@ -33,7 +33,7 @@ _CARD: Final[dict[str, object]] = {
     "people": "town",
     "version": "0",
     "max_groups": 3,
-    "max_rows": 20,
+    "max_rows": 200,
     "budget": {"epsilon": 100},
     "limits": {"rows": 100_000_000, "rows_per_person": 1000},
     "columns": {
