@@ -2,8 +2,9 @@
 
 Rows have ten a person: a person, a date, one of ten towns, a cost and one of a hundred words. The
 first line adds all rows, then appends 1 % of new ones; `ratio` divides the two times. The other
-lines append 1 % of the first rows 365 times: the time of the first and last 30 appends, the longest
-append, how far the answer is from the number of rows, and whether the ledger is valid.
+lines append 1 % of the first rows 365 times: the time and the processor time of the first and last
+30 appends, the longest append, how far the answer is from the number of rows, and whether the
+ledger is valid.
 
     python -m bench append
     python -m bench.append ROWS [APPENDS]
@@ -32,7 +33,7 @@ _CARD: Final[dict[str, object]] = {
     "people": "town",
     "version": "0",
     "max_groups": 3,
-    "max_rows": 20,
+    "max_rows": 200,
     "budget": {"epsilon": 100},
     "limits": {"rows": 100_000_000, "rows_per_person": 1000},
     "columns": {
@@ -53,8 +54,11 @@ def run(rows: int = ROWS, appends: int = APPENDS) -> list[dict[str, object]]:
             added = _timed_add(vault, _source(folder, 0, rows, rows))
             new = rows // 100
             took: list[float] = []
+            work: list[float] = []
             for number in range(1, max(1, appends) + 1):
+                before = _cpu_s()
                 took.append(_append(vault, folder, number, new, rows))
+                work.append(_cpu_s() - before)
                 if number % _FEW == 0:
                     print(number, round(statistics.mean(took[-_FEW:]), 2), "s", file=sys.stderr)
             answer = vault["visits"].ask("SELECT COUNT(*) AS n FROM visits", epsilon=90)
@@ -68,6 +72,8 @@ def run(rows: int = ROWS, appends: int = APPENDS) -> list[dict[str, object]]:
             "what": f"{len(took)} appends",
             "first 30 s": round(statistics.mean(took[:_FEW]), 2),
             "last 30 s": round(statistics.mean(took[-_FEW:]), 2),
+            "first 30 CPU s": round(statistics.mean(work[:_FEW]), 2),
+            "last 30 CPU s": round(statistics.mean(work[-_FEW:]), 2),
             "longest s": round(max(took), 2),
             "relative difference": round(far, 4),
             "ledger": "valid" if verdict["ok"] else "invalid",
@@ -87,6 +93,12 @@ def _source(folder: Path, part: int, rows: int, whole: int) -> Path:
         f" FROM range({rows}) r(i)) TO '{place}' (HEADER)"
     )
     return place
+
+
+def _cpu_s() -> float:
+    """Return the processor time so far of this process and of the workers that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _timed_add(vault: OpenVault, source: Path) -> float:
