@@ -31,9 +31,13 @@ def at_terminal(vault: Path, words: Sequence[str], answers: Sequence[str], folde
     child, terminal = pty.fork()
     if child == 0:
         _run(vault, words, folder)
-    left, shown = list(answers), b""
+    left, shown, typed = list(answers), b"", ""
     while True:
-        ready, _, _ = select.select([terminal], [], [], _PATIENCE_S)
+        # Ctrl-C is lost if it comes after the prompt and before the read, so it is pressed again
+        ready, _, _ = select.select([terminal], [], [], 1 if typed == CTRL_C else _PATIENCE_S)
+        if not ready and typed == CTRL_C:
+            os.write(terminal, CTRL_C.encode())
+            continue
         assert ready, f"the command is silent after: {shown[-300:]!r}"
         try:
             part = os.read(terminal, 65536)

@@ -176,7 +176,7 @@ def add(  # an owner's words
     _check_source(shell, source)
     if card is not None:
         _publish(shell, name, source, card, options)
-    elif is_at_terminal(shell) and not yes:
+    elif is_at_terminal(shell) and not yes and not options["tables"]:
         _ask_for_card(shell, name, source, options)
     else:
         with shell.open(connections_of(options["connections"])) as vault:

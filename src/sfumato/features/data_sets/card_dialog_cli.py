@@ -45,8 +45,10 @@ from sfumato.features.data_sets.card_steps import (
     unit_meaning,
     unit_reason,
 )
+from sfumato.wire.connection_name import read_connection
 
 WIDTH: Final = 88
+_DONE: Final = "done"
 NONE: Final = "none"  # what clears an answer that has a default
 _NUMBERS: Final = tuple(str(number) for number in range(1, len(STEPS) + 1))
 Move = Literal[-1, 1]  # to the step before, or to the next
@@ -95,7 +97,9 @@ def add_by_dialog(target: Target) -> None:
     try:
         _Dialog(target, answers, is_new_version=earlier is not None).run()
     except click.Abort:
-        _say("\nStopped. Nothing was added, and no file was written.")
+        sent = " The service deletes what was sent to it within a day."
+        is_sent = target.shell.is_remote and read_connection(target.source) is None
+        _say("\nStopped. Nothing was added, and no file was written." + (sent if is_sent else ""))
         raise
 
 
@@ -117,7 +121,10 @@ class _Dialog:
             "stops."
         )
         if self.is_new_version:
-            _say(f"There is a data set {self.target.name} already. This adds a new version of it.")
+            _say(
+                f"There is a data set {self.target.name} already. This adds a new version of it, and "
+                "asks about all columns again. To keep its columns, give its card with --card."
+            )
         at = 0
         while True:
             while at < len(STEPS):
@@ -185,18 +192,19 @@ class _Dialog:
     def _columns(self) -> Move:
         self._show_columns()
         while True:
-            ahead = self._next_open()
-            columns = columns_of(self.answers)
-            default = "done" if ahead is None else columns[ahead]
+            columns, ahead = columns_of(self.answers), self._next_open()
+            # with its number, as a column may be called done
+            default = _DONE if ahead is None else f"{ahead + 1} {columns[ahead]}"
             text = "Which column should change? Enter goes on with the one in brackets; done ends."
             if ahead is None:
                 text = "Which column should change? Enter, if none."
             typed = _ask(_MENU, default, text)
             if typed is None:
                 return -1
-            chosen = self._named(typed)
-            if typed == "done" and "done" not in columns:
+            if typed == _DONE:
                 return 1
+            is_next = ahead is not None and typed == default
+            chosen = columns[ahead] if ahead is not None and is_next else self._named(typed)
             if chosen not in columns:
                 _say(f"  There is no column {chosen!r}. Write a name or a number, or done.")
                 continue
@@ -215,7 +223,7 @@ class _Dialog:
 
     def _column(self, number: int) -> None:
         """Ask about one column until the answers fit together; back leaves it as it was."""
-        before, at = dict(self.answers), f"c{number}-"
+        before = dict(self.answers)
         name = columns_of(self.answers)[number]
         if is_unit(self.answers, number):
             _say(f"  {name} names the person (step 1), so it is always hidden.")
@@ -227,11 +235,10 @@ class _Dialog:
                 return
             one = column_preview(self.answers, number)
             if not one.fault:
-                _say(f"  Researchers see: {_seen(name, self.answers, number)}", "    ")
+                seen = "Researchers see: " if one.type else ""
+                _say(f"  {seen}{_seen(name, self.answers, number)}", "    ")
                 return
             _say(f"  {one.fault}")
-            for part in ("lower", "upper", "step"):
-                self.answers.setdefault(at + part, "")
 
     def _column_answers(self, number: int) -> bool:
         """Ask the questions on a column; return False if the owner goes back."""
