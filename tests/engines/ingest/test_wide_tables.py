@@ -68,7 +68,7 @@ def staged(times: int, kinds: dict[str, str]) -> tuple[list[Any], Told]:
         0, "rows.csv", None, "id", None, columns, ("n/a", ""), Limits(text_length=8), (1, 1)
     )
     prepare._stage(connection, order, of, 0)  # type: ignore[arg-type]  # it only executes
-    names = ", ".join(["id", *prepare._stored_columns(order)])
+    names = ", ".join(["id", *prepare.stored_columns(order)])
     found = connection.real.execute(f"SELECT {names} FROM {staged_table(order)} ORDER BY id")
     return [[str(one) for one in found.description], *found.fetchall()], connection
 
