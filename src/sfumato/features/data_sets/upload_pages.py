@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.card_steps import Answers, Step, card_of, faults, words_of
 from sfumato.features.data_sets.guided_card_pages import (
+    PLACES,
     answers_of,
     first_answers,
     neighbour,
@@ -96,7 +97,7 @@ async def card(visit: Visit) -> Response:
 
 async def add(visit: Visit) -> Response:
     """Go on to another step of the form; at the end, start a job that adds the upload."""
-    return await _answered(visit, {"upload": visit.at("upload")})
+    return await _answered(visit, {"upload": visit.at("upload")} | _places(visit))
 
 
 async def table(visit: Visit) -> Response:
@@ -111,7 +112,12 @@ async def table(visit: Visit) -> Response:
 
 async def add_table(visit: Visit) -> Response:
     """Go on to another step of the form; at the end, start a job that adds the table."""
-    return await _answered(visit, {name: visit.form.raw(name) for name in ("connection", "table")})
+    return await _answered(visit, _places(visit))
+
+
+def _places(visit: Visit) -> dict[str, str]:
+    """Return the fields of the form that say where the rows are, if they are filled."""
+    return {name: visit.form.raw(name) for name in PLACES if visit.form.raw(name)}
 
 
 async def _answered(visit: Visit, rows: dict[str, str]) -> Response:
