@@ -122,8 +122,8 @@ class _Dialog:
         )
         if self.is_new_version:
             _say(
-                f"There is a data set {self.target.name} already. This adds a new version of it, and "
-                "asks about all columns again. To keep its columns, give its card with --card."
+                f"There is a data set {self.target.name} already. This adds a new version of it, "
+                "and asks about all columns again. To keep its columns, give its card with --card."
             )
         at = 0
         while True:

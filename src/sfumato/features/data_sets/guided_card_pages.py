@@ -32,6 +32,7 @@ from sfumato.features.data_sets.card_steps import (
 )
 from sfumato.server.console.forms import Form
 
+PLACES: Final = ("connection", "table", "inner_table")  # where the rows are, besides an upload
 _OF_FORM: Final = ("csrf", "step", "do")
 # which step holds the answer that a refusal is about; for any other, it is the last step
 _STEP_OF_CODE: Final[Mapping[str, str]] = {
@@ -61,8 +62,7 @@ class ColumnRow:
 
 def first_answers(proposed: Mapping[str, Any]) -> dict[str, str]:  # Any: JSON of the wire
     """Return the answers of a form that nobody has filled in yet."""
-    places = ("connection", "table", "inner_table")
-    where = {name: str(proposed[name]) for name in places if name in proposed}
+    where = {name: str(proposed[name]) for name in PLACES if proposed.get(name)}
     return {**proposed_answers(proposed), "source": str(proposed["name"]), **where}
 
 

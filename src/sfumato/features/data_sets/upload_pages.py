@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.card_steps import Answers, Step, card_of, faults, words_of
 from sfumato.features.data_sets.guided_card_pages import (
+    PLACES,
     answers_of,
     first_answers,
     neighbour,
@@ -102,7 +103,7 @@ async def card(visit: Visit) -> Response:
 
 async def add(visit: Visit) -> Response:
     """Go on to another step of the form; at the end, start a job that adds the upload."""
-    return await _answered(visit, _upload_of(visit, visit.form.raw("table")))
+    return await _answered(visit, {"upload": visit.at("upload")} | _places(visit))
 
 
 def _upload_of(visit: Visit, table: str) -> dict[str, str]:
@@ -127,10 +128,12 @@ async def table(visit: Visit) -> Response:
 
 async def add_table(visit: Visit) -> Response:
     """Go on to another step of the form; at the end, start a job that adds the table."""
-    names = ("connection", "table", "inner_table")
-    return await _answered(
-        visit, {name: visit.form.raw(name) for name in names if visit.form.raw(name)}
-    )
+    return await _answered(visit, _places(visit))
+
+
+def _places(visit: Visit) -> dict[str, str]:
+    """Return the fields of the form that say where the rows are, if they are filled."""
+    return {name: visit.form.raw(name) for name in PLACES if visit.form.raw(name)}
 
 
 def _choose_table(
