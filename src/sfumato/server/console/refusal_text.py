@@ -61,6 +61,7 @@ INSTEAD: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
          "A draft of the card, made without a card of your own, shows where. It has "
          "[bids.description] without it"),
         (r": --people on the command line, people= in Python", ""),
+        (r"; `aws configure export-credentials --format env` prints those of a profile", ""),
         (r", or is named with --main PATH", ", or is chosen below"),
         (r" \(--with\)", ""),
         (r": use `tar --dereference` \(not with hard links: also --hard-dereference\), or `zip` "
