@@ -188,9 +188,9 @@ def spread(place: Path, parts: Iterable[int], each: int) -> Path:
 def test_people_of_whom_each_part_has_a_few_are_recognised_too(
     tmp_path: Path, is_first: bool
 ) -> None:
-    """Of 400 people with a budget, each of four parts of 1000 has 100."""
+    """Of 400 people with a budget, each of five parts of 1000 has 80."""
     plain = CARD.partition("[tables")[0]
-    other, own = spread(tmp_path / "o.csv", range(4), 100), tmp_path / "a.csv"
+    other, own = spread(tmp_path / "o.csv", range(5), 80), tmp_path / "a.csv"
     village = card(plain.replace('"town"', '"village"'))
     with sfumato.open(make_vault(tmp_path)) as vault:
         if is_first:
@@ -199,7 +199,7 @@ def test_people_of_whom_each_part_has_a_few_are_recognised_too(
         before = tables(vault)
 
         def go_on() -> None:
-            for part in range(1, 4):
+            for part in range(1, 5):
                 vault.append("clinic", spread(own, [part], 1000), version=str(part + 1))
             vault.add("other", other, village)
 
