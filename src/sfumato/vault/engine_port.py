@@ -72,6 +72,7 @@ class AppendOrder:
     rows: PrepareOrder  # the card, the sources of the tables that get rows, and the target
     places: tuple[int, ...]  # for each source: the index of its table on the card
     before: str  # the prepared table of the version before
+    earlier: tuple[str, ...] = ()  # sketches of the same people in all versions so far
 
 
 @dataclass(frozen=True)

@@ -220,6 +220,21 @@ def test_rows_that_counted_still_count(tmp_path: Path) -> None:
     assert all(set(rows) <= set(after[key]) for key, rows in before.items())
 
 
+@pytest.mark.parametrize(("first", "later"), [("7", "7.0"), ("7.0", "7"), ("7", "7.00")])
+def test_a_person_who_is_spelled_as_another_number_does_not_become_two(
+    tmp_path: Path, first: str, later: str
+) -> None:
+    """A frame's integers become floats if one cell is empty: everybody would count twice."""
+    table = in_files(tmp_path, [[[first, "a", 1, "x"], ["8x", "b", 2, "y"]]])
+    new = write_source(tmp_path / "new.csv", HEADER, [[later, "a", 1, "x"], ["", "a", 1, "x"]])
+    with pytest.raises(AssertionError, match="one person would count as two"):
+        append(Path(table), {0: new}, CARD)
+    (tmp_path / "work-1" / "rows.duckdb").unlink()
+    (tmp_path / "work-1").rmdir()
+    fine = write_source(tmp_path / "new.csv", HEADER, [["9", "a", 1, "x"], ["8", "a", 1, "x"]])
+    assert len(kept_of(str(append(Path(table), {0: fine}, CARD)))) == 4
+
+
 # --- answers of one add --------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -176,6 +176,37 @@ def test_people_with_a_budget_of_another_name_are_recognised_in_what_is_appended
     with pytest.raises(Refused) as refused:
         vault.append("clinic", people(tmp_path / "b.csv", 5000, 200), version="2")
     assert refused.value.code == "same-people"
+
+
+def spread(place: Path, parts: Iterable[int], each: int) -> Path:
+    """Write the first people of these parts of a thousand."""
+    ids = [part * 1000 + n for part in parts for n in range(each)]
+    return write_csv(place, ("who", "age"), [(f"p{n * 7919 % 1_000_003}", n % 90) for n in ids])
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_people_of_whom_each_part_has_a_few_are_recognised_too(
+    tmp_path: Path, is_first: bool
+) -> None:
+    """Of 400 people with a budget, each of five parts of 1000 has 80."""
+    plain = CARD.partition("[tables")[0]
+    other, own = spread(tmp_path / "o.csv", range(5), 80), tmp_path / "a.csv"
+    village = card(plain.replace('"town"', '"village"'))
+    with sfumato.open(make_vault(tmp_path)) as vault:
+        if is_first:
+            vault.add("other", other, village)
+        vault.add("clinic", spread(own, [0], 1000), card(plain))
+        before = tables(vault)
+
+        def go_on() -> None:
+            for part in range(1, 5):
+                vault.append("clinic", spread(own, [part], 1000), version=str(part + 1))
+            vault.add("other", other, village)
+
+        with pytest.raises(Refused) as refused:
+            go_on()
+        assert refused.value.code == "same-people"
+        assert before < tables(vault)  # a part alone has too few of them
 
 
 def test_an_encrypted_vault_refuses_and_says_what_to_do(

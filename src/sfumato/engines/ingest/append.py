@@ -22,7 +22,13 @@ from sfumato.engines.ingest.bids_folders import folders_mark
 from sfumato.engines.ingest.cell_report import staged, with_cuts
 from sfumato.engines.ingest.cell_sql import group_key, rank_type, secret_name, secret_number
 from sfumato.engines.ingest.file_conversion import converted
-from sfumato.engines.ingest.person_sketch import NewSketch, domains_alike, united, write_sketch
+from sfumato.engines.ingest.person_sketch import (
+    NewSketch,
+    domains_alike,
+    read_sketch,
+    united,
+    write_sketch,
+)
 from sfumato.engines.ingest.prepare import UNIT, content, staged_source, stored_columns
 from sfumato.engines.ingest.prepare_order import FOLDERS, Order, TableOrder, read_order
 from sfumato.engines.ingest.source_files import paths_of
@@ -100,7 +106,8 @@ def _made(
     own = united([sketch for _, sketch, _ in taken])
     own = replace(own, whole=(*own.whole, folders_mark(Path(order.work, FOLDERS), salt)))
     write_sketch(Path(order.work, "people.json"), own)
-    new = NewSketch(own, united([]), order.different)
+    earlier = tuple(filter(None, (read_sketch(Path(path)) for path in order.earlier)))
+    new = NewSketch(own, united([]), order.different, earlier)
     return domains_alike(new, order.sketches), tuple(reports)
 
 
@@ -149,9 +156,38 @@ def _name_persons(
         f" LEFT JOIN {_BEFORE}.people AS p USING (who)",
         [salt, salt],
     )
+    _check_spelling(connection, salt)
     connection.execute(
         "CREATE TEMP TABLE people AS SELECT person, person_key, who FROM persons WHERE is_new"
     )
+
+
+def _check_spelling(connection: duckdb.DuckDBPyConnection, salt: str) -> None:
+    """Refuse a new person 7.0 if there is a person 7 already, or the other way round.
+
+    A frame's column of integers becomes one of floats as soon as one cell is empty. Without this
+    check, everybody in it would be two persons, each with the contribution bounds of one.
+    """
+    other = (
+        f"CASE WHEN regexp_full_match({UNIT}, '[0-9]+') THEN {UNIT} || '.0'"
+        f" WHEN regexp_full_match({UNIT}, '[0-9]+[.]0*') THEN split_part({UNIT}, '.', 1) END"
+    )
+    found = connection.execute(
+        f"SELECT 1 FROM (SELECT {secret_name('who', 'other')} AS who FROM"
+        f" (SELECT {other} AS other FROM persons WHERE is_new) WHERE other IS NOT NULL)"
+        f" SEMI JOIN (SELECT who FROM {_BEFORE}.people UNION ALL SELECT who FROM persons)"
+        " USING (who) LIMIT 1",
+        [salt],
+    ).fetchone()
+    if found is not None:
+        raise Refused(
+            "source-unreadable",
+            "Persons are written as 7.0 in some of the rows, and as 7 in others, so one person "
+            "would count as two.",
+            "Write the person column as whole numbers or as text, as in the rows that the data set "
+            "has already. A column of a pandas frame becomes 7.0 if one of its cells is empty: "
+            "drop that row, or use the type Int64.",
+        )
 
 
 def _write_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:

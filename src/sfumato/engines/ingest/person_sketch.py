@@ -144,9 +144,50 @@ def _deviations_below(ratio: float, freedom: float) -> float:
 def domains_alike(new: NewSketch, others: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Return the people domains (names of the people in data sets) that appear to be the same.
 
-    A domain whose sketch is unreadable counts as the same people.
+    A domain whose sketch is unreadable counts as the same people. The sketches of a domain are also
+    compared together: of rows that came in many parts, each part may have few of the people.
     """
-    return tuple(sorted({domain for domain, path in others if _may_be(new, domain, Path(path))}))
+    paths: dict[str, list[Path]] = {}
+    for domain, path in others:
+        paths.setdefault(domain, []).append(Path(path))
+    return tuple(
+        sorted(
+            domain
+            for domain, some in paths.items()
+            if any(_may_be(new, domain, path) for path in some) or _are_together(new, domain, some)
+        )
+    )
+
+
+def _are_together(new: NewSketch, domain: str, paths: Sequence[Path]) -> bool:
+    """Say whether the parts of a domain together have the people of all parts of the new rows.
+
+    It says no if the earlier parts of the new rows had them already: that was decided then.
+    """
+    if len(paths) + len(new.earlier) < 2:  # one part on each side was compared
+        return False
+    others = [sketch for sketch in map(read_sketch, paths) if sketch is not None]
+    other, own = _pooled(others), _pooled((new.own, *new.earlier))
+    if not are_alike(own, other) or (new.earlier and are_alike(_pooled(new.earlier), other)):
+        return False
+    return not all(new.is_confirmed(domain, one) for one in others)
+
+
+def _pooled(sketches: Sequence[Sketch]) -> Sketch:
+    """Return the rows, and the identifying columns, of several sketches as one sample each."""
+    return Sketch(
+        _whole(rows for sketch in sketches for rows in sketch.rows),
+        _whole(column for sketch in sketches for column in sketch.columns),
+        (),
+    )
+
+
+def _whole(samples: Iterable[Fingerprint]) -> tuple[Fingerprint, ...]:
+    """Return the union of samples, below the end up to which all of them are complete."""
+    some = tuple(samples)
+    end = min((one.end for one in some), default=0)
+    marks = {mark for one in some for mark in one.marks if mark[0] < end}
+    return (Fingerprint(tuple(sorted(marks))),) if some else ()
 
 
 @dataclass(frozen=True)
@@ -162,6 +203,7 @@ class NewSketch:
     public: Sketch  # of the public tables
     # people domain of the other, sketch of an earlier version of this data set, sketch of the other
     different: tuple[tuple[str, str, str], ...] = ()
+    earlier: tuple[Sketch, ...] = ()  # of the rows to which the new ones are appended
 
     def is_confirmed(self, domain: str, other: Sketch) -> bool:
         """Say whether a person has confirmed that these very rows are about other people."""

@@ -67,6 +67,7 @@ class Order:
     sketches: tuple[tuple[str, str], ...]
     different: tuple[tuple[str, str, str], ...] = ()
     folders: FolderOrder | None = None
+    earlier: tuple[str, ...] = ()  # sketches of the rows to which these are appended
 
 
 def order_header(order: PrepareOrder, work: Path) -> Header:
@@ -108,6 +109,7 @@ def append_header(order: AppendOrder, work: Path) -> Header:
         "sketches": [[domain, str(Path(path).absolute())] for domain, path in rows.sketches],
         "different": [],
         "folders": None,
+        "earlier": [str(Path(path).absolute()) for path in order.earlier],
     }
 
 
@@ -228,6 +230,7 @@ def read_order(message: Header) -> Order:
             "sketches": list(sketches),
             "different": list(different),
             "folders": None | list() as folders,
+            **more,
         }:
             return Order(
                 work,
@@ -235,9 +238,18 @@ def read_order(message: Header) -> Order:
                 tuple((str(domain), str(path)) for domain, path in sketches),
                 tuple((str(domain), str(own), str(other)) for domain, own, other in different),
                 None if folders is None else _read_folders(folders),
+                _texts(more.get("earlier", [])),
             )
         case _:
             raise Bug("an order that is none")
+
+
+def _texts(shape: object) -> tuple[str, ...]:
+    match shape:
+        case list(texts):
+            return tuple(map(str, texts))
+        case _:
+            raise Bug("a list of texts that is none")
 
 
 def _read_folders(shape: list[object]) -> FolderOrder:

@@ -534,8 +534,10 @@ class DataSets:
             raise not_appendable()
         files = source.new_files(card)
         rows = self._order(card, source, places, listing.owner)
+        people = self.catalogue.people(listing.owner)
+        earlier = tuple(sketch for domain, sketch in people if domain == card.people)
         order = AppendOrder(
-            replace(rows, sources=tuple(files.values())), tuple(files), listing.table
+            replace(rows, sources=tuple(files.values())), tuple(files), listing.table, earlier
         )
         return self._checked(lambda: engine.append(order), source, listing.owner)
 
