@@ -130,7 +130,8 @@ UNSAFE: Final[Mapping[str, tuple[dict[str, bytes], str]]] = {
     "control characters": ({"a\x1b[2J.csv": PATIENTS}, "not text"),
     "a zip in a zip": ({"a.zip": b"PK\3\4"}, "another archive"),
     "a tar in a zip": ({"a.tar.gz": b"x"}, "another archive"),
-    "no rows": ({"a.txt": b"x", "b.pdf": b"x"}, "no file of rows"),
+    "a compressed table in a zip": ({"a.csv.gz": b"x"}, "another archive"),
+    "no rows": ({"a.md": b"x", "b.pdf": b"x"}, "no file of rows"),
     "only a hidden file": ({"./.a.csv": PATIENTS}, "no file of rows"),
     "nothing": ({}, "no file of rows"),
 }

@@ -361,6 +361,12 @@ def test_any_database_of_sqlalchemy_is_read(tmp_path: Path) -> None:
         (f"mariadb://reader:{SECRET}@db.test/x", "another machine"),
         (f"mysql://reader:{SECRET}@localhost/x?host=db.test", "another machine"),
         (f"mssql+pyodbc://reader:{SECRET}@db.test/x?Encrypt=no", "another machine"),
+        (f"mssql+pyodbc:///?odbc_connect=Server%3Ddb.test%3BPwd%3D{SECRET}", "another machine"),
+        (f"mssql+pymssql://u:{SECRET}@localhost/db?server=db.test", "another machine"),
+        (f"snowflake://u:{SECRET}@/d?account=x", "another machine"),
+        (f"mysql://u:{SECRET}@localhost/d?read_default_file=/etc/my.cnf", "another machine"),
+        (f"cockroachdb://u:{SECRET}@db.test/d?sslmode=prefer", "another machine"),
+        (f"mysql+mysqldb://u:{SECRET}@db.test/d?ssl_ca=a&ssl_verify_cert=false", "another machine"),
     ],
 )
 def test_an_address_that_is_not_safe_is_refused(address: str, said: str) -> None:

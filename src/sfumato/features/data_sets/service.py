@@ -267,6 +267,7 @@ class DataSets:
     def forget_earlier(self) -> int:
         """Delete prepared tables that no current version uses; return how many were deleted."""
         with add_lock(self.folder / "add.lock"):
+            self._sweep()
             tables = self.folder / "tables"
             return forget_earlier(self.catalogue, self.engine, self.ledger, tables, self.reports)
 

@@ -51,6 +51,13 @@ def test_days_have_the_format_that_the_file_writes(tmp_path: Path) -> None:
     assert str(columns["visit_start_date"]["lower"]) == "2010-01-01"
 
 
+def test_no_single_person_decides_how_days_are_written(tmp_path: Path) -> None:
+    visit = "person_id,visit_start_date\n1,20120131\n2,2012-02-01\n3,2012-02-03\n"
+    source = write(tmp_path, {"person.csv": PERSON, "visit_occurrence.csv": visit})
+    with read_export("omop", source, TERMS) as export:
+        assert "format" not in export.tables[1].columns["visit_start_date"]
+
+
 def test_quotes_in_a_vocabulary_of_athena_mean_nothing(tmp_path: Path) -> None:
     concept = 'concept_id\tconcept_name\tdomain_id\n7\t"Lung" disease, 5" wide\tCondition\n'
     source = write(tmp_path, {"person.csv": PERSON, "CONCEPT.csv": concept})
@@ -73,6 +80,17 @@ def test_a_file_of_windows_names_its_encoding_on_the_card(tmp_path: Path) -> Non
     (tmp_path / "person.csv").write_bytes(text.encode("cp1252"))
     with read_export("omop", str(tmp_path), TERMS) as export:
         assert export.tables[0].encoding == "cp1252"
+
+
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "export.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("person", "death"):
+            with archive.open(f"{name}.csv", "w") as file:
+                for _ in range(520):
+                    file.write(bytes(1 << 20))
+    refused = pytest.raises(Refused, match="more than a gigabyte")
+    with refused, read_export("omop", str(tmp_path / "export.zip"), TERMS):
+        pass
 
 
 def test_a_zip_file_is_an_export_too(tmp_path: Path) -> None:

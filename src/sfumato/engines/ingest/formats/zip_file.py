@@ -14,7 +14,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.engines.ingest.formats.compressed_file import SAMPLE, most_bytes, too_large
 from sfumato.engines.ingest.source_errors import not_one, unreadable
 from sfumato.system.folder_stream import archive_kind
-from sfumato.system.row_files import KINDS, LINES, OF_TABLES, TEXT, row_suffix
+from sfumato.system.row_files import COMPRESSED, KINDS, LINES, OF_TABLES, TEXT, row_suffix
 from sfumato.system.zip_listing import MAX_ENTRIES, entry_name, is_hidden_entry, opened_zip
 
 _PIECE: Final = 1 << 20
@@ -80,8 +80,9 @@ def _files(entries: Sequence[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
         _check_path(number, name)
         if info.is_dir() or is_hidden_entry(name):
             continue
-        has_archive = has_archive or archive_kind(name) is not None
-        if row_suffix(name) is None or archive_kind(name) is not None:
+        is_archive = archive_kind(name) is not None or name.casefold().endswith(COMPRESSED)
+        has_archive = has_archive or is_archive
+        if row_suffix(name) is None or is_archive:  # nothing is unpacked twice
             continue
         _check_kind(number, info)
         if name in found:
@@ -90,8 +91,9 @@ def _files(entries: Sequence[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
                 "Make the zip file again, with one file of each name.",
             )
         found[name] = info
+    named = {name: info for name, info in found.items() if not name.casefold().endswith(".txt")}
     if found:
-        return found
+        return named or found  # a README.txt lies beside many tables
     raise unreadable(
         "The zip file has no file of rows, but another archive."
         if has_archive

@@ -18,12 +18,15 @@ from sfumato.dp.refusal import Refused
 from sfumato.system.csv_writer import write_rows
 from sfumato.system.row_files import PARQUET, parquet_files
 from sfumato.system.temporary_folders import temporary_folder
+from sfumato.system.zip_listing import opened_zip
 
 TEXTS: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _PACKED: Final = (".csv.zst", ".tsv.zst", ".csv.zip")
 _SEPARATORS: Final = ("\t", ",", ";", "|")
 _BOMS: Final = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _PIECE: Final = 1 << 20
+_SMALL: Final = 1 << 30  # bytes to which any zip file may unpack
+_RATIO: Final = 200  # times its size, to which a larger one may
 csv.field_size_limit(1 << 24)  # a note of a record may be long
 
 
@@ -52,7 +55,10 @@ def _unzipped(place: Path, target: Path) -> Path:
     target.mkdir(mode=0o700)
     wrong = ""
     try:
-        with zipfile.ZipFile(place) as archive:
+        with opened_zip(str(place)) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+            if size > max(_SMALL, _RATIO * place.stat().st_size):
+                raise zipfile.LargeZipFile
             for entry in archive.infolist():
                 name = PurePosixPath(entry.filename.replace("\\", "/")).name
                 if entry.is_dir() or name.startswith(".") or "__MACOSX" in entry.filename:
@@ -61,6 +67,8 @@ def _unzipped(place: Path, target: Path) -> Path:
                     shutil.copyfileobj(inner, copy)
     except FileExistsError:
         wrong = "has two files of the same name in different folders"
+    except zipfile.LargeZipFile:
+        wrong = f"unpacks to more than a gigabyte and {_RATIO} times its size"
     except (OSError, ValueError, RuntimeError, zipfile.BadZipFile, NotImplementedError) as error:
         wrong = f"cannot be unpacked ({type(error).__name__})"
     if wrong:

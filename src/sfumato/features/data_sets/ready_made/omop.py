@@ -7,6 +7,7 @@ Athena writes it as tab-separated text without quoting.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -321,21 +322,24 @@ def _encoding(path: Path) -> str:
 
 
 def _date_formats(path: Path, columns: list[str]) -> dict[str, str]:
-    """Return how a text file writes the dates of these columns; only the format is public."""
+    """Return how a text file writes the dates of these columns: the format of most cells.
+
+    The format is on the card, so it is public. It is that of most of the first cells, so that no
+    single person decides it.
+    """
     if not path.name.casefold().endswith(TEXTS):
         return {}
-    found: dict[str, str] = {}
+    found: dict[str, Counter[str]] = {column: Counter() for column in columns}
     rows = records(path)
     names = next(rows, [])
     places = {column: names.index(column) for column in columns}
     for _, row in zip(range(_LOOKS), rows, strict=False):
         for column, place in places.items():
             cell = row[place].strip() if place < len(row) else ""
-            if column in found or cell in NULLS:
-                continue
-            fits = (form for pattern, form in _FORMATS if pattern.fullmatch(cell))
-            found[column] = next(fits, "")
-    return found
+            if cell not in NULLS:
+                fits = (form for pattern, form in _FORMATS if pattern.fullmatch(cell))
+                found[column][next(fits, "")] += 1
+    return {column: forms.most_common(1)[0][0] for column, forms in found.items() if forms}
 
 
 def _concepts(path: Path, work: Path) -> ExportTable:
