@@ -77,7 +77,7 @@ def test_without_a_budget_nothing_is_published(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--yes",), "are for --as"),
+        (("--budget", "1"), "are for --as"),
         (("--as", "omop", "--card", "c.toml", "--budget", "1"), "the card says the budget"),
         (("--as", "omop", "--table", "x"), "do not go with --as"),
         (("--as", "omop", "--years", "2020"), "FIRST-LAST"),

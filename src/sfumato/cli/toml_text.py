@@ -24,8 +24,10 @@ def quoted(text: str) -> str:
 
 def toml_lines(text: str) -> str:
     """Return a text as a TOML string that shows its lines."""
-    made = text.replace("\\", "\\\\").replace('"""', '""\\"').replace("\x7f", "\\u007f")
-    made = made[:-1] + '\\"' if made.endswith('"') else made
+    made = text.replace("\\", "\\\\").replace("\x7f", "\\u007f")
+    made = re.sub(
+        r'"(?="|\Z)', r'\\"', made
+    )  # no two quotation marks side by side, none at the end
     return f'"""\n{made}"""'
 
 

@@ -27,7 +27,7 @@ _BOMS: Final = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _PIECE: Final = 1 << 20
 _SMALL: Final = 1 << 30  # bytes to which any zip file may unpack
 _RATIO: Final = 200  # times its size, to which a larger one may
-csv.field_size_limit(1 << 24)  # a note of a record may be long
+_LONGEST: Final = 1 << 24  # characters of a cell; a note of a record may be long
 
 
 @contextmanager
@@ -196,11 +196,27 @@ def records(path: Path) -> Iterator[list[str]]:
     try:
         head = next(csv.reader([first], delimiter=separator), [])
         yield [name.strip() for name in head]
-        yield from (row for row in csv.reader(lines, delimiter=separator) if row)
+        yield from (row for row in _with_long_cells(csv.reader(lines, delimiter=separator)) if row)
     except csv.Error:
         wrong = True
     if wrong:
         raise unreadable(path)
+
+
+def _with_long_cells(rows: Iterator[list[str]]) -> Iterator[list[str]]:
+    """Yield the rows of a CSV reader with a higher limit of a cell's length.
+
+    The limit belongs to the whole process, so it is raised only while a row is read.
+    """
+    while True:
+        before = csv.field_size_limit(_LONGEST)
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        finally:
+            csv.field_size_limit(before)
+        yield row
 
 
 def write_table(path: Path, names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
