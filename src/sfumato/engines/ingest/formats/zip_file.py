@@ -93,7 +93,7 @@ def _files(entries: Sequence[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
         found[name] = info
     named = {name: info for name, info in found.items() if not name.casefold().endswith(".txt")}
     if found:
-        return named or found  # a README.txt lies beside many tables
+        return named or found  # many tables have a README.txt beside them
     raise unreadable(
         "The zip file has no file of rows, but another archive."
         if has_archive
