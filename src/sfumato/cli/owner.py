@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,6 +77,22 @@ def change_key(shell: Shell, new: str) -> None:
     shell.show({"at_rest_key": new}, f"The vault is now encrypted with the key of {new}. {_LOST}")
 
 
+def confirmations(run: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that takes rows its options for what the vault would refuse."""
+    accept = click.option(
+        "--accept-unreadable",
+        multiple=True,
+        metavar="COLUMN",
+        help="Count the column's unreadable cells as empty, however many there are. Repeatable.",
+    )
+    different = click.option(
+        "--different-people",
+        metavar="APPROVER",
+        help="The second person who confirms that no other data set is about these people.",
+    )
+    return different(accept(run))
+
+
 @click.command("add")
 @click.argument("name")
 @click.argument("source")
@@ -101,17 +117,7 @@ def change_key(shell: Shell, new: str) -> None:
     metavar="TABLE=FILE",
     help="The file with the rows of another table of the card. Repeatable.",
 )
-@click.option(
-    "--different-people",
-    metavar="APPROVER",
-    help="The second person who confirms that no other data set is about these people.",
-)
-@click.option(
-    "--accept-unreadable",
-    multiple=True,
-    metavar="COLUMN",
-    help="Count the column's unreadable cells as empty, however many there are. Repeatable.",
-)
+@confirmations
 @click.option(
     "--as",
     "standard",
@@ -261,17 +267,7 @@ def _show_added(
     metavar="TABLE=FILE",
     help="The file with new rows of another table of the card. Repeatable.",
 )
-@click.option(
-    "--different-people",
-    metavar="APPROVER",
-    help="The second person who confirms that no other data set is about these people.",
-)
-@click.option(
-    "--accept-unreadable",
-    multiple=True,
-    metavar="COLUMN",
-    help="Count the column's unreadable cells as empty, however many there are. Repeatable.",
-)
+@confirmations
 @command
 def append(shell: Shell, name: str, source: str | None, version: str, **options: Any) -> None:
     """Append the rows of SOURCE to NAME, as a new version; only the new rows are prepared.

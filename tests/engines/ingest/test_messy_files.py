@@ -340,3 +340,21 @@ def test_formats_are_for_texts_and_not_for_numbers_of_a_parquet_file(
     }
     vault.add("pq", source, shape, different_people="the board")
     assert set(stored(vault, "pq", 4)) == {(15, 15, 15000, date(2024, 2, 29))}
+
+
+def test_a_person_of_two_tables_is_written_in_one_way(vault: OpenVault, tmp_path: Path) -> None:
+    """7 and 7.0 would be two persons, each with the contribution bounds of one."""
+    people, visits = tmp_path / "people.csv", tmp_path / "visits.csv"
+    people.write_text("who,kg\n" + "".join(f"{n},70\n" for n in range(PEOPLE)))
+    shape: dict[str, Any] = {
+        "unit": "who",
+        "people": "two ways",
+        "budget": BUDGET,
+        "columns": {"kg": WEIGHT},
+        "tables": {"visits": {"columns": {"paid": PAID}}},
+    }
+    visits.write_text("who,paid\n" + "".join(f"{n}.0,5\n" for n in range(PEOPLE)))
+    with pytest.raises(Refused, match="one person would count as two"):
+        vault.add("twoways", people, shape, tables={"visits": str(visits)})
+    visits.write_text("who,paid\n" + "".join(f"{n},5\n" for n in range(PEOPLE)))
+    assert vault.add("twoways", people, shape, tables={"visits": str(visits)}).version == "1"

@@ -145,6 +145,14 @@ def test_an_unsafe_zip_file_is_refused(vault: OpenVault, tmp_path: Path, what: s
     assert cause in said.cause
 
 
+def test_a_text_beside_a_table_is_read_only_if_it_is_asked_for(
+    vault: OpenVault, tmp_path: Path
+) -> None:
+    path = zipped(tmp_path / "a.zip", {"rows.txt": b"a|b\n1|2\n", "p.csv": PATIENTS})
+    assert names(vault, path) == ["who", "born"]
+    assert names(vault, path, "rows.txt") == ["a", "b"]
+
+
 def test_encrypted_linked_and_oddly_packed_files_are_refused(
     vault: OpenVault, tmp_path: Path
 ) -> None:

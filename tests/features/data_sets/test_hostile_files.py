@@ -355,7 +355,7 @@ def test_a_line_with_other_cells_is_named_by_its_number(vault: OpenVault, tmp_pa
     source = stored(text().replace("P010,", "P010,9,9,"))(tmp_path / "rows")
     proposed = vault.proposed("bad", source)
     shape = finished(cast("Json", proposed["card"]), READ["plain"], "bad")
-    with pytest.raises(Refused, match=r"cells as the first line\. The first is line 12"):
+    with pytest.raises(Refused, match=r"cells as the first line\. The first such line is 12;"):
         vault.add("bad", source, shape)
 
 
@@ -365,8 +365,8 @@ def test_words_of_truth_and_missing_values_are_of_a_column(
     source = tmp_path / "rows.csv"
     said = ["ja", "Nein", "weiss nicht", "-9", ""]
     source.write_text(
-        "who,smokes,score\n"
-        + "".join(f"p{n},{said[n % 5]},{-9 if n % 5 == 0 else n % 5}\n" for n in range(PEOPLE))
+        "who,smokes,score,level\n"
+        + "".join(f"p{n},{said[n % 5]},{(n % 5) or -9},{(n % 5) or -9}\n" for n in range(PEOPLE))
     )
     words = {"true": ["Ja"], "false": ["nein"], "nulls": ["-9", "weiss nicht"]}
     shape: dict[str, Any] = {
@@ -376,14 +376,16 @@ def test_words_of_truth_and_missing_values_are_of_a_column(
         "columns": {
             "smokes": {"type": "boolean", **words},
             "score": {"type": "integer", "lower": -9, "upper": 9},
+            "level": {"type": "integer", "lower": -9, "upper": 9, "nulls": ["-9"]},
         },
     }
     vault.add("truths", source, shape)
     data = vault["truths"]
     cells = data.group_by("smokes").count(name="n").ask(epsilon=EPSILON, op="1").rows
     assert {row[0]: round(float(str(row[1]))) for row in cells} == {True: 40, False: 40}
-    lowest = data.where(sfumato.col("score") < 0).count().ask(epsilon=EPSILON, op="2").value
-    assert abs(float(str(lowest)) - 40) < 1  # -9 is missing in the other column alone
+    for op, column, below in (("2", "score", 40), ("3", "level", 0)):  # -9 is missing in one alone
+        lowest = data.where(sfumato.col(column) < 0).count().ask(epsilon=EPSILON, op=op).value
+        assert abs(float(str(lowest)) - below) < 1
 
     wrong = {**shape, "columns": {"smokes": {"type": "boolean", "true": ["wahr"]}}}
     with pytest.raises(Refused, match="cells-unreadable"):

@@ -31,6 +31,7 @@ from sfumato.engines.ingest.person_sketch import (
 )
 from sfumato.engines.ingest.prepare import UNIT, content, staged_source, stored_columns
 from sfumato.engines.ingest.prepare_order import FOLDERS, Order, TableOrder, read_order
+from sfumato.engines.ingest.source_errors import two_spellings
 from sfumato.engines.ingest.source_files import paths_of
 from sfumato.engines.shared.locked_connection import Room, checkpoint, named, open_locked
 from sfumato.engines.shared.message_frames import Header
@@ -180,14 +181,7 @@ def _check_spelling(connection: duckdb.DuckDBPyConnection, salt: str) -> None:
         [salt],
     ).fetchone()
     if found is not None:
-        raise Refused(
-            "source-unreadable",
-            "Persons are written as 7.0 in some of the rows, and as 7 in others, so one person "
-            "would count as two.",
-            "Write the person column as whole numbers or as text, as in the rows that the data set "
-            "has already. A column of a pandas frame becomes 7.0 if one of its cells is empty: "
-            "drop that row, or use the type Int64.",
-        )
+        raise two_spellings()
 
 
 def _write_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:

@@ -41,7 +41,7 @@ from sfumato.engines.ingest.person_sketch import (
     write_sketch,
 )
 from sfumato.engines.ingest.prepare_order import FOLDERS, Order, TableOrder, read_order
-from sfumato.engines.ingest.source_errors import AS_TEXT, UNREADABLE, reported
+from sfumato.engines.ingest.source_errors import AS_TEXT, UNREADABLE, reported, two_spellings
 from sfumato.engines.ingest.source_files import DECIMAL, open_source, paths_of
 from sfumato.engines.shared.locked_connection import Room, checkpoint, open_locked
 from sfumato.engines.shared.message_frames import Header
@@ -273,10 +273,8 @@ def _check_size(connection: duckdb.DuckDBPyConnection, most: int) -> None:
     if said:
         cause = next((cause for word, cause in _FAULTS if word in said), UNREADABLE)
         line = _LINE.search(said)  # the line's number, and nothing that is in it
-        where = (
-            "" if line is None else f" The first is line {line[1]}, without those inside quotes."
-        )
-        cause += where
+        if line is not None:
+            cause += f" The first such line is {line[1]}; line ends inside quotes do not count."
         raise Refused("source-unreadable", cause, AS_TEXT)
     if counted is None or counted[0] > most:
         raise Refused(
@@ -467,6 +465,13 @@ def _write_persons(
         " FROM persons ORDER BY person",
         [salt],
     )
+    twice = connection.execute(
+        f"SELECT 1 FROM (SELECT split_part({UNIT}, '.', 1) AS whole FROM persons"
+        f" WHERE regexp_full_match({UNIT}, '[0-9]+[.]0*')) AS decimal"
+        f" SEMI JOIN persons ON persons.{UNIT} = whole LIMIT 1"
+    ).fetchone()
+    if twice is not None:  # both would have the contribution bounds of a person
+        raise two_spellings()
 
 
 def _write_people(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:

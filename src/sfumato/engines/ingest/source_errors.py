@@ -119,6 +119,18 @@ def not_one(cause: str, shown: Sequence[str], names: Sequence[str]) -> Refused:
     )
 
 
+def two_spellings() -> Refused:
+    """Return the refusal of persons of whom some are written as 7 and others as 7.0."""
+    return Refused(
+        "source-unreadable",
+        "Persons are written as 7.0 in some of the rows, and as 7 in others, so one person "
+        "would count as two.",
+        "Write the person column in one way in all rows and tables, and as the data set has it "
+        "already. A column of a pandas frame becomes 7.0 if one of its cells is empty: drop that "
+        "row, or use the type Int64.",
+    )
+
+
 def mixed_column(name: str) -> Refused:
     """Return the refusal of a column of numbers and texts, for which the card has a format."""
     return Refused(

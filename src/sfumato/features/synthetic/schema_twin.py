@@ -84,9 +84,11 @@ def default_missing_share(card: Card) -> Fraction:
     """Return the share of missing values in a twin's columns whose card does not declare one.
 
     It is public: 5 % if the card is of a BIDS folder, where `n/a` is a value of every column, or if
-    the card names a marker of missing values; else 0.
+    the card or one of its columns names a marker of missing values; else 0.
     """
-    return MISSING if card.bids is not None or any(card.nulls) else Fraction(0)
+    columns = (column for table in card.every_table for column in table.columns)
+    has_markers = any(card.nulls) or any(any(column.nulls) for column in columns)
+    return MISSING if card.bids is not None or has_markers else Fraction(0)
 
 
 def _card_for_twin(card: Card) -> Card:

@@ -91,9 +91,8 @@ def _files(entries: Sequence[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
                 "Make the zip file again, with one file of each name.",
             )
         found[name] = info
-    named = {name: info for name, info in found.items() if not name.casefold().endswith(".txt")}
     if found:
-        return named or found  # many tables have a README.txt beside them
+        return found
     raise unreadable(
         "The zip file has no file of rows, but another archive."
         if has_archive
@@ -139,13 +138,15 @@ def _chosen(
     files: dict[str, zipfile.ZipInfo], wanted: str | None
 ) -> tuple[zipfile.ZipInfo, str | None]:
     """Return the file to read, and the table to read in it."""
-    names = sorted(files)
+    # many tables have a README.txt beside them: a text is read if it is alone or asked for
+    named = sorted(files)
+    names = [name for name in named if not name.casefold().endswith(".txt")] or named
     if wanted is None and len(names) == 1:
         return files[names[0]], None
     if wanted is None:
         raise not_one(f"The zip file has {len(names)} files of rows.", names, names)
     for is_it in (str.__eq__, _has_name):
-        fitting = [name for name in names if is_it(name, wanted)]
+        fitting = [name for name in named if is_it(name, wanted)]
         if len(fitting) == 1:
             return files[fitting[0]], None
     within = [name for name in names if wanted.startswith(f"{name}/")]
