@@ -6,7 +6,7 @@ import json
 import tomllib
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sfumato.cli.bids_card_text import bids_lines
@@ -29,6 +29,7 @@ LINES = st.text("ab\"\\\n\t'{}=[]#Ä", max_size=30).filter(is_plain_text)
     st.dictionaries(st.sampled_from(["README", "README.md", "LICENSE"]), LINES),
     st.dictionaries(TEXTS.map("{}.json".format), FIELDS, max_size=3),
 )
+@example([], {"a": 1}, {"README": '"""', "LICENSE": 'a"""""b\\"', "README.md": '\\"""'}, {})
 def test_what_a_draft_says_is_what_the_folder_said(
     files: list[str], description: dict[str, Any], texts: dict[str, str], sidecars: dict[str, Any]
 ) -> None:
