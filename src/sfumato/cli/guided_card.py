@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sfumato.cli.bids_card_text import bids_lines
 from sfumato.cli.shell import Shell, show_elapsed
-from sfumato.cli.toml_text import quoted
+from sfumato.cli.toml_text import quoted, toml_value
 from sfumato.dp.refusal import Refused
 
 
@@ -163,6 +163,7 @@ _OPEN: Final = [
 _DOUBT: Final = (
     '        # 1.234 is read as about one; if it means 1,234, write: decimal = ",", thousands = "."'
 )
+_ASSUMED: Final = "        # assumed from the words of the sampled cells: correct it if it is wrong"
 _BOUNDS: Final = [
     "",
     "# Contribution bounds: rows of a person beyond them are dropped, and error bars do not show",
@@ -179,6 +180,9 @@ def _column(kind: str, found: Mapping[str, Any]) -> list[str]:
     lines = [f"type = {quoted(kind)}"]
     formats = ("decimal", "thousands", "format")
     lines += [f"{key} = {quoted(found[key])}" for key in formats if key in found]
+    lines += [f"{key} = {toml_value(found[key])}" for key in ("true", "false") if key in found]
+    if "true" in found:
+        lines[-2] += _ASSUMED
     if found.get("decimal") == "." and "thousands" not in found:
         lines[-1] += _DOUBT
     if kind in ("integer", "number"):

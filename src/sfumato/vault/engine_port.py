@@ -100,11 +100,12 @@ class Prepared:
 class Described:
     """Guessed columns of a source, for a proposed data card: names, types and formats.
 
-    It contains no value of a row.
+    It contains no value of a row: words for true and false are all those of a language.
     """
 
     columns: tuple[tuple[str, str], ...]  # name and likely type
-    formats: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by column
+    # the card's settings by column, such as decimal, format, or the words of true and of false
+    formats: Mapping[str, Mapping[str, str | list[str]]] = field(default_factory=dict)
     encoding: str = "utf-8"
 
 

@@ -75,6 +75,23 @@ def test_the_answers_become_the_card_that_is_saved(vault: Path, place: Path) -> 
     assert "already has, or had, a version '1'" in again.stderr
 
 
+def test_columns_of_yes_and_no_are_proposed_and_read(vault: Path, place: Path) -> None:
+    rows = [f"P{n},{'Ja' if n % 2 else 'nein'},{'JNjn'[n % 4]}" for n in range(40)]
+    (place / "odd file.csv").write_text("\n".join(["Patienten-Nr,Raucher,Diabetes", *rows]))
+    made = typed(vault, place, *[""] * 7, "3", "", "", "n, nö", "", "", "yes")
+    assert made.status == 0, made.shown
+    assert "Raucher: boolean, false or true" in made.shown
+    assert "ja, j: true. nein, n: false." in made.shown.replace("\n     ", " ")
+    saved = tomllib.loads((place / "klinik.card.toml").read_text("utf-8"))
+    assert saved["columns"]["Raucher"] == {
+        "type": "boolean", "true": ["ja", "j"], "false": ["nein", "n"],
+    }  # fmt: skip
+    assert saved["columns"]["Diabetes"]["false"] == ["n", "nö"]
+    with sfumato.open(vault) as opened:
+        report = opened.add_report("klinik")
+    assert [one["unreadable"] for one in report["tables"][0]["columns"]] == ["under 1 %"] * 2
+
+
 def test_ctrl_c_leaves_nothing_behind(vault: Path, place: Path) -> None:
     for answers in ([CTRL_C], ["", "", CTRL_C], [*[""] * 7, "done", "yes", CTRL_C]):
         made = typed(vault, place, *answers)

@@ -166,3 +166,17 @@ def test_who_has_points_before_three_digits_is_asked_what_they_mean() -> None:
     card: Any = card_of({**typed, "c0-point": "thousands"})
     assert card["columns"]["price"] == {"type": "number", "decimal": ",", "thousands": "."}
     assert [q.name for q in column_questions(answers(), 2, "number")] == ["lower", "upper", "step"]
+
+
+def test_the_words_of_yes_and_no_are_proposed_shown_and_changed() -> None:
+    words = {"smokes": {"true": ["ja", "j"], "false": ["nein", "n"]}}
+    typed = answers(Described(COLUMNS, words))
+    card: Any = card_of(typed)
+    assert card["columns"]["smokes"] == {"type": "boolean", **words["smokes"]}
+    assert column_previews(typed)[6].note == "ja, j: true. nein, n: false."
+    assert [q.name for q in column_questions(typed, 6, "boolean")] == ["true", "false"]
+    changed: Any = card_of({**typed, "c6-true": "JA ", "c6-false": ""})
+    assert changed["columns"]["smokes"] == {"type": "boolean", "true": ["JA"]}
+    assert set(faults({**typed, "c6-false": "ja"}, "columns")) == {"c6"}
+    hidden: Any = card_of({**typed, "c6-type": "text"})
+    assert hidden["columns"]["smokes"] == {"type": "text"}

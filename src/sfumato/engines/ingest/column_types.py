@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -11,6 +11,7 @@ from typing import Final
 import duckdb
 
 from sfumato.dp.refusal import Refused
+from sfumato.engines.ingest.boolean_words import boolean_format
 from sfumato.engines.ingest.cell_format_hints import are_like_thousands, formats_of_dates
 from sfumato.engines.ingest.csv_layout import (
     MISSING_MARKERS,
@@ -29,9 +30,9 @@ from sfumato.system.csv_writer import NO_VALUE
 from sfumato.vault.card.cell_formats import THOUSANDS
 from sfumato.vault.card.data_card import Limits
 
+Format = Mapping[str, str | list[str]]
 _SAMPLE: Final = 1000
 _PATTERNS: Final = (  # a column's type is the first pattern that all its values match
-    ("boolean", re.compile("true|false|t|f|yes|no|y|n")),
     (
         "integer",
         re.compile("[+-]?(0|[1-9][0-9]{0,17})"),
@@ -121,8 +122,11 @@ def _said(names: Sequence[str], texts: Sequence[Sequence[str]], encoding: str) -
     return {"columns": columns, "encoding": encoding}
 
 
-def _type(texts: Sequence[str]) -> tuple[str, dict[str, str]]:
+def _type(texts: Sequence[str]) -> tuple[str, Format]:
     """Return the column type that all texts match, with the card's format settings for them."""
+    words = boolean_format(texts)
+    if words is not None:
+        return "boolean", words
     for kind, pattern in _PATTERNS:
         if texts and all(pattern.fullmatch(text.lower()) for text in texts):
             return kind, _POINT if are_like_thousands(texts, ".") else {}

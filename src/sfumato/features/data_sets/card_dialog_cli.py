@@ -26,6 +26,8 @@ from sfumato.features.data_sets.card_steps import (
     COLUMN_TYPES,
     MAX_COLUMNS,
     NAME_,
+    OF_COLUMN,
+    POINT,
     STEPS,
     TYPE,
     UNIT,
@@ -267,7 +269,7 @@ class _Dialog:
 
     def _forget(self, number: int, kept: set[str]) -> None:
         """Forget the answers on a column that its new type does not have."""
-        for part in ("lower", "upper", "step", "keys", "format"):
+        for part in (q.name for q in OF_COLUMN if q not in (TYPE, POINT)):
             if part not in kept:
                 self.answers.pop(f"c{number}-{part}", None)
 

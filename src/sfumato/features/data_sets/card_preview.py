@@ -63,6 +63,9 @@ def column_preview(answers: Answers, number: int) -> ColumnPreview:
 def _note(column: Column) -> str:
     if column.type in NUMERIC and not column.is_bounded:
         return UNBOUNDED
+    if column.boolean_words is not None:
+        words = column.boolean_words
+        return f"{', '.join(words.true)}: true. {', '.join(words.false)}: false."
     return UNLISTED if column.type == "text" and column.keys is None else ""
 
 

@@ -19,7 +19,14 @@ from typing import Any, Final
 from sfumato.dp.budget import decimal_of, read_delta, read_epsilon
 from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.identifying_columns import person_columns
-from sfumato.vault.card.cell_formats import PLAIN, UTF8, read_file_format, read_number_format
+from sfumato.vault.card.cell_formats import (
+    FALSE,
+    PLAIN,
+    TRUE,
+    UTF8,
+    read_file_format,
+    read_number_format,
+)
 from sfumato.vault.card.columns import NUMERIC, TYPES, Column, read_columns
 from sfumato.vault.card.data_card import NAME, NAMED, ROW, check_unit, read_card
 from sfumato.vault.card.field_readers import as_count, as_text
@@ -206,8 +213,16 @@ FORMAT: Final = Question(
     "format", "How the file writes it", "How the file writes it, such as %d.%m.%Y",
     "ISO (2024-02-29) if it is empty.", types=("date", "timestamp"),
 )  # fmt: skip
+WORDS: Final = tuple(
+    Question(
+        name, f"Words for {name}", f"Words that mean {name}, separated by commas",
+        f"Letter case does not matter. If it is empty: {', '.join(words)}.",
+        types=("boolean",),
+    )
+    for name, words in (("true", TRUE), ("false", FALSE))
+)  # fmt: skip
 COLUMN_TYPES: Final = (*TYPES, HIDDEN)
-OF_COLUMN: Final = (TYPE, POINT, LOWER, UPPER, GRID, KEYS, FORMAT)
+OF_COLUMN: Final = (TYPE, POINT, LOWER, UPPER, GRID, KEYS, FORMAT, *WORDS)
 
 
 def questions_of(step: Step, answers: Answers) -> tuple[Question, ...]:
@@ -257,6 +272,7 @@ def _column_answers(name: str, column: Shape) -> dict[str, str]:
     kind = HIDDEN if column.get("hidden") else str(column.get("type", "text"))
     is_unsure = column.get("decimal") == "." and "thousands" not in column
     made = {"name": name, "type": kind, "format": str(column.get("format", ""))}
+    made |= {word.name: ", ".join(column[word.name]) for word in WORDS if word.name in column}
     return {**made, **({"point": "decimal"} if is_unsure else {})}
 
 
@@ -360,6 +376,9 @@ def column_shape(answers: Answers, number: int) -> dict[str, object]:
             made[name] = number_or_text(typed)
     if kind in FORMAT.types and (written := answers.get(f"{at}format", "").strip()):
         made["format"] = written
+    for word in WORDS if kind == "boolean" else ():
+        if words := words_of(answers.get(at + word.name, "")):
+            made[word.name] = words
     if keys := words_of(answers.get(f"{at}keys", "")):
         made["keys"] = [number_or_text(key) for key in keys] if kind in NUMERIC else keys
     return made

@@ -18,6 +18,7 @@ from sfumato.features.data_sets.card_steps import (
     NULLS,
     OF_COLUMN,
     STEPS,
+    WORDS,
     Answers,
     Question,
     Step,
@@ -160,6 +161,7 @@ def _column_fields(answers: Answers, number: int, is_file: bool) -> tuple[Field,
         return ()
     wanted = [q for q in OF_COLUMN if q.name != "point" or f"{at}point" in answers]
     wanted = [q for q in wanted if q.name != "format" or is_file]
+    wanted = [q for q in wanted if q not in WORDS or answers.get(f"{at}type") == "boolean"]
     return tuple(Field(q, at + q.name, answers.get(at + q.name, "")) for q in wanted)
 
 
