@@ -55,3 +55,11 @@ def test_a_proposed_card_says_which_words_it_assumes() -> None:
     text = proposed("clinic", [("raucht", "boolean")], {"columns": {"raucht": words}})
     assert tomllib.loads(text)["columns"] == {"raucht": words}
     assert 'true = ["ja", "j"]        # assumed' in text
+
+
+def test_a_proposed_card_names_the_words_that_may_mean_missing() -> None:
+    column = {"type": "number", "decimal": ".", "markers": {"k. A.": 2, '"': 1}}
+    text = proposed("clinic", [("kg", "number")], {"columns": {"kg": column}})
+    assert tomllib.loads(text)["columns"] == {"kg": {"type": "number", "decimal": "."}}
+    freed = tomllib.loads(text.replace("# nulls = ", "nulls = "))
+    assert freed["columns"]["kg"]["nulls"] == ["k. A.", '"']

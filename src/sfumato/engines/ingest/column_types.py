@@ -1,4 +1,7 @@
-"""Guess the names and types of a source's columns for a proposed card; no value and no bounds."""
+"""Guess the names and types of a source's columns for a proposed card; no value and no bounds.
+
+The owner is also told which well-known words for missing values its first rows have.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from sfumato.engines.ingest.csv_layout import (
     text_layout,
 )
 from sfumato.engines.ingest.file_conversion import converted
+from sfumato.engines.ingest.missing_words import missing_words
 from sfumato.engines.ingest.prepare_order import TableOrder
 from sfumato.engines.ingest.source_errors import reported
 from sfumato.engines.ingest.source_files import open_source, paths_of
@@ -116,10 +120,18 @@ def _said(names: Sequence[str], texts: Sequence[Sequence[str]], encoding: str) -
     found = [_type([t for t in column if t.casefold() not in MISSING_MARKERS]) for column in texts]
     has_commas = any(formats.get("decimal") == "," for _, formats in found)
     columns = [
-        [name, kind, _COMMA_AND_POINT if has_commas and formats == _POINT else formats]
+        (name, kind, _COMMA_AND_POINT if has_commas and formats == _POINT else formats)
         for name, (kind, formats) in zip(names, found, strict=True)
     ]
-    return {"columns": columns, "encoding": encoding}
+    markers = [
+        [name, missing_words(column, kind)]
+        for (name, kind, _), column in zip(columns, texts, strict=True)
+    ]
+    return {
+        "columns": [list(column) for column in columns],
+        "encoding": encoding,
+        "markers": [[name, found] for name, found in markers if found],
+    }
 
 
 def _type(texts: Sequence[str]) -> tuple[str, Format]:

@@ -31,7 +31,12 @@ def read_described(said: Mapping[str, object]) -> Described:
         if isinstance(of, dict) and of
     }
     columns = tuple((str(name), str(kind)) for name, kind, _ in found)
-    return Described(columns, formats, str(said["encoding"]))
+    markers = {
+        str(name): {str(word): int(count) for word, count in of.items()}
+        for name, of in map(items, items(said.get("markers")))
+        if isinstance(of, dict)
+    }
+    return Described(columns, formats, str(said["encoding"]), markers)
 
 
 def _format(value: object) -> str | list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import click
@@ -24,6 +24,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.card_preview import column_preview, column_previews
 from sfumato.features.data_sets.card_steps import (
     COLUMN_TYPES,
+    MARKERS,
     MAX_COLUMNS,
     NAME_,
     OF_COLUMN,
@@ -32,6 +33,7 @@ from sfumato.features.data_sets.card_steps import (
     TYPE,
     UNIT,
     VERSION,
+    WHO,
     Question,
     Step,
     bound_fault,
@@ -47,11 +49,18 @@ from sfumato.features.data_sets.card_steps import (
     unit_meaning,
     unit_reason,
 )
+from sfumato.features.data_sets.missing_markers import (
+    is_missing,
+    marker_questions,
+    question_text,
+    with_marker,
+)
 from sfumato.wire.connection_name import read_connection
 
 WIDTH: Final = 88
 _DONE: Final = "done"
 NONE: Final = "none"  # what clears an answer that has a default
+_YES_NO: Final = {"y": "yes", "n": "no", "yes": "yes", "no": "no"}
 _NUMBERS: Final = tuple(str(number) for number in range(1, len(STEPS) + 1))
 Move = Literal[-1, 1]  # to the step before, or to the next
 _MENU: Final = Question(
@@ -89,6 +98,7 @@ def add_by_dialog(target: Target) -> None:
         with show_elapsed("Reading the columns"):
             more = [target.table] if target.table else []
             found = vault.proposed(target.name, target.source, *more)
+        groups = _groups(target, vault)
     # a folder's texts become public, and have to be read in an editor
     if "bids" in found["card"] or len(found["columns"]) > MAX_COLUMNS:
         write_draft(target.shell, found, target.name, add_command(*place))
@@ -97,12 +107,21 @@ def add_by_dialog(target: Target) -> None:
     if wrong := faults(answers, "who").get("name"):
         raise Refused("bad-card", wrong, "Choose another name.")
     try:
-        _Dialog(target, answers, is_new_version=earlier is not None).run()
+        _Dialog(target, answers, groups, is_new_version=earlier is not None).run()
     except click.Abort:
         sent = " The service deletes what was sent to it within a day."
         is_sent = target.shell.is_remote and read_connection(target.source) is None
         _say("\nStopped. Nothing was added, and no file was written." + (sent if is_sent else ""))
         raise
+
+
+def _groups(target: Target, vault: Any) -> list[str]:  # Any: the client's vault
+    """Return the groups of users that the vault has, as far as the owner may see them."""
+    cards = vault.call("data-sets", {})["data_sets"]
+    found = {str(group) for card in cards for group in card["who"]}
+    if not target.shell.is_remote:
+        found |= {group for _, group in vault.owner.catalogue.enrolled()}
+    return sorted(found)
 
 
 @dataclass
@@ -111,6 +130,7 @@ class _Dialog:
 
     target: Target
     answers: dict[str, str]
+    groups: list[str]
     is_new_version: bool
     visited: set[int] = field(default_factory=set)
 
@@ -145,6 +165,7 @@ class _Dialog:
             return self._columns()
         questions = [q for q in questions_of(step, self.answers) if q is not NAME_]
         questions += [VERSION] if step.name == "who" and self.is_new_version else []
+        questions += [WHO] if step.name == "much" and self.groups else []
         return self._questions(step, questions)
 
     def _questions(self, step: Step, questions: list[Question]) -> Move:
@@ -153,7 +174,8 @@ class _Dialog:
             question = questions[at]
             if question is UNIT:
                 self._list_columns()
-            typed = _ask(question, self.answers.get(question.name, ""))
+            text = f"{WHO.text} There are: {', '.join(self.groups)}." if question is WHO else ""
+            typed = _ask(question, self.answers.get(question.name, ""), text)
             if typed is None:
                 if at == 0:
                     return -1
@@ -192,6 +214,8 @@ class _Dialog:
     # --- columns
 
     def _columns(self) -> Move:
+        if not self._markers():
+            return -1
         self._show_columns()
         while True:
             columns, ahead = columns_of(self.answers), self._next_open()
@@ -213,6 +237,31 @@ class _Dialog:
             number = columns.index(chosen)
             self.visited.add(number)
             self._column(number)
+
+    def _markers(self) -> bool:
+        """Ask which words of the cells are missing values; return False if the owner goes back."""
+        names = columns_of(self.answers)
+        asked = [
+            replace(one, cells=cells)
+            for one in marker_questions(self.answers, len(names))
+            if (cells := tuple(c for c in one.cells if not is_unit(self.answers, c[0])))
+        ]
+        at = 0
+        while at < len(asked):
+            default = "yes" if is_missing(self.answers, asked[at]) else "no"
+            typed = _ask(MARKERS, default, question_text(asked[at], names))
+            word = _YES_NO.get((typed or "").casefold())
+            if typed is None:
+                if at == 0:
+                    return False
+                at -= 1
+            elif word is None:
+                _say("  Write yes or no.")
+            else:
+                is_yes = word == "yes"
+                self.answers = with_marker(self.answers, asked[at], missing=is_yes)
+                at += 1
+        return True
 
     def _next_open(self) -> int | None:
         """Return the next column without bounds or a list that the owner has not seen."""
@@ -269,7 +318,7 @@ class _Dialog:
 
     def _forget(self, number: int, kept: set[str]) -> None:
         """Forget the answers on a column that its new type does not have."""
-        for part in (q.name for q in OF_COLUMN if q not in (TYPE, POINT)):
+        for part in (q.name for q in OF_COLUMN if q not in (TYPE, POINT, MARKERS)):
             if part not in kept:
                 self.answers.pop(f"c{number}-{part}", None)
 
@@ -327,7 +376,7 @@ class _Dialog:
             typed = _ask(_SAVE, default, text)
             if typed is None:
                 return numbers[-1] if numbers else "no"
-            word = {"y": "yes", "n": "no"}.get(typed.casefold(), typed.casefold())
+            word = _YES_NO.get(typed.casefold(), typed.casefold())
             if word in ("yes", "no", *numbers):
                 return word
             _say("  Write yes or no" + (", or the number of a step." if numbers else "."))

@@ -19,6 +19,7 @@ from typing import Any, Final
 from sfumato.dp.budget import decimal_of, read_delta, read_epsilon
 from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.identifying_columns import person_columns
+from sfumato.features.data_sets.missing_markers import found_answers
 from sfumato.vault.card.cell_formats import (
     FALSE,
     PLAIN,
@@ -221,8 +222,13 @@ WORDS: Final = tuple(
     )
     for name, words in (("true", TRUE), ("false", FALSE))
 )  # fmt: skip
+MARKERS: Final = Question(
+    "nulls", "Missing-value markers", "Cells that count as empty, separated by commas",
+    "Besides the markers of the whole file. Cells that count as empty are in no sum, average or "
+    "group.", types=TYPES,
+)  # fmt: skip
 COLUMN_TYPES: Final = (*TYPES, HIDDEN)
-OF_COLUMN: Final = (TYPE, POINT, LOWER, UPPER, GRID, KEYS, FORMAT, *WORDS)
+OF_COLUMN: Final = (TYPE, POINT, LOWER, UPPER, GRID, KEYS, FORMAT, *WORDS, MARKERS)
 
 
 def questions_of(step: Step, answers: Answers) -> tuple[Question, ...]:
@@ -233,8 +239,9 @@ def questions_of(step: Step, answers: Answers) -> tuple[Question, ...]:
 
 def column_questions(answers: Answers, number: int, kind: str) -> tuple[Question, ...]:
     """Return the further questions on a column of this type."""
-    is_unsure = f"c{number}-point" in answers
-    return tuple(q for q in OF_COLUMN[1:] if kind in q.types and (q is not POINT or is_unsure))
+    at = f"c{number}-"
+    rare = {POINT: f"{at}point" in answers, MARKERS: bool(answers.get(f"{at}odd"))}
+    return tuple(q for q in OF_COLUMN[1:] if kind in q.types and rare.get(q, True))
 
 
 # --- defaults ---------------------------------------------------------------------------------
@@ -255,7 +262,9 @@ def proposed_answers(proposed: Shape, earlier: Shape | None = None) -> dict[str,
     made |= _formats(card)
     if "bids" in card:
         made |= {"bids": "yes", "bids_files": "\n".join(card["bids"].get("files", []))}
+    odd = {one["name"]: one["markers"] for one in proposed["columns"] if one.get("markers")}
     for number, (name, column) in enumerate(card["columns"].items()):
+        made |= found_answers(number, _kind(column), odd.get(name, {}))
         made |= {f"c{number}-{key}": text for key, text in _column_answers(name, column).items()}
         made |= _odd_format(f"c{number}-", column, made)
     return made if earlier is None else made | _earlier_answers(earlier)
@@ -268,8 +277,12 @@ def _formats(card: Shape) -> dict[str, str]:
     return {**found, "encoding": str(card.get("encoding", ""))}
 
 
+def _kind(column: Shape) -> str:
+    return HIDDEN if column.get("hidden") else str(column.get("type", "text"))
+
+
 def _column_answers(name: str, column: Shape) -> dict[str, str]:
-    kind = HIDDEN if column.get("hidden") else str(column.get("type", "text"))
+    kind = _kind(column)
     is_unsure = column.get("decimal") == "." and "thousands" not in column
     made = {"name": name, "type": kind, "format": str(column.get("format", ""))}
     made |= {word.name: ", ".join(column[word.name]) for word in WORDS if word.name in column}
@@ -376,6 +389,8 @@ def column_shape(answers: Answers, number: int) -> dict[str, object]:
             made[name] = number_or_text(typed)
     if kind in FORMAT.types and (written := answers.get(f"{at}format", "").strip()):
         made["format"] = written
+    if markers := words_of(answers.get(f"{at}nulls", "")):
+        made["nulls"] = markers
     for word in WORDS if kind == "boolean" else ():
         if words := words_of(answers.get(at + word.name, "")):
             made[word.name] = words
