@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from sfumato.dp.budget import decimal_of, read_delta, read_epsilon
 from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.earlier_card import airlock_of, earlier_answers
 from sfumato.features.data_sets.identifying_columns import person_columns
 from sfumato.features.data_sets.missing_markers import found_answers
 from sfumato.vault.card.cell_formats import (
@@ -128,7 +129,24 @@ WHO: Final = Question(
     "Separated by commas. If the field is empty, only you may ask.",
 )  # fmt: skip
 USER: Final = Question("user_epsilon", "ε of each user", "", "No cap if empty.", "decimal")
+USER_DELTA: Final = Question(
+    "user_delta",
+    "δ of each user",
+    "",
+    "For users with a cap on ε. If empty: the budget's δ.",
+    "decimal",
+)
 GROUP: Final = Question("group_epsilon", "ε of each group", "", "No cap if empty.", "decimal")
+GROUP_DELTA: Final = Question(
+    "group_delta",
+    "δ of each group",
+    "",
+    "For groups with a cap on ε. If empty: the budget's δ.",
+    "decimal",
+)
+DELTA_PER_REQUEST: Final = Question(
+    "delta_per_request", "δ that a question may spend by default", "", "None if empty.", "decimal"
+)
 RELEASES: Final = Question(
     "average_releases", "Sums without noise, at most", "",
     "secure-average (not DP): sums over sites without noise protect nobody. None is released "
@@ -171,7 +189,8 @@ STEPS: Final = (
     ),
     Step(
         "much", "How much may be learned", "How much one person may count, and the budget.",
-        (MAX_ROWS, MAX_GROUPS, SIZE, EPSILON, DELTA), (WHO, USER, GROUP, RELEASES, SITES),
+        (MAX_ROWS, MAX_GROUPS, SIZE, EPSILON, DELTA),
+        (WHO, USER, USER_DELTA, GROUP, GROUP_DELTA, DELTA_PER_REQUEST, RELEASES, SITES),
     ),
     Step(
         "columns", "What researchers see",
@@ -267,7 +286,7 @@ def proposed_answers(proposed: Shape, earlier: Shape | None = None) -> dict[str,
         made |= found_answers(number, _kind(column), odd.get(name, {}))
         made |= {f"c{number}-{key}": text for key, text in _column_answers(name, column).items()}
         made |= _odd_format(f"c{number}-", column, made)
-    return made if earlier is None else made | _earlier_answers(earlier)
+    return made if earlier is None else made | earlier_answers(earlier)
 
 
 def _formats(card: Shape) -> dict[str, str]:
@@ -295,19 +314,6 @@ def _odd_format(at: str, column: Shape, made: Answers) -> dict[str, str]:
     usual = {"decimal": made["decimal"] or ".", "thousands": made["thousands"]}
     is_odd = column.get("type") == "number" and own != usual
     return {f"{at}{name}": mark or "none" for name, mark in own.items()} if is_odd else {}
-
-
-def _earlier_answers(card: Shape) -> dict[str, str]:
-    made = {"version": next_version(str(card["version"])), "who": ", ".join(card["who"])}
-    made |= {name: str(card[name]) for name in ("people", "unit", "max_rows", "max_groups")}
-    made |= {name: _plain(card["budget"][name]) for name in ("epsilon", "delta")}
-    return {**made, "size": "" if card["size"] is None else str(card["size"])}
-
-
-def next_version(version: str) -> str:
-    """Return the next version number; "" if the current version is not a number."""
-    is_counted = version.isascii() and version.isdecimal() and len(version) < 15
-    return str(int(version) + 1) if is_counted else ""
 
 
 def unit_reason(answers: Answers) -> str:
@@ -360,6 +366,9 @@ def card_of(answers: Answers) -> dict[str, object]:
         "secure_average": _counts(typed, {"average_releases": "releases", "average_sites": "sites"})
         or None,
         "bids": _folder(typed),
+        "window": typed.get("window"),
+        "airlock": airlock_of(answers) or None,
+        **_numbers(typed, {"delta_per_request": "delta_per_request"}),
     }
     made |= {name: " " if answers.get(name) == " " else typed.get(name, "") for name in FILE}
     made |= _counts(typed, {name: name for name in ("size", "max_groups", "max_rows")})
@@ -536,6 +545,10 @@ _CHECKS: Final[Mapping[str, Mapping[str, Callable[[Answers], object]]]] = {
         "delta": _optional("delta", _delta),
         **{name: _optional(name, _epsilon) for name in ("user_epsilon", "group_epsilon")},
         **{
+            name: _optional(name, _delta)
+            for name in ("user_delta", "group_delta", "delta_per_request")
+        },
+        **{
             name: _optional(name, _count)
             for name in ("max_rows", "max_groups", "size", "average_releases", "average_sites")
         },
@@ -648,7 +661,3 @@ def _margin_95(sensitivity: int, epsilon: float) -> int:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.01 else "less than 1 %"
-
-
-def _plain(number: float) -> str:
-    return str(int(number)) if number == int(number) else repr(number)

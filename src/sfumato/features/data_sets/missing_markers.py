@@ -96,11 +96,12 @@ def found_note(answers: Answers, number: int) -> str:
     if not found:
         return ""
     missing = _words(answers, number)
-    said = ", ".join(
-        f"“{word}” {'once' if count == 1 else f'{count} times'} ({'missing' if word in missing else 'a value'})"
+    said = [
+        f"“{word}” {'once' if count == 1 else f'{count} times'}"
+        f" ({'missing' if word in missing else 'a value'})"
         for word, count in found.items()
-    )
-    return f"Among the first {SAMPLE:,} rows: {said}."
+    ]
+    return f"Among the first {SAMPLE:,} rows: {', '.join(said)}."
 
 
 def _words(answers: Answers, number: int) -> list[str]:
