@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,18 @@ def test_a_proposed_card_does_not_say_that_texts_need_keys() -> None:
     text = proposed("clinic", [("zip", "text")], {"columns": {}})
     assert "# keys = [" in text
     assert "no GROUP BY" not in text
+
+
+def test_a_proposed_card_says_which_words_it_assumes() -> None:
+    words = {"type": "boolean", "true": ["ja", "j"], "false": ["nein", "n"]}
+    text = proposed("clinic", [("raucht", "boolean")], {"columns": {"raucht": words}})
+    assert tomllib.loads(text)["columns"] == {"raucht": words}
+    assert 'true = ["ja", "j"]        # assumed' in text
+
+
+def test_a_proposed_card_names_the_words_that_may_mean_missing() -> None:
+    column = {"type": "number", "decimal": ".", "markers": {"k. A.": 2, '"': 1}}
+    text = proposed("clinic", [("kg", "number")], {"columns": {"kg": column}})
+    assert tomllib.loads(text)["columns"] == {"kg": {"type": "number", "decimal": "."}}
+    freed = tomllib.loads(text.replace("# nulls = ", "nulls = "))
+    assert freed["columns"]["kg"]["nulls"] == ["k. A.", '"']

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from sfumato.cli.bids_card_text import bids_lines
 from sfumato.cli.shell import Shell, show_elapsed
-from sfumato.cli.toml_text import quoted
+from sfumato.cli.toml_text import quoted, toml_value
 from sfumato.dp.refusal import Refused
 
 
@@ -42,7 +42,8 @@ def write_draft(shell: Shell, found: Mapping[str, Any], name: str, typed: str) -
     """Write a proposed card as a draft, and print the next command, which is `typed`."""
     target = draft_path(name)
     columns = [(column["name"], column["type"]) for column in found["columns"]]
-    write_card(target, proposed(name, columns, found["card"], found.get("tables", {})))
+    card = _with_markers(found["card"], found["columns"])
+    write_card(target, proposed(name, columns, card, found.get("tables", {})))
     notes = {key: found[key] for key in ("label", "notes") if found.get("notes")}
     shell.show(
         {"proposed": str(target), "columns": [list(pair) for pair in columns], **notes},
@@ -60,6 +61,18 @@ def add_command(shell: Shell, name: str, source: str, table: str | None) -> str:
     within = "" if table is None else f" --table {shlex.quote(table)}"
     place = shlex.quote(source)
     return f"sfumato add {name} {place}{within} --card {draft_path(name)}{shell.named}"
+
+
+def _with_markers(
+    card: Mapping[str, Any], columns: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """Add to the columns of a proposed card the words for missing values that were found."""
+    odd = {one["name"]: one["markers"] for one in columns if one.get("markers")}
+    shapes = {
+        name: {**shape, **({"markers": odd[name]} if name in odd else {})}
+        for name, shape in card["columns"].items()
+    }
+    return {**card, "columns": shapes}
 
 
 def _public(bids: Mapping[str, Any]) -> str:
@@ -163,6 +176,8 @@ _OPEN: Final = [
 _DOUBT: Final = (
     '        # 1.234 is read as about one; if it means 1,234, write: decimal = ",", thousands = "."'
 )
+_ASSUMED: Final = "        # assumed from the words of the sampled cells: correct it if it is wrong"
+_FOUND: Final = "# cells say so: are they missing? Then remove the first #"
 _BOUNDS: Final = [
     "",
     "# Contribution bounds: rows of a person beyond them are dropped, and error bars do not show",
@@ -179,8 +194,14 @@ def _column(kind: str, found: Mapping[str, Any]) -> list[str]:
     lines = [f"type = {quoted(kind)}"]
     formats = ("decimal", "thousands", "format")
     lines += [f"{key} = {quoted(found[key])}" for key in formats if key in found]
+    lines += [f"{key} = {toml_value(found[key])}" for key in ("true", "false") if key in found]
+    if "true" in found:
+        lines[-2] += _ASSUMED
     if found.get("decimal") == "." and "thousands" not in found:
         lines[-1] += _DOUBT
+    if found.get("markers"):
+        words = ", ".join(map(quoted, found["markers"]))
+        lines += [f"# nulls = [{words}]        {_FOUND}"]
     if kind in ("integer", "number"):
         lines += ["# lower =        # SUM needs both bounds", "# upper ="]
         lines += (

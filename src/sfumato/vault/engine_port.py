@@ -100,12 +100,17 @@ class Prepared:
 class Described:
     """Guessed columns of a source, for a proposed data card: names, types and formats.
 
-    It contains no value of a row.
+    It contains no value of a row: words for true and false are all those of a language, and words
+    for missing values are of a public list.
     """
 
     columns: tuple[tuple[str, str], ...]  # name and likely type
-    formats: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by column
+    # the card's settings by column, such as decimal, format, or the words of true and of false
+    formats: Mapping[str, Mapping[str, str | list[str]]] = field(default_factory=dict)
     encoding: str = "utf-8"
+    # by column: well-known words for missing values, and how many of the first 1000 rows have
+    # them; for the owner alone
+    markers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

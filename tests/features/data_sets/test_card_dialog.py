@@ -75,6 +75,50 @@ def test_the_answers_become_the_card_that_is_saved(vault: Path, place: Path) -> 
     assert "already has, or had, a version '1'" in again.stderr
 
 
+def test_columns_of_yes_and_no_are_proposed_and_read(vault: Path, place: Path) -> None:
+    rows = [f"P{n},{'Ja' if n % 2 else 'nein'},{'JNjn'[n % 4]}" for n in range(40)]
+    (place / "odd file.csv").write_text("\n".join(["Patienten-Nr,Raucher,Diabetes", *rows]))
+    made = typed(vault, place, *[""] * 7, "3", "", "", "n, nö", "", "", "yes")
+    assert made.status == 0, made.shown
+    assert "Raucher: boolean, false or true" in made.shown
+    assert "ja, j: true. nein, n: false." in made.shown.replace("\n     ", " ")
+    saved = tomllib.loads((place / "klinik.card.toml").read_text("utf-8"))
+    assert saved["columns"]["Raucher"] == {
+        "type": "boolean", "true": ["ja", "j"], "false": ["nein", "n"],
+    }  # fmt: skip
+    assert saved["columns"]["Diabetes"]["false"] == ["n", "nö"]
+    with sfumato.open(vault) as opened:
+        report = opened.add_report("klinik")
+    assert [one["unreadable"] for one in report["tables"][0]["columns"]] == ["under 1 %"] * 2
+
+
+def test_odd_cells_are_named_and_the_owner_says_which_are_missing(vault: Path, place: Path) -> None:
+    ages = ["unbekannt"] * 12 + ["999"] + [str(20 + n) for n in range(37)]
+    wards = ["unbekannt"] * 3 + ["none"] * 2 + ["Nord"] * 45
+    rows = [f"P{n},{age},{ward}" for n, (age, ward) in enumerate(zip(ages, wards, strict=True))]
+    (place / "odd file.csv").write_text("\n".join(["Patienten-Nr,Alter,Station", *rows]))
+    with sfumato.open(vault) as opened:
+        opened.enrol("ada", "nurses")
+    made = typed(
+        vault, place, *[""] * 7, "nurses, doctors", "maybe", "", "y", "back", "", "n", "no",
+        "2", "", "0", "110", "", "done", "", "yes",
+    )  # fmt: skip
+    assert made.status == 0, made.shown
+    assert made.left == []
+    flat = made.shown.replace("\n  ", " ")
+    assert "There are: nurses." in flat
+    for said in (
+        "12 cells say “unbekannt”: 12 of Alter. Treat as missing?", "Write yes or no.",
+        "3 cells say “unbekannt”: 3 of Station.", "2 cells say “none”: 2 of Station.",
+        "1 cell says “999”: 1 of Alter.",
+    ):  # fmt: skip
+        assert said in flat
+    saved = tomllib.loads((place / "klinik.card.toml").read_text("utf-8"))
+    assert saved["ask"]["who"] == ["nurses", "doctors"]
+    assert saved["columns"]["Alter"]["nulls"] == ["unbekannt"]
+    assert saved["columns"]["Station"]["nulls"] == ["unbekannt"]
+
+
 def test_ctrl_c_leaves_nothing_behind(vault: Path, place: Path) -> None:
     for answers in ([CTRL_C], ["", "", CTRL_C], [*[""] * 7, "done", "yes", CTRL_C]):
         made = typed(vault, place, *answers)
@@ -98,7 +142,8 @@ def test_a_refused_card_loses_no_answer(vault: Path, place: Path) -> None:
 
 def test_a_new_version_is_said_and_begins_with_the_earlier_card(vault: Path, place: Path) -> None:
     assert typed(vault, place, "", "stadt", *[""] * 5, "done", "", "no").status == 0
-    made = typed(vault, place, *[""] * 8, "done", "", "no")
+    made = typed(vault, place, *[""] * 9, "done", "", "no")
+    assert "There are: researchers." in made.shown
     assert "There is a data set klinik already. This adds a new version" in made.shown
     assert "[stadt] " in made.shown
     assert "Added klinik, version 2." in made.shown

@@ -31,6 +31,13 @@ from sfumato.features.data_sets.card_steps import (
     unit_meaning,
     unit_reason,
 )
+from sfumato.features.data_sets.missing_markers import (
+    MarkerQuestion,
+    is_missing,
+    marker_questions,
+    question_text,
+    with_marker,
+)
 from sfumato.vault.engine_port import Described
 
 COLUMNS = (
@@ -166,3 +173,50 @@ def test_who_has_points_before_three_digits_is_asked_what_they_mean() -> None:
     card: Any = card_of({**typed, "c0-point": "thousands"})
     assert card["columns"]["price"] == {"type": "number", "decimal": ",", "thousands": "."}
     assert [q.name for q in column_questions(answers(), 2, "number")] == ["lower", "upper", "step"]
+
+
+def with_markers(**found: dict[str, int]) -> dict[str, str]:
+    columns = [{"name": name, "type": "", "markers": words} for name, words in found.items()]
+    card = proposed_card("clinic", Described(COLUMNS))
+    return proposed_answers({"columns": columns, "card": card})
+
+
+def test_a_word_is_missing_in_numbers_and_a_value_in_texts_until_the_owner_says_so() -> None:
+    typed = with_markers(age={"unknown": 12, "k. A.": 1}, zip={"unknown": 2}, name={"-": 3})
+    card: Any = card_of(typed)
+    assert card["columns"]["age"] == {"type": "integer", "nulls": ["unknown", "k. A."]}
+    assert card["columns"]["zip"] == {"type": "text"}
+    asked = marker_questions(typed, len(COLUMNS))
+    assert [(one.word, one.is_of_texts) for one in asked] == [
+        ("unknown", False), ("unknown", True), ("k. A.", False),
+    ]  # fmt: skip
+    assert [is_missing(typed, one) for one in asked] == [True, False, True]
+    said = with_marker(with_marker(typed, asked[0], missing=False), asked[1], missing=True)
+    card = card_of(said)
+    assert card["columns"]["age"]["nulls"] == ["k. A."]
+    assert card["columns"]["zip"]["nulls"] == ["unknown"]
+    assert column_previews(said)[1].found == (
+        "Among the first 1,000 rows: “unknown” 12 times (a value), “k. A.” once (missing)."
+    )
+    assert card_fault(said) is None
+    assert "odd" not in str(card)
+
+
+def test_a_question_about_odd_cells_names_a_few_columns() -> None:
+    cells = tuple((number, 2) for number in range(7))
+    text = question_text(MarkerQuestion("-", is_of_texts=False, cells=cells), list("abcdefg"))
+    assert "14 cells say “-”: 2 of a, 2 of b, 2 of c, 2 of d, 2 of e and others of 2 more" in text
+
+
+def test_the_words_of_yes_and_no_are_proposed_shown_and_changed() -> None:
+    words = {"smokes": {"true": ["ja", "j"], "false": ["nein", "n"]}}
+    typed = answers(Described(COLUMNS, words))
+    card: Any = card_of(typed)
+    assert card["columns"]["smokes"] == {"type": "boolean", **words["smokes"]}
+    assert column_previews(typed)[6].note == "ja, j: true. nein, n: false."
+    assert [q.name for q in column_questions(typed, 6, "boolean")] == ["true", "false"]
+    changed: Any = card_of({**typed, "c6-true": "JA ", "c6-false": ""})
+    assert changed["columns"]["smokes"] == {"type": "boolean", "true": ["JA"]}
+    assert set(faults({**typed, "c6-false": "ja"}, "columns")) == {"c6"}
+    hidden: Any = card_of({**typed, "c6-type": "text"})
+    assert hidden["columns"]["smokes"] == {"type": "text"}

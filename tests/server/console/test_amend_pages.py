@@ -17,7 +17,7 @@ from sfumato.features.data_sets.amend_pages import (
     standing_of,
     typed_of,
 )
-from sfumato.features.data_sets.card_steps import next_version
+from sfumato.features.data_sets.earlier_card import next_version
 from sfumato.server.console.forms import Form
 from support.browser import Watched, bring, context_of
 from support.served_vault import Service, served

@@ -6,12 +6,14 @@ import http.client
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import openpyxl
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+import sfumato
 from sfumato.server.console.session import csrf_of
 from support.browser import COOKIE, Watched, context_of
 from support.served_vault import Service
@@ -149,6 +151,43 @@ def test_the_three_steps_lose_nothing_back_and_forth_without_a_script(
         page.click("text=Next:")
         page.click("text=Change <b>ag")
         expect(page.locator("#c1-lower")).to_have_value("0")
+
+
+def test_a_new_version_by_the_form_keeps_caps_and_output_checking(
+    owner: Watched, service: Service, tmp_path: Path
+) -> None:
+    page = owner.page
+    file = write_csv(tmp_path / "kept.csv", ("person", "age"), [(n, n) for n in range(50)])
+    card = {
+        "unit": "person", "people": "keepers", "version": "3", "delta_per_request": 1e-7,
+        "budget": {"epsilon": 2, "delta": 1e-6}, "airlock": {"reviewers": ["ada", "rolf"]},
+        "caps": {"user": {"epsilon": 0.5}, "raise": "two people"}, "columns": {},
+    }  # fmt: skip
+    with sfumato.connect(service.url, token=service.owner()) as vault:
+        vault.add("kept", file, card)
+        _upload(page, service, file.rename(tmp_path / "newer.csv"))
+        page.fill("#name", "kept")
+        page.click("text=Next:")
+        said = page.locator("main")
+        expect(said).to_contain_text("This is a new version of kept.")
+        expect(said).to_contain_text("each user may spend ε 0.5")
+        expect(page.locator("#user_epsilon")).to_have_value("0.5")
+        expect(page.locator("#airlock")).to_be_checked()
+        expect(page.locator("#epsilon")).to_have_value("2")
+        page.fill("#user_epsilon", "0.25")
+        page.click("button:text('Back')")
+        page.click("text=Next:")
+        expect(page.locator("#user_epsilon")).to_have_value("0.25")
+        page.click("text=Next:")
+        page.click("text=Sign the card")
+        page.click("text=See the data set", timeout=30_000)
+        made: dict[str, Any] = vault.call("card", {"data_set": "kept"})
+    assert (made["version"], made["people"]) == ("4", "keepers")
+    assert made["caps"]["user"]["epsilon"] == 0.25
+    assert made["caps"]["raise"] == "two people"
+    assert made["delta_per_request"] == 1e-7
+    assert made["airlock"]["reviewers"] == ["ada", "rolf"]
+    assert owner.complaints == []
 
 
 def test_a_wrong_answer_is_said_beside_its_field_and_nothing_goes_on(

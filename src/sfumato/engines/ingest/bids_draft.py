@@ -42,6 +42,7 @@ from sfumato.vault.card.bids_metadata import (
     is_sidecar_path,
 )
 from sfumato.vault.card.bids_patterns import file_patterns, person_and_pattern
+from sfumato.vault.card.cell_formats import TRUE
 from sfumato.vault.card.data_card import NAME
 
 ROWS: Final = "participants.tsv"
@@ -115,9 +116,14 @@ def _paths(folder: Path) -> list[str]:
 
 
 def _types(told: Header) -> Iterator[tuple[str, str]]:
+    """Return the names and types of a table's columns.
+
+    Words such as ja and nein remain texts here: rows that were not sampled may have rare ones.
+    """
     columns = told["columns"]
-    for name, kind, _ in columns if isinstance(columns, list) else []:
-        yield str(name), str(kind)
+    for name, kind, formats in columns if isinstance(columns, list) else []:
+        is_usual = set(formats.get("true", ())) <= set(TRUE)
+        yield str(name), str(kind) if is_usual else "text"
 
 
 def _is_fit(path: str, types: Mapping[str, str], draft: _Draft) -> bool:

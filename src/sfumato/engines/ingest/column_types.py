@@ -1,9 +1,12 @@
-"""Guess the names and types of a source's columns for a proposed card; no value and no bounds."""
+"""Guess the names and types of a source's columns for a proposed card; no value and no bounds.
+
+The owner is also told which well-known words for missing values its first rows have.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -11,6 +14,7 @@ from typing import Final
 import duckdb
 
 from sfumato.dp.refusal import Refused
+from sfumato.engines.ingest.boolean_words import boolean_format
 from sfumato.engines.ingest.cell_format_hints import are_like_thousands, formats_of_dates
 from sfumato.engines.ingest.csv_layout import (
     MISSING_MARKERS,
@@ -20,6 +24,7 @@ from sfumato.engines.ingest.csv_layout import (
     text_layout,
 )
 from sfumato.engines.ingest.file_conversion import converted
+from sfumato.engines.ingest.missing_words import missing_words
 from sfumato.engines.ingest.prepare_order import TableOrder
 from sfumato.engines.ingest.source_errors import reported
 from sfumato.engines.ingest.source_files import open_source, paths_of
@@ -29,9 +34,9 @@ from sfumato.system.csv_writer import NO_VALUE
 from sfumato.vault.card.cell_formats import THOUSANDS
 from sfumato.vault.card.data_card import Limits
 
+Format = Mapping[str, str | list[str]]
 _SAMPLE: Final = 1000
 _PATTERNS: Final = (  # a column's type is the first pattern that all its values match
-    ("boolean", re.compile("true|false|t|f|yes|no|y|n")),
     (
         "integer",
         re.compile("[+-]?(0|[1-9][0-9]{0,17})"),
@@ -115,14 +120,25 @@ def _said(names: Sequence[str], texts: Sequence[Sequence[str]], encoding: str) -
     found = [_type([t for t in column if t.casefold() not in MISSING_MARKERS]) for column in texts]
     has_commas = any(formats.get("decimal") == "," for _, formats in found)
     columns = [
-        [name, kind, _COMMA_AND_POINT if has_commas and formats == _POINT else formats]
+        (name, kind, _COMMA_AND_POINT if has_commas and formats == _POINT else formats)
         for name, (kind, formats) in zip(names, found, strict=True)
     ]
-    return {"columns": columns, "encoding": encoding}
+    markers = [
+        [name, missing_words(column, kind)]
+        for (name, kind, _), column in zip(columns, texts, strict=True)
+    ]
+    return {
+        "columns": [list(column) for column in columns],
+        "encoding": encoding,
+        "markers": [[name, found] for name, found in markers if found],
+    }
 
 
-def _type(texts: Sequence[str]) -> tuple[str, dict[str, str]]:
+def _type(texts: Sequence[str]) -> tuple[str, Format]:
     """Return the column type that all texts match, with the card's format settings for them."""
+    words = boolean_format(texts)
+    if words is not None:
+        return "boolean", words
     for kind, pattern in _PATTERNS:
         if texts and all(pattern.fullmatch(text.lower()) for text in texts):
             return kind, _POINT if are_like_thousands(texts, ".") else {}

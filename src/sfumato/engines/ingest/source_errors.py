@@ -26,12 +26,21 @@ def read_described(said: Mapping[str, object]) -> Described:
     """Parse a worker's description of a source: column names, types, formats and encoding."""
     found = [items(one) for one in items(said["columns"])]
     formats = {
-        str(name): {str(key): str(value) for key, value in of.items()}
+        str(name): {str(key): _format(value) for key, value in of.items()}
         for name, _, of in found
         if isinstance(of, dict) and of
     }
     columns = tuple((str(name), str(kind)) for name, kind, _ in found)
-    return Described(columns, formats, str(said["encoding"]))
+    markers = {
+        str(name): {str(word): int(count) for word, count in of.items()}
+        for name, of in map(items, items(said.get("markers")))
+        if isinstance(of, dict)
+    }
+    return Described(columns, formats, str(said["encoding"]), markers)
+
+
+def _format(value: object) -> str | list[str]:
+    return [str(word) for word in value] if isinstance(value, list) else str(value)
 
 
 def read_folder_draft(said: Mapping[str, object]) -> FolderDraft:

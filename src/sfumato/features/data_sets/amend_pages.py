@@ -12,7 +12,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from sfumato.dp.refusal import Refused
-from sfumato.features.data_sets.card_steps import next_version
+from sfumato.features.data_sets.earlier_card import next_version
 from sfumato.features.data_sets.pages import Shape
 from sfumato.server.console.forms import Form
 from sfumato.server.console.page import Page

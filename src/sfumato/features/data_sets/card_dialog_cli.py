@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import click
@@ -24,12 +24,16 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.card_preview import column_preview, column_previews
 from sfumato.features.data_sets.card_steps import (
     COLUMN_TYPES,
+    MARKERS,
     MAX_COLUMNS,
     NAME_,
+    OF_COLUMN,
+    POINT,
     STEPS,
     TYPE,
     UNIT,
     VERSION,
+    WHO,
     Question,
     Step,
     bound_fault,
@@ -45,17 +49,37 @@ from sfumato.features.data_sets.card_steps import (
     unit_meaning,
     unit_reason,
 )
+from sfumato.features.data_sets.earlier_card import (
+    earlier_answers,
+    kept_terms,
+    with_kept,
+    without_optional,
+)
+from sfumato.features.data_sets.missing_markers import (
+    is_missing,
+    marker_questions,
+    question_text,
+    with_marker,
+)
 from sfumato.wire.connection_name import read_connection
 
 WIDTH: Final = 88
 _DONE: Final = "done"
 NONE: Final = "none"  # what clears an answer that has a default
+_TABLES: Final = ("caps", "ask", "airlock", "columns")  # of the card's text
+_YES_NO: Final = {"y": "yes", "n": "no", "yes": "yes", "no": "no"}
 _NUMBERS: Final = tuple(str(number) for number in range(1, len(STEPS) + 1))
 Move = Literal[-1, 1]  # to the step before, or to the next
 _MENU: Final = Question(
     "column", "Column", "",
     "A number or a name goes to that column, done accepts all columns as they are listed, and back "
     "returns to step 2.",
+)  # fmt: skip
+_KEEP: Final = Question(
+    "keep", "", "Keep these terms of the version before?",
+    "They limit or allow what answers give away. Without the cap of each user, one user may spend "
+    "the whole budget. To change a term alone, save the card, change it there, and add the rows "
+    "with --card.",
 )  # fmt: skip
 _SAVE: Final = Question("save", "", "Save the card as a file?", "A card can be used again, and "
                         "says more than these questions: see its comments.")  # fmt: skip
@@ -87,20 +111,31 @@ def add_by_dialog(target: Target) -> None:
         with show_elapsed("Reading the columns"):
             more = [target.table] if target.table else []
             found = vault.proposed(target.name, target.source, *more)
+        groups = _groups(target, vault)
     # a folder's texts become public, and have to be read in an editor
     if "bids" in found["card"] or len(found["columns"]) > MAX_COLUMNS:
         write_draft(target.shell, found, target.name, add_command(*place))
         return
-    answers = {**proposed_answers(found, earlier), "name": target.name, "two": ""}
+    answers = {**proposed_answers(found, earlier), "name": target.name}
+    answers |= {"two": ""} if earlier is None else {}
     if wrong := faults(answers, "who").get("name"):
         raise Refused("bad-card", wrong, "Choose another name.")
     try:
-        _Dialog(target, answers, is_new_version=earlier is not None).run()
+        _Dialog(target, answers, groups, {} if earlier is None else earlier_answers(earlier)).run()
     except click.Abort:
         sent = " The service deletes what was sent to it within a day."
         is_sent = target.shell.is_remote and read_connection(target.source) is None
         _say("\nStopped. Nothing was added, and no file was written." + (sent if is_sent else ""))
         raise
+
+
+def _groups(target: Target, vault: Any) -> list[str]:  # Any: the client's vault
+    """Return the groups of users that the vault has, as far as the owner may see them."""
+    cards = vault.call("data-sets", {})["data_sets"]
+    found = {str(group) for card in cards for group in card["who"]}
+    if not target.shell.is_remote:
+        found |= {group for _, group in vault.owner.catalogue.enrolled()}
+    return sorted(found)
 
 
 @dataclass
@@ -109,8 +144,10 @@ class _Dialog:
 
     target: Target
     answers: dict[str, str]
-    is_new_version: bool
+    groups: list[str]
+    earlier: Mapping[str, str]  # the answers of the earlier card; {} if there is none
     visited: set[int] = field(default_factory=set)
+    is_let_go: bool = False  # the owner does not keep the earlier card's terms
 
     def run(self) -> None:
         """Ask the three steps, then show the card, and publish and save it if the owner agrees."""
@@ -120,10 +157,11 @@ class _Dialog:
             "public. Enter takes the answer in [brackets], ? explains, back goes back, and Ctrl-C "
             "stops."
         )
-        if self.is_new_version:
+        if self.earlier:
             _say(
                 f"There is a data set {self.target.name} already. This adds a new version of it, "
-                "and asks about all columns again. To keep its columns, give its card with --card."
+                "and asks about all columns again. To keep its columns, its limits and its further "
+                "tables, give its card with --card."
             )
         at = 0
         while True:
@@ -142,7 +180,9 @@ class _Dialog:
         if step.name == "columns":
             return self._columns()
         questions = [q for q in questions_of(step, self.answers) if q is not NAME_]
-        questions += [VERSION] if step.name == "who" and self.is_new_version else []
+        questions += [VERSION] if step.name == "who" and self.earlier else []
+        questions += [WHO] if step.name == "much" and self.groups else []
+        questions += [_KEEP] if step.name == "much" and kept_terms(self.earlier) else []
         return self._questions(step, questions)
 
     def _questions(self, step: Step, questions: list[Question]) -> Move:
@@ -151,11 +191,18 @@ class _Dialog:
             question = questions[at]
             if question is UNIT:
                 self._list_columns()
-            typed = _ask(question, self.answers.get(question.name, ""))
+            typed = _ask(question, self._default(question), self._text(question))
             if typed is None:
                 if at == 0:
                     return -1
                 at -= 1
+                continue
+            if question is _KEEP:
+                if typed.casefold() not in _YES_NO:
+                    _say("  Write yes or no.")
+                    continue
+                self._keep(is_kept=_YES_NO[typed.casefold()] == "yes")
+                at += 1
                 continue
             before = self.answers.get(question.name, "")
             self.answers[question.name] = self._named(typed) if question is UNIT else typed
@@ -166,6 +213,29 @@ class _Dialog:
             self._explain(question)
             at += 1
         return 1
+
+    def _default(self, question: Question) -> str:
+        if question is _KEEP:
+            return "no" if self.is_let_go else "yes"
+        return self.answers.get(question.name, "")
+
+    def _text(self, question: Question) -> str:
+        """Return a question with what this vault has of it; "" if the question says it all."""
+        if question is WHO:
+            return f"{WHO.text} There are: {', '.join(self.groups)}."
+        if question is _KEEP:
+            return f"{_KEEP.text} {'; '.join(kept_terms(self.earlier))}. yes or no."
+        return ""
+
+    def _keep(self, *, is_kept: bool) -> None:
+        """Keep the earlier card's terms, or let them go."""
+        self.is_let_go = not is_kept
+        if is_kept:
+            self.answers = with_kept(self.answers, self.earlier)
+            return
+        self.answers = without_optional(self.answers)
+        if stay := kept_terms(self.answers):
+            _say(f"  These stay, as raising a cap takes a second person: {'; '.join(stay)}.")
 
     def _list_columns(self) -> None:
         names = [f"{n}\u00a0{name}" for n, name in enumerate(columns_of(self.answers), 1)]
@@ -190,6 +260,8 @@ class _Dialog:
     # --- columns
 
     def _columns(self) -> Move:
+        if not self._markers():
+            return -1
         self._show_columns()
         while True:
             columns, ahead = columns_of(self.answers), self._next_open()
@@ -211,6 +283,31 @@ class _Dialog:
             number = columns.index(chosen)
             self.visited.add(number)
             self._column(number)
+
+    def _markers(self) -> bool:
+        """Ask which words of the cells are missing values; return False if the owner goes back."""
+        names = columns_of(self.answers)
+        asked = [
+            replace(one, cells=cells)
+            for one in marker_questions(self.answers, len(names))
+            if (cells := tuple(c for c in one.cells if not is_unit(self.answers, c[0])))
+        ]
+        at = 0
+        while at < len(asked):
+            default = "yes" if is_missing(self.answers, asked[at]) else "no"
+            typed = _ask(MARKERS, default, question_text(asked[at], names))
+            word = _YES_NO.get((typed or "").casefold())
+            if typed is None:
+                if at == 0:
+                    return False
+                at -= 1
+            elif word is None:
+                _say("  Write yes or no.")
+            else:
+                is_yes = word == "yes"
+                self.answers = with_marker(self.answers, asked[at], missing=is_yes)
+                at += 1
+        return True
 
     def _next_open(self) -> int | None:
         """Return the next column without bounds or a list that the owner has not seen."""
@@ -267,7 +364,7 @@ class _Dialog:
 
     def _forget(self, number: int, kept: set[str]) -> None:
         """Forget the answers on a column that its new type does not have."""
-        for part in ("lower", "upper", "step", "keys", "format"):
+        for part in (q.name for q in OF_COLUMN if q not in (TYPE, POINT, MARKERS)):
             if part not in kept:
                 self.answers.pop(f"c{number}-{part}", None)
 
@@ -325,7 +422,7 @@ class _Dialog:
             typed = _ask(_SAVE, default, text)
             if typed is None:
                 return numbers[-1] if numbers else "no"
-            word = {"y": "yes", "n": "no"}.get(typed.casefold(), typed.casefold())
+            word = _YES_NO.get(typed.casefold(), typed.casefold())
             if word in ("yes", "no", *numbers):
                 return word
             _say("  Write yes or no" + (", or the number of a step." if numbers else "."))
@@ -375,9 +472,9 @@ def card_toml(name: str, card: Mapping[str, object]) -> str:
         f"# The data card of {toml_value(name)}. Everything in this file is public.",
         "# Bounds and keys are the owner's decision: from knowledge, never from rows.",
     ]
-    tables = {key: value for key, value in card.items() if key in ("caps", "ask", "columns")}
+    tables = {key: value for key, value in card.items() if key in _TABLES}
     lines += [f"{key} = {toml_value(card[key])}" for key in card if key not in tables]
-    for key in ("caps", "ask"):
+    for key in _TABLES[:-1]:
         own = tables.get(key)
         if isinstance(own, Mapping) and own:
             lines += ["", f"[{key}]", *_pairs(own)]

@@ -11,6 +11,7 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.card_steps import Answers, columns_of, is_unit, read_column
+from sfumato.features.data_sets.missing_markers import found_note
 from sfumato.vault.card.card_json import key_value
 from sfumato.vault.card.columns import NUMERIC, TIMES, Column
 
@@ -34,6 +35,7 @@ class ColumnPreview:
     examples: tuple[str, ...] = ()
     note: str = ""  # what the owner should know: no bounds, no list, hidden
     fault: str = ""
+    found: str = ""  # words for missing values in its cells; for the owner alone
 
     @property
     def is_open(self) -> bool:
@@ -57,12 +59,16 @@ def column_preview(answers: Answers, number: int) -> ColumnPreview:
         return ColumnPreview(name, fault=fault)
     if column is None:
         return ColumnPreview(name, note=PERSON if is_unit(answers, number) else HIDDEN)
-    return ColumnPreview(name, column.type, _values(column), _examples(column), _note(column))
+    note, found = _note(column), found_note(answers, number)
+    return ColumnPreview(name, column.type, _values(column), _examples(column), note, found=found)
 
 
 def _note(column: Column) -> str:
     if column.type in NUMERIC and not column.is_bounded:
         return UNBOUNDED
+    if column.boolean_words is not None:
+        words = column.boolean_words
+        return f"{', '.join(words.true)}: true. {', '.join(words.false)}: false."
     return UNLISTED if column.type == "text" and column.keys is None else ""
 
 

@@ -94,7 +94,9 @@ def _person(columns: Sequence[tuple[str, str]]) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _column(column: str, kind: str, formats: Mapping[str, str], unit: str | None) -> Json:
+def _column(
+    column: str, kind: str, formats: Mapping[str, str | list[str]], unit: str | None
+) -> Json:
     if column == unit or is_identifier(column) or is_name(column) or names_a_person(column):
         return {"hidden": True}
     return {"type": kind, **formats}

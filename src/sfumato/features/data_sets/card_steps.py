@@ -18,8 +18,17 @@ from typing import Any, Final
 
 from sfumato.dp.budget import decimal_of, read_delta, read_epsilon
 from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.earlier_card import airlock_of, earlier_answers
 from sfumato.features.data_sets.identifying_columns import person_columns
-from sfumato.vault.card.cell_formats import PLAIN, UTF8, read_file_format, read_number_format
+from sfumato.features.data_sets.missing_markers import found_answers
+from sfumato.vault.card.cell_formats import (
+    FALSE,
+    PLAIN,
+    TRUE,
+    UTF8,
+    read_file_format,
+    read_number_format,
+)
 from sfumato.vault.card.columns import NUMERIC, TYPES, Column, read_columns
 from sfumato.vault.card.data_card import NAME, NAMED, ROW, check_unit, read_card
 from sfumato.vault.card.field_readers import as_count, as_text
@@ -120,7 +129,24 @@ WHO: Final = Question(
     "Separated by commas. If the field is empty, only you may ask.",
 )  # fmt: skip
 USER: Final = Question("user_epsilon", "ε of each user", "", "No cap if empty.", "decimal")
+USER_DELTA: Final = Question(
+    "user_delta",
+    "δ of each user",
+    "",
+    "For users with a cap on ε. If empty: the budget's δ.",
+    "decimal",
+)
 GROUP: Final = Question("group_epsilon", "ε of each group", "", "No cap if empty.", "decimal")
+GROUP_DELTA: Final = Question(
+    "group_delta",
+    "δ of each group",
+    "",
+    "For groups with a cap on ε. If empty: the budget's δ.",
+    "decimal",
+)
+DELTA_PER_REQUEST: Final = Question(
+    "delta_per_request", "δ that a question may spend by default", "", "None if empty.", "decimal"
+)
 RELEASES: Final = Question(
     "average_releases", "Sums without noise, at most", "",
     "secure-average (not DP): sums over sites without noise protect nobody. None is released "
@@ -163,7 +189,8 @@ STEPS: Final = (
     ),
     Step(
         "much", "How much may be learned", "How much one person may count, and the budget.",
-        (MAX_ROWS, MAX_GROUPS, SIZE, EPSILON, DELTA), (WHO, USER, GROUP, RELEASES, SITES),
+        (MAX_ROWS, MAX_GROUPS, SIZE, EPSILON, DELTA),
+        (WHO, USER, USER_DELTA, GROUP, GROUP_DELTA, DELTA_PER_REQUEST, RELEASES, SITES),
     ),
     Step(
         "columns", "What researchers see",
@@ -206,8 +233,21 @@ FORMAT: Final = Question(
     "format", "How the file writes it", "How the file writes it, such as %d.%m.%Y",
     "ISO (2024-02-29) if it is empty.", types=("date", "timestamp"),
 )  # fmt: skip
+WORDS: Final = tuple(
+    Question(
+        name, f"Words for {name}", f"Words that mean {name}, separated by commas",
+        f"Letter case does not matter. If it is empty: {', '.join(words)}.",
+        types=("boolean",),
+    )
+    for name, words in (("true", TRUE), ("false", FALSE))
+)  # fmt: skip
+MARKERS: Final = Question(
+    "nulls", "Missing-value markers", "Cells that count as empty, separated by commas",
+    "Besides the markers of the whole file. Cells that count as empty are in no sum, average or "
+    "group.", types=TYPES,
+)  # fmt: skip
 COLUMN_TYPES: Final = (*TYPES, HIDDEN)
-OF_COLUMN: Final = (TYPE, POINT, LOWER, UPPER, GRID, KEYS, FORMAT)
+OF_COLUMN: Final = (TYPE, POINT, LOWER, UPPER, GRID, KEYS, FORMAT, *WORDS, MARKERS)
 
 
 def questions_of(step: Step, answers: Answers) -> tuple[Question, ...]:
@@ -218,8 +258,9 @@ def questions_of(step: Step, answers: Answers) -> tuple[Question, ...]:
 
 def column_questions(answers: Answers, number: int, kind: str) -> tuple[Question, ...]:
     """Return the further questions on a column of this type."""
-    is_unsure = f"c{number}-point" in answers
-    return tuple(q for q in OF_COLUMN[1:] if kind in q.types and (q is not POINT or is_unsure))
+    at = f"c{number}-"
+    rare = {POINT: f"{at}point" in answers, MARKERS: bool(answers.get(f"{at}odd"))}
+    return tuple(q for q in OF_COLUMN[1:] if kind in q.types and rare.get(q, True))
 
 
 # --- defaults ---------------------------------------------------------------------------------
@@ -240,10 +281,12 @@ def proposed_answers(proposed: Shape, earlier: Shape | None = None) -> dict[str,
     made |= _formats(card)
     if "bids" in card:
         made |= {"bids": "yes", "bids_files": "\n".join(card["bids"].get("files", []))}
+    odd = {one["name"]: one["markers"] for one in proposed["columns"] if one.get("markers")}
     for number, (name, column) in enumerate(card["columns"].items()):
+        made |= found_answers(number, _kind(column), odd.get(name, {}))
         made |= {f"c{number}-{key}": text for key, text in _column_answers(name, column).items()}
         made |= _odd_format(f"c{number}-", column, made)
-    return made if earlier is None else made | _earlier_answers(earlier)
+    return made if earlier is None else made | earlier_answers(earlier)
 
 
 def _formats(card: Shape) -> dict[str, str]:
@@ -253,10 +296,15 @@ def _formats(card: Shape) -> dict[str, str]:
     return {**found, "encoding": str(card.get("encoding", ""))}
 
 
+def _kind(column: Shape) -> str:
+    return HIDDEN if column.get("hidden") else str(column.get("type", "text"))
+
+
 def _column_answers(name: str, column: Shape) -> dict[str, str]:
-    kind = HIDDEN if column.get("hidden") else str(column.get("type", "text"))
+    kind = _kind(column)
     is_unsure = column.get("decimal") == "." and "thousands" not in column
     made = {"name": name, "type": kind, "format": str(column.get("format", ""))}
+    made |= {word.name: ", ".join(column[word.name]) for word in WORDS if word.name in column}
     return {**made, **({"point": "decimal"} if is_unsure else {})}
 
 
@@ -266,19 +314,6 @@ def _odd_format(at: str, column: Shape, made: Answers) -> dict[str, str]:
     usual = {"decimal": made["decimal"] or ".", "thousands": made["thousands"]}
     is_odd = column.get("type") == "number" and own != usual
     return {f"{at}{name}": mark or "none" for name, mark in own.items()} if is_odd else {}
-
-
-def _earlier_answers(card: Shape) -> dict[str, str]:
-    made = {"version": next_version(str(card["version"])), "who": ", ".join(card["who"])}
-    made |= {name: str(card[name]) for name in ("people", "unit", "max_rows", "max_groups")}
-    made |= {name: _plain(card["budget"][name]) for name in ("epsilon", "delta")}
-    return {**made, "size": "" if card["size"] is None else str(card["size"])}
-
-
-def next_version(version: str) -> str:
-    """Return the next version number; "" if the current version is not a number."""
-    is_counted = version.isascii() and version.isdecimal() and len(version) < 15
-    return str(int(version) + 1) if is_counted else ""
 
 
 def unit_reason(answers: Answers) -> str:
@@ -331,6 +366,9 @@ def card_of(answers: Answers) -> dict[str, object]:
         "secure_average": _counts(typed, {"average_releases": "releases", "average_sites": "sites"})
         or None,
         "bids": _folder(typed),
+        "window": typed.get("window"),
+        "airlock": airlock_of(answers) or None,
+        **_numbers(typed, {"delta_per_request": "delta_per_request"}),
     }
     made |= {name: " " if answers.get(name) == " " else typed.get(name, "") for name in FILE}
     made |= _counts(typed, {name: name for name in ("size", "max_groups", "max_rows")})
@@ -360,6 +398,11 @@ def column_shape(answers: Answers, number: int) -> dict[str, object]:
             made[name] = number_or_text(typed)
     if kind in FORMAT.types and (written := answers.get(f"{at}format", "").strip()):
         made["format"] = written
+    if markers := words_of(answers.get(f"{at}nulls", "")):
+        made["nulls"] = markers
+    for word in WORDS if kind == "boolean" else ():
+        if words := words_of(answers.get(at + word.name, "")):
+            made[word.name] = words
     if keys := words_of(answers.get(f"{at}keys", "")):
         made["keys"] = [number_or_text(key) for key in keys] if kind in NUMERIC else keys
     return made
@@ -502,6 +545,10 @@ _CHECKS: Final[Mapping[str, Mapping[str, Callable[[Answers], object]]]] = {
         "delta": _optional("delta", _delta),
         **{name: _optional(name, _epsilon) for name in ("user_epsilon", "group_epsilon")},
         **{
+            name: _optional(name, _delta)
+            for name in ("user_delta", "group_delta", "delta_per_request")
+        },
+        **{
             name: _optional(name, _count)
             for name in ("max_rows", "max_groups", "size", "average_releases", "average_sites")
         },
@@ -614,7 +661,3 @@ def _margin_95(sensitivity: int, epsilon: float) -> int:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.01 else "less than 1 %"
-
-
-def _plain(number: float) -> str:
-    return str(int(number)) if number == int(number) else repr(number)

@@ -18,6 +18,7 @@ from sfumato.features.data_sets.card_steps import (
     NULLS,
     OF_COLUMN,
     STEPS,
+    WORDS,
     Answers,
     Question,
     Step,
@@ -30,6 +31,7 @@ from sfumato.features.data_sets.card_steps import (
     unit_meaning,
     unit_reason,
 )
+from sfumato.features.data_sets.earlier_card import EARLIER, airlock_of, kept_terms
 from sfumato.server.console.forms import Form
 
 PLACES: Final = ("connection", "table", "inner_table")  # where the rows are, besides an upload
@@ -107,7 +109,7 @@ def page_values(answers: Answers, step: Step, found: Mapping[str, str]) -> dict[
     more = [_field(one, answers, found) for one in _more(step, is_file)]
     folder = [_field(one, answers, found) for one in FOLDER] if _has_folder(step, answers) else []
     own = {one.name for one in (*fields, *more, *folder)} | _names_of(rows)
-    own |= {"two"} if step.name == "much" else set()
+    own |= {"two", "airlock"} if step.name == "much" else set()
     own |= {"bids_files"} if folder else set()
     return {
         "answers": answers,
@@ -117,6 +119,9 @@ def page_values(answers: Answers, step: Step, found: Mapping[str, str]) -> dict[
         "fields": fields,
         "more": more,
         "opens_more": any(field.fault for field in more),
+        "earlier": answers.get(EARLIER, ""),
+        "kept": kept_terms(answers),
+        "airlock": airlock_of(answers),
         "folder": folder,
         "rows": rows,
         "columns": columns_of(answers),
@@ -160,6 +165,7 @@ def _column_fields(answers: Answers, number: int, is_file: bool) -> tuple[Field,
         return ()
     wanted = [q for q in OF_COLUMN if q.name != "point" or f"{at}point" in answers]
     wanted = [q for q in wanted if q.name != "format" or is_file]
+    wanted = [q for q in wanted if q not in WORDS or answers.get(f"{at}type") == "boolean"]
     return tuple(Field(q, at + q.name, answers.get(at + q.name, "")) for q in wanted)
 
 

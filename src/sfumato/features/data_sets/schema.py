@@ -133,6 +133,13 @@ class SourceColumn(Reply):
 
     name: Name
     type: Name
+    markers: Annotated[
+        dict[str, int] | None,
+        Meta(
+            description="Well-known words for missing values, and how many of the first 1000 rows "
+            "have them; for the owner alone."
+        ),
+    ] = None
 
 
 class ProposedUpload(Reply):

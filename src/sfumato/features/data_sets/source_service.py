@@ -361,7 +361,11 @@ def folder_proposal(name: str, draft: FolderDraft) -> Json:
 
 def proposal(name: str, found: Described) -> Json:
     """Return as JSON a source's columns, and a data card that is proposed for them."""
-    columns = [{"name": column, "type": kind} for column, kind in found.columns]
+    columns: list[Json] = [
+        {"name": column, "type": kind, **({"markers": dict(odd)} if odd else {})}
+        for column, kind in found.columns
+        for odd in [found.markers.get(column)]
+    ]
     return {"columns": columns, "card": proposed_card(name, found)}
 
 

@@ -11,6 +11,11 @@ from starlette.responses import JSONResponse, Response
 
 from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.card_steps import Answers, Step, card_of, faults, words_of
+from sfumato.features.data_sets.earlier_card import (
+    as_new_version,
+    is_version_of,
+    without_earlier,
+)
 from sfumato.features.data_sets.guided_card_pages import (
     PLACES,
     answers_of,
@@ -154,6 +159,8 @@ async def _answered(visit: Visit, rows: dict[str, str]) -> Response:
         return _page(visit, answers, neighbour(step, -1))
     if do in ("show", "next"):
         is_over = do == "next" and not faults(answers, step.name)
+        if is_over and step.name == "who":
+            answers = await _with_earlier(visit, answers)
         return _page(
             visit, answers, neighbour(step, 1) if is_over else step, is_checked=not is_over
         )
@@ -164,6 +171,20 @@ async def _answered(visit: Visit, rows: dict[str, str]) -> Response:
     if job is not None:
         return visit.go(f"/jobs/{job['job']}")
     return _page(visit, answers, step if refused is None else step_of_refusal(refused), refused)
+
+
+async def _with_earlier(visit: Visit, answers: dict[str, str]) -> dict[str, str]:
+    """Return the answers with the terms of the visitor's own data set of that name, if any.
+
+    They are taken once, so that what the owner changes afterwards stays changed.
+    """
+    name = answers.get("name", "").strip()
+    if is_version_of(answers, name):
+        return answers
+    others, body = without_earlier(answers), {"data_set": name}
+    own, _ = await visit.tried("grants", lambda: body)  # refuses everybody but the owner
+    card, _ = (None, None) if own is None else await visit.tried("card", lambda: body)
+    return others if card is None else as_new_version(others, card)
 
 
 def _signed(answers: Answers) -> dict[str, object]:
@@ -192,7 +213,7 @@ def _page(
 MAX_LIST: Final = 1024 * 1024  # most bytes of a request that lists the parts of a folder
 _SENT: Final = (
     "upload", "begin-folder", "finish-folder", "proposed", "add", "job", "connections",
-    "proposed-table",
+    "proposed-table", "grants", "card",
 )  # fmt: skip
 PAGES: Final = (
     Page("GET", "/uploads", choose, _SENT),
