@@ -81,6 +81,7 @@ OF_KIND: Final[Mapping[str, str]] = {
     "features.anonymization.report_text": "cli",
     "features.data_sets.card_preview": "client",
     "features.data_sets.card_steps": "client",
+    "features.data_sets.earlier_card": "client",
     "features.audit.answer_sheet": "service",
     "features.audit.reviewed_releases": "service",
     "features.audit.sheet_verification": "service",

@@ -168,3 +168,12 @@ def test_a_column_whose_name_is_no_word_is_quoted() -> None:
     made = planned('SELECT "Age at visit", COUNT(*) FROM t GROUP BY "Age at visit"', spaced)
     said = bounds_advice(price_at(made, Fraction(1), Fraction(1, 10**6)))
     assert any(line.startswith('GROUP BY FLOOR("Age at visit") instead') for line in said)
+
+
+def test_of_appended_data_earlier_rows_count_first() -> None:
+    later = ONE.replace("[columns.zip]", "appended = true\n[columns.zip]", 1)
+    assert bounds_text(planned("SELECT COUNT(*) FROM t", later)) == (
+        "at most 1 row of a person count, those of earlier versions first, otherwise chosen at "
+        "random"
+    )
+    assert "chosen" not in bounds_text(planned("SELECT COUNT(DISTINCT who) FROM t", later))

@@ -213,6 +213,12 @@ MATRIX: Final[Mapping[str, Row]] = {
         (401, 404, 404, 403, 403, 403, 403, 403),
         body={"name": "more", "upload": "none", "card": {"budget": {"epsilon": 1}}},
     ),
+    "append": Row(
+        (401, 404, 404, 403, 403, 403, 403, 403), PATIENTS, {"version": "9", "upload": "none"}
+    ),
+    "forget-person": Row(
+        (401, 403, 404, 403, 403, 403, 403, 403), PATIENTS, {"version": "9", "person": "nobody"}
+    ),
     "connections": Row((401, 200, 200, 403, 403, 403, 403, 403)),
     "proposed-table": Row(
         (401, 404, 404, 403, 403, 403, 403, 403), {"connection": "none"}, query="?table=x"

@@ -232,6 +232,8 @@ def _pages(heard: Heard) -> dict[str, list[str]]:
         "/airlock/{request}/files": [f"{lock}/files"],
         "/data-sets/{data_set}/manage": [f"{at}/manage"],
         "/data-sets/{data_set}/amend": [f"{at}/amend"],
+        "/data-sets/{data_set}/append": [f"{at}/append"],
+        "/data-sets/{data_set}/append/{upload}": [f"{at}/append/{made}"],
         "/answer": [f"/answer?op={op}" for op in ops],
         "/answer/picture.svg": [f"/answer/picture.svg?op={look}" for look in looks],
         "/answer/table.csv": [f"/answer/table.csv?op={op}" for op in ops],

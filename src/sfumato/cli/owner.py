@@ -278,7 +278,7 @@ def append(shell: Shell, name: str, source: str | None, version: str, **options:
     """
     if source is not None:
         _check_source(shell, source)
-    with shell.open_folder() as vault:
+    with shell.open() as vault:
         with show_elapsed("Preparing the new rows"):
             signed = vault.append(name, source, version=version, **_where(options))
         left = vault.call("budget", {"data_set": signed.name})
@@ -386,7 +386,7 @@ def forget_person(shell: Shell, name: str, person: str, version: str) -> None:
     """
     if person == "-":
         person = sys.stdin.readline().strip()
-    with shell.open_folder() as vault, show_elapsed("Removing the rows"):
+    with shell.open() as vault, show_elapsed("Removing the rows"):
         made = vault.forget_person(name, person, version=version)
     others = ""
     if made.others:
@@ -395,8 +395,8 @@ def forget_person(shell: Shell, name: str, person: str, version: str) -> None:
             "each of them that has rows of the person.\n"
         )
     shell.show(
-        {"version": made.card.version, "removed": made.removed, "others": list(made.others)},
-        f"{made.card.name} now has the version {made.card.version}, without the person. Removed "
+        {"version": made.version, "removed": made.removed, "others": list(made.others)},
+        f"{made.name} now has the version {made.version}, without the person. Removed "
         f"tables of earlier versions: {made.removed}.\n{others}{_STAYS}\n"
         "Leave the person out of the files that you append or add from now on.",
     )

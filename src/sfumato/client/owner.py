@@ -61,6 +61,24 @@ class Service(Protocol):
 
 
 @dataclass(frozen=True)
+class Forgotten:
+    """The version without a person, and what the owner should look at."""
+
+    name: str
+    version: str
+    removed: int  # how many tables of earlier versions were deleted
+    others: tuple[str, ...]  # other data sets about the same people
+
+
+def forget_person(service: Service, name: str, person: str, version: str) -> Forgotten:
+    """Remove a person's rows from a data set of the service, as a new version."""
+    body: Json = {"data_set": name, "person": person, "version": version}
+    made = service.call("forget-person", body)
+    others = tuple(str(one) for one in cast("list[str]", made["others"]))
+    return Forgotten(str(made["data_set"]), str(made["version"]), int(str(made["removed"])), others)
+
+
+@dataclass(frozen=True)
 class AddOptions:
     """Options of adding rows: how to read them, and who confirms that the people are new."""
 
@@ -88,20 +106,47 @@ def add(
         if not has_frame and is_folder(paths[""]):
             check_card(name, card)
         rows = _rows(service, paths, card)
-    body: Json = {"name": name, "card": _plain(card), **rows}
+    refused = _done(service, "add", {"name": name, "card": _plain(card), **rows}, options)
+    if refused is not None:
+        raise of_values(refused) if has_frame else refused
+    return _added(service, name)
+
+
+def append(
+    service: Service,
+    name: str,
+    version: str,
+    files: Mapping[str, Path],
+    options: AddOptions | None = None,
+) -> Added:
+    """Upload files, append their rows to a data set, and wait until the service has read them.
+
+    In `files`, the key "" is the main table, which may get no rows.
+    """
+    body: Json = {"data_set": name, "version": version, **_rows(service, files, {})}
+    refused = _done(service, "append", body, options or AddOptions())
+    if refused is not None:
+        raise refused
+    return _added(service, name)
+
+
+def _done(service: Service, verb: str, body: Json, options: AddOptions) -> Refused | None:
+    """Begin a job that reads rows and wait for its end; return its refusal, if any."""
     if options.inner_table is not None:
         body["inner_table" if "connection" in body else "table"] = options.inner_table
     if options.different_people is not None:
         body["different_people"] = options.different_people
     if options.accept_unreadable:
         body["accept_unreadable"] = list(options.accept_unreadable)
-    job = service.call("add", body)
+    job = service.call(verb, body)
     while job["state"] not in OVER:
         time.sleep(PAUSE_S)
         job = service.call("job", {"job": job["job"]})
-    refused = read_refusal({"refused": job.get("failed")})
-    if refused is not None:
-        raise of_values(refused) if has_frame else refused
+    return read_refusal({"refused": job.get("failed")})
+
+
+def _added(service: Service, name: str) -> Added:
+    """Return what the service has of a data set whose rows it has just read."""
     found = service.call("card", {"data_set": name})
     report = None
     with contextlib.suppress(Refused):  # an older service has none
@@ -125,7 +170,8 @@ def _rows(service: Service, files: Mapping[str, Path], card: Mapping[str, object
             else service.send(path)
             for table, path in files.items()
         }
-        return {"upload": sent.pop(""), "tables": sent}
+        own = {"upload": sent.pop("")} if "" in sent else {}
+        return {**own, "tables": sent}
     if len(found) < len(files) or len({connection for connection, _ in found.values()}) > 1:
         raise Refused(
             "source-unreadable",
@@ -133,7 +179,9 @@ def _rows(service: Service, files: Mapping[str, Path], card: Mapping[str, object
             "Give all of them in the same way.",
         )
     named = {table: name for table, (_, name) in found.items()}
-    return {"connection": found[""][0], "table": named.pop(""), "tables": named}
+    connection = next(iter(found.values()))[0]
+    own = {"table": named.pop("")} if "" in named else {}
+    return {"connection": connection, **own, "tables": named}
 
 
 def proposed(service: Service, source: Path, inner_table: str | None = None) -> Json:

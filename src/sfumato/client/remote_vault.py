@@ -85,7 +85,7 @@ def conversation(verb: str, body: Json, draw: Draw) -> Conversation:
 
 
 PAID_ONCE: Final = (  # by their operation id
-    "ask", "begin", "add", "dp-twin", "run-pipeline", "begin-pipeline-run",
+    "ask", "begin", "add", "append", "dp-twin", "run-pipeline", "begin-pipeline-run",
 )  # fmt: skip
 PADDED: Final = 2048  # larger than any ballot: the encrypted size then hides the report's
 
@@ -328,6 +328,68 @@ class RemoteVault(Vault):
         files = {"": source, **(tables or {})}
         where = owner.AddOptions(inner_table, different_people, tuple(accept_unreadable))
         return owner.add(self, name, card_of(card), files, where)
+
+    def append(  # noqa: PLR0913  # an owner's words
+        self,
+        name: str,
+        source: str | os.PathLike[str] | None,
+        *,
+        version: str,
+        inner_table: str | None = None,
+        different_people: str | None = None,
+        tables: Mapping[str, str | os.PathLike[str]] | None = None,
+        accept_unreadable: Sequence[str] = (),
+    ) -> Added:
+        """Upload rows and append them to your data set, as a new version.
+
+        The version has the rows of all versions so far, and the same people. Answers over all
+        versions share the people's privacy budget, so a version adds nothing to it.
+
+        Args:
+            name: The name of the data set.
+            source: The new rows: the path of a file, or a table of a connection; None if only
+                other tables get rows. Save a frame as a Parquet file first.
+            version: The name of the new version.
+            inner_table: The table or sheet to read, if the file has several.
+            different_people: The name of the person who confirms that these people differ from
+                those of a similar data set.
+            tables: The new rows of the card's other tables, by name.
+            accept_unreadable: Columns in which more than 5 % of the cells may be unreadable; these
+                cells count as empty.
+
+        Returns:
+            The name, the version, and how the new rows were read.
+
+        Raises:
+            Refused: `unknown-data-set`, `data-set-exists` if that version exists already,
+                `not-allowed` if rows cannot be appended to the data set, or as `add`.
+        """
+        own = {} if source is None else {"": source}
+        files = {name: Path(rows) for name, rows in {**own, **(tables or {})}.items()}
+        where = owner.AddOptions(inner_table, different_people, tuple(accept_unreadable))
+        return owner.append(self, name, version, files, where)
+
+    def forget_person(self, name: str, person: str, *, version: str) -> owner.Forgotten:
+        """Remove one person's rows from your data set, as a new version.
+
+        Earlier versions of the data set are deleted from the service's disk. The ledger records
+        that somebody was removed, and not who. Released answers and backups stay: see
+        docs/explanation/sharp-edges.md.
+
+        Args:
+            name: The name of the data set.
+            person: The person's identifier in your files.
+            version: The name of the new version.
+
+        Returns:
+            The name, the version, the number of deleted earlier tables, and your other data sets
+            about the same people.
+
+        Raises:
+            Refused: `unknown-data-set`, `data-set-exists` if that version exists already, or
+                `not-allowed` if the data set has no such person, or if nobody can be removed.
+        """
+        return owner.forget_person(self, name, person, version)
 
     def add_report(self, name: str) -> AddReport:
         """Return how the rows of your data set were read when it was added; for you alone.

@@ -77,29 +77,36 @@ def bounds_text(plan: Plan) -> str:
     bounds = bounds_of(plan)
     rows = f"at most {bounds.max_rows} {_plural(bounds.max_rows, 'row')}"
     if plan.question.source is not None:
-        of = f", with {rows} of theirs, chosen at random" if bounds.cuts_rows else ""
+        of = f", with {rows} of theirs, {_choice(plan)}" if bounds.cuts_rows else ""
         return f"each person counts once{of}"
-    made = _in_groups(bounds, "" if _counts_people_only(plan) else rows)
+    made = _in_groups(bounds, "" if _counts_people_only(plan) else rows, _choice(plan))
     if not any(_is_of_people(asked.aggregate) for asked in plan.asked):
         return made
     return f"{made}; a person meets a condition if one of these rows does"
 
 
-def _in_groups(bounds: ContributionBounds, rows: str) -> str:
+def _choice(plan: Plan) -> str:
+    """Describe which of a person's rows and groups count, if there are more."""
+    if plan.card.appended:
+        return "those of earlier versions first, otherwise chosen at random"
+    return "chosen at random"
+
+
+def _in_groups(bounds: ContributionBounds, rows: str, choice: str) -> str:
     """Describe in how many groups a person counts, and with how many rows in each.
 
-    If `rows` is empty, the person counts once in each group.
+    If `rows` is empty, the person counts once in each group. `choice` says which rows and groups.
     """
     few = bounds.max_groups
     each = " in each" if few > 1 else ""
     if bounds.cuts_groups:
         of = f"{few} {_plural(few, 'group')}" if bounds.groups is None else _of_all(bounds)
         with_rows = f", with {rows}{each}" if rows else ""
-        return f"a person counts in at most {of}{with_rows}, chosen at random"
+        return f"a person counts in at most {of}{with_rows}, {choice}"
     where = f" in each of at most {few} {_plural(few, 'group')}" if few > 1 else ""
     if not rows:
         return f"each person counts once{where}"
-    return f"{rows} of a person{where} count, chosen at random"
+    return f"{rows} of a person{where} count, {choice}"
 
 
 def _of_all(bounds: ContributionBounds) -> str:

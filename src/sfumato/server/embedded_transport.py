@@ -19,7 +19,7 @@ from sfumato.wire.query_json import Json, refusal_shape
 from sfumato.wire.verb_table import BY_NAME
 
 # verbs that start a job, which this process runs itself
-JOBS: Final = ("begin", "begin-pipeline-run", "add")
+JOBS: Final = ("begin", "begin-pipeline-run", "add", "append")
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,19 @@ def test_a_version_has_all_rows_so_far_and_the_earlier_ones_budget(
     assert vault.house.ledger.verified()["ok"] is True
 
 
+def test_an_answer_says_which_rows_count(vault: OpenVault, tmp_path: Path) -> None:
+    later = "those of earlier versions first, otherwise chosen at random"
+    assert later not in str(vault.call("price", {"data_set": "clinic", "sql": COUNT, "epsilon": 1}))
+    vault.append("clinic", people(tmp_path / "b.csv", 400, 30), version="2")
+    assert later in str(vault["clinic"].ask(COUNT, epsilon=10).receipt)
+    vault.forget_person("clinic", "p7", version="3")  # a copy keeps the order of the rows
+    assert later in str(vault.call("price", {"data_set": "clinic", "sql": COUNT, "epsilon": 1}))
+    shape = card(CARD.replace('version = "1"', 'version = "4"'))
+    files = {"visits": tmp_path / "v.csv", "places": tmp_path / "places.csv"}
+    vault.add("clinic", tmp_path / "a.csv", shape, tables=files)
+    assert later not in str(vault.call("price", {"data_set": "clinic", "sql": COUNT, "epsilon": 1}))
+
+
 def test_only_the_tables_that_are_named_get_rows(vault: OpenVault, tmp_path: Path) -> None:
     new = visits(tmp_path / "w.csv", 390, 20)
     vault.append("clinic", None, version="2", tables={"visits": new})

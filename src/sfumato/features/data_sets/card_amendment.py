@@ -15,6 +15,7 @@ from sfumato.vault.card.data_card import Card, read_card
 FIELDS: Final = (
     "version", "who", "user_cap", "group_cap", "raised_by_two", "delta_per_request", "size",
     "max_groups", "max_rows", "averages", "description", "metadata",
+    "appended",
 )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ class Source:
     accept_unreadable: tuple[str, ...] = ()  # columns whose unreadable cells count as empty
     # True for rows from a database table or frame, which we wrote as text in our own format
     is_plain: bool = False
+    stem: str = ""  # the name of the prepared table's file; a random one if it is empty
 
     def files(self, card: Card) -> tuple[SourceFile, ...]:
         """Return the file of each of the card's tables, the main one first.
@@ -52,6 +53,8 @@ class Source:
         self._check_accepted(card)
         given = {name.casefold(): path for name, path in self.tables.items()}
         files = {0: SourceFile(self._own(card), self.inner_table)} if self.path else {}
+        # the table or sheet is of the card's own file, or of the only other one
+        inner = self.inner_table if not self.path and len(given) == 1 else None
         for place, table in enumerate(card.tables, 1):
             path = given.pop(table.name.casefold(), None)
             if path is not None and table.is_public:
@@ -61,7 +64,7 @@ class Source:
                     "Add all of the data set's rows as a new version: sfumato add.",
                 )
             if path is not None:
-                files[place] = SourceFile(path)
+                files[place] = SourceFile(path, inner)
         _check_left(given)
         if not files:
             raise Refused(

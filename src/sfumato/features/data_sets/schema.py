@@ -98,6 +98,48 @@ class AddDataSet(Request, frozen=True, kw_only=True):
     ] = field(default_factory=list)
 
 
+class AppendRows(OfDataSet, frozen=True, kw_only=True):
+    """Rows that arrive later: uploads, or tables of a connection, for a new version."""
+
+    version: Annotated[Name, Meta(description="The name of the new version.")]
+    upload: Annotated[
+        Name | None,
+        Meta(description="The upload with the rows of the card's own table; none if left out."),
+    ] = None
+    connection: Name | None = None
+    table: Annotated[
+        Name | None,
+        Meta(description="The table of the connection, or the table or sheet of the upload."),
+    ] = None
+    inner_table: Annotated[
+        Name | None,
+        Meta(description="The table or sheet, if a connection's file in a bucket has several."),
+    ] = None
+    tables: Annotated[
+        dict[str, Name], Meta(description="The upload, or the table, of each further table.")
+    ] = field(default_factory=dict)
+    different_people: Annotated[
+        Label | None, Meta(description="The user who confirms that these are other people.")
+    ] = None
+    op: Label | None = None
+    accept_unreadable: Annotated[
+        list[Name], Meta(description="Columns whose unreadable cells count as empty.")
+    ] = field(default_factory=list)
+
+
+class ForgetPerson(OfDataSet, frozen=True, kw_only=True):
+    """One person whose rows are removed, and the name of the version without them."""
+
+    person: Annotated[
+        str,
+        Meta(
+            extra_json_schema={"maxLength": 1000},
+            description="The person's identifier in your files.",
+        ),
+    ]
+    version: Annotated[Name, Meta(description="The name of the new version.")]
+
+
 class AmendCard(OfDataSet, frozen=True, kw_only=True):
     """A new version of a data card on the same rows."""
 
@@ -105,6 +147,15 @@ class AmendCard(OfDataSet, frozen=True, kw_only=True):
     instead_of: Annotated[
         str | None, Meta(description="Refused unless this version is the current one.")
     ] = None
+
+
+class PersonForgotten(Reply):
+    """The version without a person, and what the owner should look at."""
+
+    data_set: Name
+    version: Name
+    removed: Annotated[int, Meta(description="How many tables of earlier versions were deleted.")]
+    others: Annotated[list[Name], Meta(description="Your other data sets about the same people.")]
 
 
 class Upload(Reply):

@@ -79,6 +79,16 @@ class Withdrawn:
     removed: int  # how many earlier tables were deleted
     others: tuple[str, ...]  # other data sets about the same people
 
+    @property
+    def name(self) -> str:
+        """Return the name of the data set."""
+        return self.card.name
+
+    @property
+    def version(self) -> str:
+        """Return the name of the new version."""
+        return self.card.version
+
 
 @dataclass(frozen=True)
 class DataSets:
@@ -152,9 +162,14 @@ class DataSets:
         self._sign(card, None if before is None else before.card, source.different_people)
         return card
 
-    def _put(self, listing: Listing, shape: Mapping[str, object], prepare: Prepare) -> None:
-        """Prepare rows to new files, and make their data card current; leave no file otherwise."""
-        stem = self.dice.draw(12).hex()
+    def _put(
+        self, listing: Listing, shape: Mapping[str, object], prepare: Prepare, stem: str = ""
+    ) -> None:
+        """Prepare rows to new files, and make their data card current; leave no file otherwise.
+
+        The files have the name `stem`, or a random one if it is empty.
+        """
+        stem = stem or self.dice.draw(12).hex()
         self._sweep()
         table, sketch = self._table(stem), self.folder / "people" / f"{stem}.json"
         kept = False
@@ -177,14 +192,43 @@ class DataSets:
             listing = own_listing(self.catalogue, caller, name)
             self._sign_what_stands(listing.card.name)
             shape = card_shape(self.catalogue.text(listing.card.name))
-            card, made = amended(listing.card, shape, {"version": version})
+            card, made = amended(listing.card, shape, {"version": version, "appended": True})
             second = source.different_people
             self._check_new(card, second, caller.user)
             self._check_others(card, second, caller.user)
             prepare = partial(self._prepare_more, replace(listing, card=card), source)
-            self._put(replace(listing, card=card), made, prepare)
+            self._put(replace(listing, card=card), made, prepare, source.stem)
             self._sign(card, listing.card, second)
             return card
+
+    def own_shape(self, caller: Caller, name: str) -> Mapping[str, object]:
+        """Return the stored shape of the caller's current data card."""
+        listing = own_listing(self.catalogue, caller, name)
+        return card_shape(self.catalogue.text(listing.card.name))
+
+    def check_append(self, caller: Caller, name: str, version: str) -> Card:
+        """Refuse rows that cannot be appended to the caller's data set; return the new card."""
+        listing = own_listing(self.catalogue, caller, name)
+        shape = card_shape(self.catalogue.text(listing.card.name))
+        card, _ = amended(listing.card, shape, {"version": version})
+        for signed in self.catalogue.cards():
+            check_against_signed(card, signed)
+        if self.rest is not None or not isinstance(self.engine, AppendEngine):
+            raise not_appendable()
+        return card
+
+    def recover_append(self, caller: Caller, name: str, stem: str, who: str | None) -> bool:
+        """Return True if an interrupted append had already made its version current.
+
+        Its table is named by the job that appends, so no other version is taken for it. In that
+        case, sign the card.
+        """
+        with wait_add_lock(self.folder / "add.lock"):
+            listing = own_listing(self.catalogue, caller, name)
+            if Path(listing.table).stem != stem:
+                return False
+            self._sign_what_stands(listing.card.name, who)
+            return True
 
     def forget_person(self, caller: Caller, name: str, person: str, version: str) -> Withdrawn:
         """Remove one person's rows from the caller's data set, as a new version.
@@ -192,7 +236,7 @@ class DataSets:
         Earlier versions of the data set are deleted from the disk. The ledger records that somebody
         was removed, and not who. The people's privacy budget stays.
         """
-        with wait_add_lock(self.folder / "add.lock"):
+        with add_lock(self.folder / "add.lock"):
             listing = own_listing(self.catalogue, caller, name)
             self._sign_what_stands(listing.card.name)
             shape = card_shape(self.catalogue.text(listing.card.name))

@@ -8,10 +8,13 @@ from sfumato.features.data_sets.schema import (
     AddDataSet,
     AddReport,
     AmendCard,
+    AppendRows,
     BeginFolder,
     Connections,
     FolderUpload,
+    ForgetPerson,
     OneUpload,
+    PersonForgotten,
     ProposedTable,
     ProposedUpload,
     TableOfConnection,
@@ -103,6 +106,38 @@ def proposed(services: Services, caller: Caller, asked: TableOfUpload) -> Json:
 def add(services: Services, caller: Caller, asked: AddDataSet) -> Json:
     """Add an upload, or a table of a connection, as a data set or a new version; as a job."""
     return services.adding.begin(caller, asked)
+
+
+@DATA_SET_VERBS.verb(
+    "append", "POST", "/v1/data-sets/{data_set}/rows", "own", AppendRows, Job,
+    refusals=(
+        *_CARD, "unknown-data-set", "upload-unknown", "connection-unknown", "op-reused",
+        "source-unreadable",
+    ),
+)  # fmt: skip
+def append(services: Services, caller: Caller, asked: AppendRows) -> Json:
+    """Append rows to your data set, as a new version with the same card and people; as a job."""
+    return services.adding.begin_append(caller, asked)
+
+
+@DATA_SET_VERBS.verb(
+    "forget-person", "POST", "/v1/data-sets/{data_set}/forget-person", "own",
+    ForgetPerson, PersonForgotten,
+    refusals=(*_CARD, "unknown-data-set", "ledger-busy", "engine-unavailable"),
+    is_long=True,
+)  # fmt: skip
+def forget_person(services: Services, caller: Caller, asked: ForgetPerson) -> Json:
+    """Remove one person's rows from your data set, and its earlier versions from the disk.
+
+    The ledger does not say who it was.
+    """
+    made = services.data_sets.forget_person(caller, asked.data_set, asked.person, asked.version)
+    return {
+        "data_set": made.name,
+        "version": made.version,
+        "removed": made.removed,
+        "others": list(made.others),
+    }
 
 
 @DATA_SET_VERBS.verb(

@@ -15,7 +15,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.access import sign_in_pages, token_pages, user_pages
 from sfumato.features.airlock import pages as airlock_pages
 from sfumato.features.audit import pages as audit_pages
-from sfumato.features.data_sets import amend_pages, upload_pages
+from sfumato.features.data_sets import amend_pages, append_pages, upload_pages
 from sfumato.features.data_sets import pages as data_sets_pages
 from sfumato.features.federated import pages as federated_pages
 from sfumato.features.jobs import pages as jobs_pages
@@ -55,6 +55,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *audit_pages.PAGES,
     *policy_pages.PAGES,
     *amend_pages.PAGES,
+    *append_pages.PAGES,
     *upload_pages.PAGES,
     *jobs_pages.PAGES,
     *token_pages.PAGES,

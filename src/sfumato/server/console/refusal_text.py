@@ -35,6 +35,7 @@ INSTEAD: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"ask the operator for --max-upload", "ask the operator to let larger files in"),
         (r"add --different-people NAME(?: \([^)]*\))?", f"name them under {_NEW}"),
         (r": --different-people NAME, or different_people over HTTP", f", under {_NEW}"),
+        (r"as a new version: sfumato add", "as a new version, under Add a data set"),
         (r"Add --with [^ ]*=FILE", "Bring that table's file too"),
         (r"Name one of them with --table, or inner_table in Python: ",
          "Choose one of them: "),

@@ -117,6 +117,8 @@ class Card:
     # terms for sums over sites without noise; None: not allowed
     averages: AverageTerms | None = None
     file: FileFormat = UTF8  # the format of the rows' file, if it is a text file
+    # True if rows were appended: a person's rows of earlier versions count first
+    appended: bool = False
     # README and sidecars of a BIDS folder; public
     metadata: BidsMetadata = field(default_factory=BidsMetadata)
 
@@ -187,7 +189,7 @@ class Card:
 _CARD_KEYS: Final = {
     "unit", "people", "version", "budget", "nulls", "caps", "ask", "columns", "max_groups",
     "max_rows", "size", "delta_per_request", "limits", "tables", "bids", "airlock",
-    "secure_average", "decimal", "thousands", "encoding", "header", "window",
+    "secure_average", "decimal", "thousands", "encoding", "header", "window", "appended",
 }  # fmt: skip
 
 
@@ -228,6 +230,7 @@ def _readers(shape: Mapping[str, object]) -> Iterator[Callable[[], object]]:
     yield part(read_delta, "delta_per_request", "delta_per_request")
     yield part(_read_limits, "limits")
     yield part(_window, "window")
+    yield part(_appended, "appended")
     yield part(read_airlock, "airlock")
     yield part(read_averages, "secure_average")
     yield part(as_table, "columns", "columns", None)
@@ -285,6 +288,7 @@ def _read_card(name: str, shape: Mapping[str, object]) -> Card:
         window=_window(shape.get("window")),
         averages=read_averages(shape["secure_average"]) if "secure_average" in shape else None,
         file=file,
+        appended=_appended(shape.get("appended", False)),
     )
     return replace(card, metadata=read_metadata(shape.get("bids", {}), _described(card)))
 
@@ -314,6 +318,12 @@ def _unit(word: object) -> str:
     if word == "":  # a proposed card has "" if no column seems to name a person
         raise bad_card('unit is empty: write the column that names the person, or "row"')
     return as_text(word, "unit")
+
+
+def _appended(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise bad_card("appended must be true or false; sfumato append sets it")
+    return value
 
 
 def _window(word: object) -> str | None:

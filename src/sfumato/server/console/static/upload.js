@@ -1,5 +1,5 @@
 // A table or a zip of tables goes up as it is, with its name; a folder, its zip or its tar in parts. The page that comes next
-// asks for the card.
+// asks for the card, or for the version that the rows are appended to.
 import { Refused, archive, folder, inParts, isFolderZip } from "./folder-upload.js";
 
 const MB = 1e6;
@@ -24,7 +24,7 @@ async function send(form, files) {
   try {
     const stream = form.dataset.folder === undefined ? await packed(files[0]) : folder(files);
     const upload = await (stream ? inParts(stream, form.dataset.csrf, tell) : whole(form, files[0], said));
-    return location.assign(`${form.dataset.to}/${upload}`);
+    return location.assign(`${form.dataset.next ?? form.dataset.to}/${upload}`);
   } catch (problem) {
     said.textContent = problem instanceof Refused ? problem.message
       : "Not everything was sent. Check that the service is running. Then choose the same again: a folder, zip or tar goes on where it stopped.";
