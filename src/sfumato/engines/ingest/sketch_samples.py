@@ -64,7 +64,7 @@ class Sampled:
     def row_mark(self) -> str:
         """Return SQL of the keyed hash of a row of `texts`; the bound parameter is the salt."""
         places = range(self.source.width)
-        cells = ", ".join(f"coalesce(strlen(n{i}) || '=' || n{i}, '-')" for i in places)
+        cells = ", ".join(f"coalesce(p{i}, '-')" for i in places)
         return secret_number("sketch-row", f"array_to_string(list_sort([{cells}]), ',')")
 
     def staged(self, salt: str) -> tuple[list[str], list[str]]:

@@ -33,8 +33,8 @@ _MOST_COLUMNS: Final = 64  # of a source that is read with dictionaries
 class CodedSource:
     """A source behind the view `texts`, with the dictionaries of some of its columns.
 
-    For column 3 the view has `r3`, the cell; `c3`, its trimmed text; and `n3`, its plain spelling.
-    With a dictionary it also has `q3`, the code of the value, which is NULL for an empty cell.
+    For column 3 the view has `r3`, the cell; `c3`, its trimmed text; `n3`, its plain spelling; and
+    `p3`, the spelling with its length. With a dictionary it also has `q3`, the code of the value.
     """
 
     width: int
@@ -83,7 +83,7 @@ def coded_source(
     coded = _repeated(connection, opened, rows)
     for i in coded:
         connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE {dictionary(i)} AS SELECT *,"
+            f"CREATE OR REPLACE TEMP TABLE {dictionary(i)} AS SELECT *, {_piece('n')} AS piece,"
             f" CAST(row_number() OVER () AS UINTEGER) AS code, {_mark('n')} AS mark FROM"
             f" (SELECT * RENAME (n{i} AS n, c{i} AS c) FROM"
             f" (SELECT *, {spelling[i]} AS n{i} FROM (SELECT *, {opened.texts[i]} AS c{i} FROM"
@@ -100,14 +100,15 @@ def coded_source(
         for i in coded
     )
     spelled = ["*", *(f"{spelling[i]} AS n{i}" for i in others)]
+    pieces = ["*", *(f"{_piece(f'n{i}')} AS p{i}" for i in others)]
     connection.execute(
-        f"CREATE OR REPLACE TEMP VIEW texts AS SELECT {', '.join(spelled)} FROM"
-        f" (SELECT {', '.join(cells_sql)} FROM source{joins})"
+        f"CREATE OR REPLACE TEMP VIEW texts AS SELECT {', '.join(pieces)} FROM"
+        f" (SELECT {', '.join(spelled)} FROM (SELECT {', '.join(cells_sql)} FROM source{joins}))"
     )
     return CodedSource(width, frozenset(coded), _counts(connection, width, coded))
 
 
-_JOINED: Final = (("c", "c"), ("n", "n"), ("code", "q"))
+_JOINED: Final = (("c", "c"), ("n", "n"), ("piece", "p"), ("code", "q"))
 
 
 def _key(order: TableOrder, source: Source, place: int) -> str:
@@ -169,6 +170,11 @@ def _plain_spelling(text: str) -> str:
     """Return SQL of a text in one form for all tools: 1.50 becomes 1.5, True becomes true."""
     number = f"regexp_full_match({text}, '[+-]?[0-9]+[.][0-9]*')"
     return f"lower(CASE WHEN {number} THEN rtrim(rtrim({text}, '0'), '.') ELSE {text} END)"
+
+
+def _piece(spelling: str) -> str:
+    """Return SQL of a spelling with its length, which is a cell's part of the text of a row."""
+    return f"strlen({spelling}) || '=' || {spelling}"
 
 
 def _mark(spelling: str) -> str:
