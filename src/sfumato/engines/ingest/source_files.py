@@ -86,7 +86,8 @@ def open_source(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> Sou
         return _table_source(connection, f"read_parquet({quoted(order.source)})")
     if suffix in _DUCKDB:
         _attach(connection, order.source)
-        return _table_source(connection, _inner_table(connection, order.inner_table))
+        table = _inner_table(connection, order.inner_table)
+        return _table_source(connection, _without_collations(connection, table))
     raise Refused(
         "source-unreadable",
         "The file's name does not end in a suffix of a format that can be read, such as .csv.",
@@ -184,6 +185,17 @@ def _text_source(order: TableOrder) -> Source:
     texts = tuple(trimmed(f"r{i}") for i in range(len(layout.names)))
     kinds = order.kinds or (TEXT,) * len(layout.names)
     return Source(layout.names, kinds, read, texts, is_text_file=True)
+
+
+def _without_collations(connection: duckdb.DuckDBPyConnection, table: str) -> str:
+    """Return SQL of a table whose texts have no collation, by which 'a' could equal 'A'."""
+    columns = connection.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()
+    texts = [
+        f"decode(encode({named(str(name))})) AS {named(str(name))}"
+        for name, kind, *_ in columns
+        if kind == TEXT
+    ]
+    return f"(SELECT * REPLACE ({', '.join(texts)}) FROM {table})" if texts else table
 
 
 def _table_source(connection: duckdb.DuckDBPyConnection, table: str) -> Source:

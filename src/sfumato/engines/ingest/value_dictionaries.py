@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from sfumato.engines.ingest.cell_format_sql import TEXT, plain_spelling
 from sfumato.engines.ingest.cell_sql import secret_number, without_nulls
 from sfumato.engines.ingest.source_files import DECIMAL, FLOATS, SIMPLE, Source
-from sfumato.system.row_files import DUCKDB, SHARED
 
 if TYPE_CHECKING:
     import duckdb
@@ -87,8 +86,8 @@ def coded_source(
             f" CAST(row_number() OVER () AS UINTEGER) AS code, {_mark('n')} AS mark FROM"
             f" (SELECT * RENAME (n{i} AS n, c{i} AS c) FROM"
             f" (SELECT *, {spelling[i]} AS n{i} FROM (SELECT *, {opened.texts[i]} AS c{i} FROM"
-            f" (SELECT {_key(order, opened, i)} AS value, any_value(r{i}) AS r{i},"
-            " count(*) AS rows FROM source GROUP BY value)))) WHERE value IS NOT NULL",
+            f" (SELECT r{i}, count(*) AS rows FROM source WHERE r{i} IS NOT NULL"
+            f" GROUP BY r{i}))))",
             [salt],
         )
     others = [i for i in range(width) if i not in coded]
@@ -96,8 +95,7 @@ def coded_source(
     cells_sql += [f"{opened.texts[i]} AS c{i}" for i in others]
     cells_sql += [f"{dictionary(i)}.{x} AS {y}{i}" for i in coded for x, y in _JOINED]
     joins = "".join(
-        f" LEFT JOIN {dictionary(i)} ON {dictionary(i)}.value = {_key(order, opened, i)}"
-        for i in coded
+        f" LEFT JOIN {dictionary(i)} ON {dictionary(i)}.r{i} = source.r{i}" for i in coded
     )
     spelled = ["*", *(f"{spelling[i]} AS n{i}" for i in others)]
     pieces = ["*", *(f"{_piece(f'n{i}')} AS p{i}" for i in others)]
@@ -109,13 +107,6 @@ def coded_source(
 
 
 _JOINED: Final = (("c", "c"), ("n", "n"), ("piece", "p"), ("code", "q"))
-
-
-def _key(order: TableOrder, source: Source, place: int) -> str:
-    """Return SQL by which equal cells are found; as bytes where a collation could equate texts."""
-    cell = f"source.r{place}"
-    is_collated = order.source.casefold().endswith((*DUCKDB, *SHARED))
-    return f"encode({cell})" if is_collated and source.kinds[place] == TEXT else cell
 
 
 def _repeated(connection: duckdb.DuckDBPyConnection, source: Source, rows: int) -> list[int]:
