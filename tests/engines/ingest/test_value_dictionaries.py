@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from sfumato.engines.ingest import prepare as prepare_module
 from sfumato.engines.ingest import sketch_samples, value_dictionaries
 from sfumato.engines.ingest.prepare_order import order_header
 from sfumato.engines.ingest.stored_ranks import MOST_ROWS, group_ranks, row_ranks
+from sfumato.engines.shared import locked_connection
 from sfumato.engines.shared.locked_connection import Room
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.engine_port import PrepareOrder, SourceFile
@@ -53,11 +55,11 @@ class Counting:
         return getattr(self._real, name)
 
 
-def prepared(folder: Path, source: Path, card: Card) -> Path:
+def prepared(folder: Path, source: Path, card: Card, room: Room = ROOM) -> Path:
     """Prepare a source in this process; return the folder with the table and the sketch."""
     folder.mkdir()
     order = PrepareOrder((SourceFile(str(source)),), "", card, SALT, (), "")
-    said = prepare_module.prepare(ROOM, SALT.hex(), order_header(order, folder))
+    said = prepare_module.prepare(room, SALT.hex(), order_header(order, folder))
     assert "refused" not in said, said
     (folder / "report").write_text(str(said))
     return folder
@@ -90,7 +92,7 @@ def test_with_and_without_dictionaries_the_same_is_stored(
     monkeypatch.setattr(sketch_samples, "_CHUNK", 700)
     monkeypatch.setattr(prepare_module, "_RANKED_AT_ONCE", 300)
     found: list[frozenset[int]] = []
-    real = prepare_module.coded_source
+    real = value_dictionaries.coded_source
 
     def kept(*values: Any) -> Any:  # of coded_source
         made = real(*values)
@@ -130,7 +132,7 @@ def test_preparation_reads_a_source_few_times_and_stores_few_bytes(
 
     source = write_files(tmp_path / "parts", 200_000)
     made: list[Counting] = []
-    real = prepare_module.open_locked
+    real = locked_connection.open_locked
 
     def counting(*values: Any, **options: Any) -> Any:  # of open_locked
         made.append(Counting(real(*values, **options)))
@@ -138,7 +140,8 @@ def test_preparation_reads_a_source_few_times_and_stores_few_bytes(
 
     monkeypatch.setattr(prepare_module, "open_locked", counting)
     monkeypatch.setattr(prepare_module, "_RANKED_AT_ONCE", 60_000)
-    work = prepared(tmp_path / "work", source, read_card("visits", CARD))
+    small = replace(ROOM, memory_mb=128)  # without a spill folder: more would end it
+    work = prepared(tmp_path / "work", source, read_card("visits", CARD), small)
     said = made[0].said
     of_source = [sql for sql in said if re.search(r"FROM (source|texts)\b", sql)]
     of_all_columns = [sql for sql in of_source if "sketch-row" in sql]
@@ -156,6 +159,28 @@ def test_preparation_reads_a_source_few_times_and_stores_few_bytes(
     parquet = sum(file.stat().st_size for file in source.iterdir())
     assert sum(file.stat().st_size for file in work.iterdir()) < 4 * parquet
     assert sorted(file.name for file in work.iterdir()) == ["people.json", "report", "rows.duckdb"]
+
+
+def test_what_does_not_fit_in_the_usual_memory_is_prepared_again_with_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A source of thousands of columns takes megabytes for each of them."""
+    source = tmp_path / "rows.parquet"
+    duckdb.sql(f"COPY ({AWKWARD}) TO '{source}'")
+    card = card_of("who", COLUMNS)
+    plain = stored(prepared(tmp_path / "plain", source, card))
+    monkeypatch.setattr(prepare_module, "_USUAL_MB", 1)
+    (tmp_path / "spill").mkdir()
+    opened: list[int] = []
+
+    def counting(database: str, room: Room, *, read_only: bool) -> Any:  # of open_locked
+        opened.append(room.memory_mb)
+        return locked_connection.open_locked(database, room, read_only=read_only)
+
+    monkeypatch.setattr(prepare_module, "open_locked", counting)
+    room = replace(ROOM, spill=str(tmp_path / "spill"))
+    assert stored(prepared(tmp_path / "again", source, card, room)) == plain
+    assert opened == [1, 1024]
 
 
 # --- ranks against a plain reading ---------------------------------------------------------------

@@ -7,6 +7,7 @@ source.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -167,6 +168,9 @@ def _of_double(column: Column, cell: str) -> str | None:
 
 
 UNIT: Final = "id"
+# DuckDB's memory for most preparations; what does not fit is written to the spill folder, which
+# takes little more time. A table of very many columns may need more, and is then prepared again.
+_USUAL_MB = 768
 # most columns that one statement parses; one column takes megabytes, however few its rows are
 _WIDE = 64
 
@@ -187,7 +191,19 @@ def _prepared(room: Room, salt: str, message: Header) -> Header:
     order = read_order(message)
     order = replace(order, tables=tuple(converted(t, Path(order.work)) for t in order.tables))
     paths = {path: None for table in order.tables for path in paths_of(table.source)}
-    with open_with_staging(room, Path(order.work), tuple(paths)) as connection:
+    with_less = replace(room, memory_mb=min(room.memory_mb, _USUAL_MB if room.spill else 2**62))
+    try:
+        return _written(with_less, order, tuple(paths), salt)
+    except duckdb.OutOfMemoryException:
+        if with_less == room:
+            raise
+    Path(order.work, "rows.duckdb").unlink()
+    shutil.rmtree(Path(order.work, FOLDERS), ignore_errors=True)
+    return _written(room, order, tuple(paths), salt)
+
+
+def _written(room: Room, order: Order, paths: Sequence[str], salt: str) -> Header:
+    with open_with_staging(room, Path(order.work), paths) as connection:
         people, report = _made(connection, order, salt)
         checkpoint(connection)
     return {"same_people": list(people), "report": report_json(report)}
