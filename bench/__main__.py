@@ -35,6 +35,7 @@ BENCHES = (
     "process_trees",
 )
 LONG = (
+    "add",
     "append",
     "growth",
     "recovery",

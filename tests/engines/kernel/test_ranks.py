@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from sfumato.engines.duckdb.engine import DuckDBEngine, Limits
-from sfumato.engines.ingest import cell_sql
+from sfumato.engines.ingest import cell_sql, sketch_samples
 from sfumato.engines.ingest import prepare as prepare_module
 from sfumato.engines.ingest.prepare_order import order_header
 from sfumato.engines.shared.locked_connection import Room
@@ -96,7 +96,7 @@ def test_without_a_person_everybody_elses_ranks_and_rows_are_the_same_bit_by_bit
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
         if is_cut:  # hashes of two bits: nearly everything ties
-            for module in (prepare_module, cell_sql):
+            for module in (prepare_module, cell_sql, sketch_samples):
                 patched.setattr(module, "secret_number", short_number)
         folder = tmp_path_factory.mktemp("ranks")
         whole = prepared_rows(folder, rows)
@@ -132,7 +132,7 @@ def without(folder: Path, rows: Rows, person: str) -> Kept:
 def test_where_hashes_tie_the_order_of_the_source_still_decides_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for module in (prepare_module, cell_sql):
+    for module in (prepare_module, cell_sql, sketch_samples):
         monkeypatch.setattr(module, "secret_number", short_number)
     rows = [[p, k, v, t, ""] for p in "pq" for k in "ab" for v in "12" for t in "xy"]
     assert prepared_rows(tmp_path, rows) == prepared_rows(tmp_path, rows[::-1])

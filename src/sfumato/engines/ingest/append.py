@@ -29,11 +29,16 @@ from sfumato.engines.ingest.person_sketch import (
     united,
     write_sketch,
 )
-from sfumato.engines.ingest.prepare import UNIT, content, staged_source, stored_columns
+from sfumato.engines.ingest.prepare import (
+    UNIT,
+    open_with_staging,
+    staged_source,
+    stored_columns,
+)
 from sfumato.engines.ingest.prepare_order import FOLDERS, Order, TableOrder, read_order
 from sfumato.engines.ingest.source_errors import two_spellings
 from sfumato.engines.ingest.source_files import paths_of
-from sfumato.engines.shared.locked_connection import Room, checkpoint, named, open_locked
+from sfumato.engines.shared.locked_connection import Room, checkpoint, named
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.shared.prepared_table import CROWD_BITS, coded
 from sfumato.engines.shared.segments import (
@@ -72,17 +77,14 @@ def _appended(room: Room, salt: str, message: Header) -> Header:
     order, before = read_order(message), str(message["before"])
     order = replace(order, tables=tuple(converted(t, Path(order.work)) for t in order.tables))
     paths = {path: None for table in order.tables for path in paths_of(table.source)}
-    room = replace(room, paths=(*paths, *files_of(before)))
-    connection = open_locked(str(Path(order.work, "rows.duckdb")), room, read_only=False)
-    try:
+    files = (*paths, *files_of(before))
+    with open_with_staging(room, Path(order.work), files) as connection:
         segments = attach_prepared(connection, before, _BEFORE)
         people, report = _made(connection, order, salt)
         kept = len(segments) - merged(_new_rows(connection, order), [s.size for s in segments])
         write_segment(connection, segments[kept:])
         checkpoint(connection)
-        return {"same_people": list(people), "report": report_json(report), "kept": kept}
-    finally:
-        connection.close()
+    return {"same_people": list(people), "report": report_json(report), "kept": kept}
 
 
 def _made(
@@ -99,7 +101,7 @@ def _made(
     reports = []
     for table, _, found in taken:
         if table.unit is None:
-            _write_rows(connection, table, salt)
+            _write_rows(connection, table)
             reports.append(found[0])
         else:
             _Ranking(connection, table, salt).write()
@@ -145,7 +147,9 @@ def _name_persons(
 
     A person is recognised by `who`, a keyed digest that is the same in every version.
     """
-    everybody = " UNION ALL ".join(f"SELECT {UNIT} FROM {staged(table)}" for table in tables)
+    everybody = " UNION ALL ".join(
+        f"SELECT {UNIT} FROM {staged(table)} WHERE {UNIT} IS NOT NULL" for table in tables
+    )
     known = number(connection, f"SELECT max(person) + 1 FROM {_BEFORE}.people")
     connection.execute(
         f"CREATE TEMP TABLE persons AS SELECT {UNIT}, n.person_key, n.who,"
@@ -184,13 +188,12 @@ def _check_spelling(connection: duckdb.DuckDBPyConnection, salt: str) -> None:
         raise two_spellings()
 
 
-def _write_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:
+def _write_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> None:
     """Create the table of the new rows of a table whose rows belong to no person."""
     columns = ", ".join(("row_key", *stored_columns(order)))
     connection.execute(
-        f"CREATE TEMP TABLE {table_name('duckdb', order.place)} AS SELECT {columns} FROM"
-        f" (SELECT *, {secret_number('row', content(order))} AS row_key FROM {staged(order)})",
-        [salt],
+        f"CREATE TEMP TABLE {table_name('duckdb', order.place)} AS SELECT {columns}"
+        f" FROM {staged(order)}"
     )
     connection.execute(f"DROP TABLE {staged(order)}")
 
@@ -253,17 +256,14 @@ class _Ranking:
         Rows beyond `rows_per_person` are dropped.
         """
         columns, most = stored_columns(self.order), self.order.limits.rows_per_person
-        key = secret_number("row", "CAST(person_key AS VARCHAR)", content(self.order))
         ranking = ", ".join(("row_key", *columns))
         self.connection.execute(
             f"CREATE TEMP TABLE numbered AS SELECT"
             f" {', '.join(('person', 'person_key', 'row_key', *columns))},"
             " CAST(coalesce(used.rows, 0)"
             f" + row_number() OVER (PARTITION BY person ORDER BY {ranking}) AS UINTEGER) AS rr"
-            f" FROM (SELECT *, {key} AS row_key FROM {staged(self.order)}"
-            f" JOIN persons USING ({UNIT})) LEFT JOIN used USING (person)"
-            f" QUALIFY rr <= {most}",
-            [self.salt],
+            f" FROM {staged(self.order)} JOIN persons USING ({UNIT})"
+            f" LEFT JOIN used USING (person) QUALIFY rr <= {most}"
         )
         self.connection.execute(f"DROP TABLE {staged(self.order)}")
 

@@ -24,6 +24,7 @@ from sfumato.vault.add_report import BANDS, MAX_UNREADABLE, ColumnReport, TableR
 from sfumato.vault.card.columns import Column
 
 _AT_ONCE: Final = 64  # columns in one statement
+_CUTS_AT_ONCE: Final = 32  # conditions that are counted in one statement, for each person
 _NAMED: Final = 10  # most columns that one refusal names
 _LOOKED_AT: Final = 1000  # how many cells of a column are read to find a hint
 
@@ -52,9 +53,25 @@ class _Counts:
         return self.given - self.read > MAX_UNREADABLE * self.given
 
 
+STAGING: Final = "staging"  # the name of the database that is deleted after preparation
+
+
 def staged(order: TableOrder) -> str:
-    """Return the name of a table's staging table, which holds parsed values without row numbers."""
-    return stored_name("staged", order.place)
+    """Return the name of a table's staging table: parsed values of all rows, in no order.
+
+    `id` is the person, or NULL for a row without a person. `row_key` is a keyed hash of the row.
+    """
+    return f"{STAGING}.{stored_name('staged', order.place)}"
+
+
+def of_people(unit: int | None) -> str:
+    """Return the SQL condition for the staged rows that are kept: those of a person, or all."""
+    return "true" if unit is None else "id IS NOT NULL"
+
+
+def given(place: int) -> str:
+    """Return the name of the staging column that says if a column's source cell was not empty."""
+    return f"given{place}"
 
 
 def beyond(place: int) -> str:
@@ -72,9 +89,10 @@ def cells_report(
 
     Return the report, and the number of rows that belong to a person.
     """
-    where = "true" if unit is None else _given(unit, order.nulls_of(order.unit))
-    rows, kept = _numbers(connection, f"SELECT count(*), count(*) FILTER ({where}) FROM texts")
-    counts = list(_counts(connection, order, cells, where))
+    rows, kept = _numbers(
+        connection, f"SELECT count(*), count(*) FILTER ({of_people(unit)}) FROM {staged(order)}"
+    )
+    counts = list(_counts(connection, order, cells, of_people(unit)))
     _check_readable(connection, order, list(zip(cells, counts, strict=True)))
     columns = tuple(
         replace(
@@ -92,7 +110,8 @@ def _given(place: int, nulls: Sequence[str]) -> str:
     return f"coalesce({without_nulls(f'c{place}', nulls)}, '') <> ''"
 
 
-def _of_cell(order: TableOrder, cell: Cell) -> str:
+def is_given(order: TableOrder, cell: Cell) -> str:
+    """Return SQL that tests if a declared column's cell is given."""
     return _given(cell.place, order.nulls_of(cell.column.name))
 
 
@@ -101,19 +120,17 @@ def _counts(
 ) -> Iterator[_Counts]:
     for first in range(0, len(cells), _AT_ONCE):
         places = range(first, min(first + _AT_ONCE, len(cells)))
-        given = ", ".join(f"count(*) FILTER ({_of_cell(order, cells[i])})" for i in places)
         read = ", ".join(text for i in places for text in _read(cells[i].column, i))
-        found = _numbers(connection, f"SELECT {given} FROM texts WHERE {where}")
-        values = _numbers(connection, f"SELECT {read} FROM {staged(order)}")
-        for number, count in enumerate(found):
-            yield _Counts(count, *values[3 * number : 3 * number + 3])
+        found = _numbers(connection, f"SELECT {read} FROM {staged(order)} WHERE {where}")
+        for first_count in range(0, len(found), 4):
+            yield _Counts(*found[first_count : first_count + 4])
 
 
-def _read(column: Column, i: int) -> tuple[str, str, str]:
+def _read(column: Column, i: int) -> tuple[str, str, str, str]:
     outside = f"count(*) FILTER ({beyond(i)})" if column.is_bounded else "0"
     keyless = f"v{i} IS NOT NULL AND k{i} IS NULL"
     without_key = "0" if column.keys is None else f"count(*) FILTER ({keyless})"
-    return f"count(v{i})", outside, without_key
+    return f"count(*) FILTER ({given(i)})", f"count(v{i})", outside, without_key
 
 
 def _column(column: Column, found: _Counts, rows: int) -> ColumnReport:
@@ -179,7 +196,7 @@ def _check_readable(
 def _hint(connection: duckdb.DuckDBPyConnection, order: TableOrder, cell: Cell) -> str:
     """Return a hint about the card setting that parses a column's cells; "" if there is none."""
     found = connection.execute(
-        f"SELECT c{cell.place} FROM texts WHERE {_of_cell(order, cell)} LIMIT {_LOOKED_AT}"
+        f"SELECT c{cell.place} FROM texts WHERE {is_given(order, cell)} LIMIT {_LOOKED_AT}"
     ).fetchall()
     return hint_of(cell.column, [str(text) for (text,) in found])
 
@@ -192,18 +209,19 @@ def with_cuts(
 ) -> TableReport:
     """Return a table's report with bands of how many persons and rows contribution bounds cut."""
     (report, staged_rows), (groups, most) = found, order.bounds
-    table = table_name("duckdb", order.place)
-    rows, people, over, cut = _numbers(
-        connection,
-        # not by rr = 1 and rr = most + 1: appended rows have ranks after a person's earlier rows
-        f"SELECT count(*), count(DISTINCT person), count(DISTINCT person) FILTER (rr > {most}),"
-        f" count(*) FILTER (rr > {most}) FROM {table}",
-    )
     ranked = {i for i, column in enumerate(order.columns) if column.keys is not None}
-    ranked |= set(coded(order.columns))
+    places = sorted(ranked | set(coded(order.columns)))
+    # not by rr = 1 and rr = most + 1: appended rows have ranks after a person's earlier rows
+    asked = ["rr IS NOT NULL", f"rr > {most}"]
+    for place in places:
+        asked += [f"gr{place} IS NOT NULL", f"gr{place} > {groups} OR rr{place} > {most}"]
+    counts = _rows_and_people(connection, table_name("duckdb", order.place), asked)
+    (rows, people), (cut, over) = counts[:2]
     columns = list(report.columns)
-    for place in sorted(ranked):
-        columns[place] = _with_cut(connection, columns[place], (table, place, groups, most))
+    for place, of, of_cut in zip(places, counts[2::2], counts[3::2], strict=True):
+        columns[place] = replace(
+            columns[place], people_cut=band(of_cut[1], of[1]), rows_cut=band(of_cut[0], of[0])
+        )
     return replace(
         report,
         columns=tuple(columns),
@@ -213,22 +231,22 @@ def with_cuts(
     )
 
 
-def _with_cut(
-    connection: duckdb.DuckDBPyConnection, column: ColumnReport, of: tuple[str, int, int, int]
-) -> ColumnReport:
-    """Add to a column's report how many persons and rows the bounds cut in a GROUP BY of it.
-
-    The numbers are bands, not exact counts.
-    """
-    table, place, groups, most = of
-    is_cut = f"gr{place} > {groups} OR rr{place} > {most}"
-    rows, cut, people, over = _numbers(
-        connection,
-        f"SELECT count(gr{place}), count(*) FILTER ({is_cut}),"
-        f" count(DISTINCT person) FILTER (gr{place} IS NOT NULL),"
-        f" count(DISTINCT person) FILTER ({is_cut}) FROM {table}",
-    )
-    return replace(column, people_cut=band(over, people), rows_cut=band(cut, rows))
+def _rows_and_people(
+    connection: duckdb.DuckDBPyConnection, table: str, conditions: Sequence[str]
+) -> list[tuple[int, int]]:
+    """Return for each condition how many rows of a table meet it, and persons with such a row."""
+    found: list[tuple[int, int]] = []
+    for first in range(0, len(conditions), _CUTS_AT_ONCE):
+        some = conditions[first : first + _CUTS_AT_ONCE]
+        each = ", ".join(f"count(*) FILTER ({condition})" for condition in some)
+        rows = _numbers(connection, f"SELECT {each} FROM {table}")
+        any_row = ", ".join(f"bool_or({condition}) AS b{i}" for i, condition in enumerate(some))
+        any_person = ", ".join(f"count(*) FILTER (b{i})" for i in range(len(some)))
+        people = _numbers(
+            connection, f"SELECT {any_person} FROM (SELECT {any_row} FROM {table} GROUP BY person)"
+        )
+        found += zip(rows, people, strict=True)
+    return found
 
 
 def _numbers(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[int, ...]:

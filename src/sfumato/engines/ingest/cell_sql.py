@@ -23,7 +23,6 @@ _PLAIN: Final = r"[+-]?[0-9]{1,18}(\.[0-9]+)?"
 _YEAR: Final = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"  # 1 to 9999
 _DATE: Final = _YEAR + r"-[0-9]{2}-[0-9]{2}([ T]00:00:00(\.0{1,9})?)?"
 _TIME: Final = _YEAR + r"-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?)?"
-_CHAINED: Final = 64  # operands per || chain; engines fail on chains of some hundred
 _MOST: Final = 10**37  # bound of every parsed number; it fits in a HUGEINT
 
 
@@ -229,16 +228,6 @@ def secret_name(tag: str, text: str) -> str:
     return f"unhex(sha256(? || ':{tag}:' || {text}))"
 
 
-def spelled(values: Sequence[str]) -> str:
-    """Return SQL of one text that encodes several values injectively, each with its length."""
-    each = [
-        f"coalesce(strlen(CAST({v} AS VARCHAR)) || '=' || CAST({v} AS VARCHAR), '-') || ','"
-        for v in values
-    ]
-    few = [" || ".join(each[at : at + _CHAINED]) for at in range(0, len(each), _CHAINED)]
-    return "".join(few) if len(few) <= 1 else " || ".join(f"({texts})" for texts in few)
-
-
 # --- ranks (engines/kernel/ranks.proof.md) --------------------------------------------------------
 
 
@@ -257,21 +246,3 @@ def group_key(place: int, code: str) -> str:
     value = f"CAST({code} AS VARCHAR)" if code.startswith("k") else f"v{place}"
     prf = secret_number("cell", "CAST(person_key AS VARCHAR)", value)
     return f"CASE WHEN {code} IS NOT NULL THEN {prf} END"
-
-
-def ranks(place: int, code: str, kind: str) -> tuple[str, str]:
-    """Return SQL of two ranks of a row: of its group for the person, and of the row in its group.
-
-    A person's groups are ordered by the PRF of their keys. If two are equal, the codes decide,
-    which are in the order of values. Rows without a group have no rank, and come last, so they
-    change no other rank.
-    """
-    groups = f"(PARTITION BY person ORDER BY h{place} NULLS LAST, {code} NULLS LAST)"
-    rows = f"(PARTITION BY person ORDER BY h{place} NULLS LAST, {code} NULLS LAST, rr)"
-    group = f"dense_rank() OVER {groups}"
-    row = f"row_number() OVER {rows} - rank() OVER {groups} + 1"
-    there = f"CASE WHEN {code} IS NOT NULL THEN"
-    return (
-        f"CAST({there} {group} END AS {kind}) AS gr{place}",
-        f"CAST({there} {row} END AS {kind}) AS rr{place}",
-    )

@@ -7,8 +7,11 @@ source.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -17,15 +20,22 @@ import duckdb
 from sfumato.dp.refusal import Refused
 from sfumato.engines.ingest.bids_folders import folders_mark, take_folders
 from sfumato.engines.ingest.cell_format_sql import plain_spelling
-from sfumato.engines.ingest.cell_report import Cell, beyond, cells_report, staged, with_cuts
+from sfumato.engines.ingest.cell_report import (
+    STAGING,
+    Cell,
+    beyond,
+    cells_report,
+    given,
+    is_given,
+    staged,
+    with_cuts,
+)
 from sfumato.engines.ingest.cell_sql import (
     group_key,
     half_step,
     rank_type,
-    ranks,
     secret_name,
     secret_number,
-    spelled,
     steps,
     stored,
     without_nul,
@@ -36,14 +46,16 @@ from sfumato.engines.ingest.person_sketch import (
     NewSketch,
     Sketch,
     domains_alike,
-    take_sketch,
     united,
     write_sketch,
 )
 from sfumato.engines.ingest.prepare_order import FOLDERS, Order, TableOrder, read_order
+from sfumato.engines.ingest.sketch_samples import Sampled, sampled_columns, take_sketch
 from sfumato.engines.ingest.source_errors import AS_TEXT, UNREADABLE, reported, two_spellings
-from sfumato.engines.ingest.source_files import DECIMAL, open_source, paths_of
-from sfumato.engines.shared.locked_connection import Room, checkpoint, open_locked
+from sfumato.engines.ingest.source_files import DECIMAL, Source, open_source, paths_of
+from sfumato.engines.ingest.stored_ranks import group_ranks, row_ranks
+from sfumato.engines.ingest.value_dictionaries import coded_source
+from sfumato.engines.shared.locked_connection import Room, checkpoint, open_locked, quoted
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.shared.prepared_table import CROWD_BITS, coded
 from sfumato.engines.shared.stored_parts import parts_of, write_parts
@@ -156,6 +168,9 @@ def _of_double(column: Column, cell: str) -> str | None:
 
 
 UNIT: Final = "id"
+# DuckDB's memory for most preparations; what does not fit is written to the spill folder, which
+# takes little more time. A table of very many columns may need more, and is then prepared again.
+_USUAL_MB = 768
 # most columns that one statement parses; one column takes megabytes, however few its rows are
 _WIDE = 64
 
@@ -176,14 +191,44 @@ def _prepared(room: Room, salt: str, message: Header) -> Header:
     order = read_order(message)
     order = replace(order, tables=tuple(converted(t, Path(order.work)) for t in order.tables))
     paths = {path: None for table in order.tables for path in paths_of(table.source)}
-    room = replace(room, paths=tuple(paths))
-    connection = open_locked(str(Path(order.work, "rows.duckdb")), room, read_only=False)
+    with_less = replace(room, memory_mb=min(room.memory_mb, _USUAL_MB if room.spill else 2**62))
     try:
+        return _written(with_less, order, tuple(paths), salt)
+    except duckdb.OutOfMemoryException:
+        if with_less == room:
+            raise
+    Path(order.work, "rows.duckdb").unlink()
+    shutil.rmtree(Path(order.work, FOLDERS), ignore_errors=True)
+    return _written(room, order, tuple(paths), salt)
+
+
+def _written(room: Room, order: Order, paths: Sequence[str], salt: str) -> Header:
+    with open_with_staging(room, Path(order.work), paths) as connection:
         people, report = _made(connection, order, salt)
         checkpoint(connection)
-        return {"same_people": list(people), "report": report_json(report)}
+    return {"same_people": list(people), "report": report_json(report)}
+
+
+@contextmanager
+def open_with_staging(
+    room: Room, work: Path, paths: Sequence[str]
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Create the prepared table's file, with a second one for tables that are not kept.
+
+    Rows in a file are compressed, and take no memory while they are not read. The second file is
+    deleted in the end.
+    """
+    staging = work / "staging.duckdb"
+    files = (str(staging), f"{staging}.wal")
+    room = replace(room, paths=(*paths, *files))
+    connection = open_locked(str(work / "rows.duckdb"), room, read_only=False)
+    try:
+        connection.execute(f"ATTACH {quoted(files[0])} AS {STAGING}")
+        yield connection
     finally:
         connection.close()
+        for file in files:
+            Path(file).unlink(missing_ok=True)
 
 
 def _made(
@@ -202,7 +247,7 @@ def _made(
     reports = []
     for table, _, found in taken:
         if table.unit is None:
-            _write_rows(connection, table, salt)
+            _write_rows(connection, table)
             reports.append(found[0])
         else:
             _write_people(connection, table, salt)
@@ -223,11 +268,13 @@ def staged_source(
     source = open_source(connection, order)
     places = [source.place(column.name) for column in order.columns]
     unit = None if order.unit is None else source.place(order.unit)
-    connection.execute(f"CREATE OR REPLACE TEMP VIEW texts AS {source.both_sql}")
-    _check_size(connection, order.limits.rows)
+    rows = _read_source(connection, source, order.limits.rows)
     cells = [Cell(c, p, source.kinds[p]) for c, p in zip(order.columns, places, strict=True)]
-    sketch = take_sketch(connection, order, (len(source.names), cells), unit, salt)
-    _stage(connection, order, cells, unit)
+    declared = {cell.place: cell for cell in cells}
+    coded_cells = coded_source(connection, order, (source, declared), rows, salt)
+    sampled = sampled_columns(connection, coded_cells, unit)
+    _stage(connection, order, cells, _Extra.of(sampled, unit, salt))
+    sketch = take_sketch(connection, sampled, staged(order), salt)
     report = cells_report(connection, order, cells, unit)
     if order.key is not None:
         _check_unique(connection, order, order.key)
@@ -258,15 +305,24 @@ _FAULTS: Final = (  # a phrase in DuckDB's error, and our message for it
 )
 
 
-def _check_size(connection: duckdb.DuckDBPyConnection, most: int) -> None:
-    """Refuse more rows than the card allows, or a text file that can't be split into cells.
+def _read_source(connection: duckdb.DuckDBPyConnection, source: Source, most: int) -> int:
+    """Create the view `source` of an owner's rows, and return their number.
 
-    DuckDB's error quotes cells, so its text is never passed on.
+    The lines of a text file are split into cells once, and copied. Refuse more rows than the card
+    allows, or a text file that can't be split into cells. DuckDB's error quotes cells, so its text
+    is never passed on.
     """
     counted, said = None, ""
+    read = source.raw_sql
     try:
+        if source.is_text_file and len(source.names) <= _WIDE:
+            connection.execute(
+                f"CREATE OR REPLACE TABLE {STAGING}.cells AS {read} LIMIT {most + 1}"
+            )
+            read = f"SELECT * FROM {STAGING}.cells"
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW source AS {read}")
         counted = connection.execute(
-            f"SELECT count(*) FROM (SELECT 1 FROM texts LIMIT {most + 1})"
+            f"SELECT count(*) FROM (SELECT 1 FROM source LIMIT {most + 1})"
         ).fetchone()
     except duckdb.InvalidInputException as error:
         said = str(error)
@@ -282,16 +338,34 @@ def _check_size(connection: duckdb.DuckDBPyConnection, most: int) -> None:
             f"The source has more than the {most} rows of the data card's limits.rows.",
             "Raise limits.rows on the card, or add fewer rows.",
         )
+    return int(counted[0])
 
 
 # --- staging: parse cells to values and key codes ------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Extra:
+    """What staging keeps of each row beside the declared columns: SQL over `texts`, with names."""
+
+    unit: int | None
+    columns: tuple[tuple[str, str], ...]  # SQL, and the name in the staging table
+    bound: tuple[str, ...]  # parameters of the SQL
+
+    @classmethod
+    def of(cls, sampled: Sampled, unit: int | None, salt: str) -> _Extra:
+        """Return the row's keyed hash, and what the sketch of the people needs."""
+        texts, bound = sampled.staged(salt)
+        names = [f"q{i}" for i in sampled.quasi_identifiers]
+        columns = (sampled.row_mark, "row_key"), *zip(texts, names, strict=True)
+        return cls(unit, columns, (salt, *bound))
 
 
 def _stage(
     connection: duckdb.DuckDBPyConnection,
     order: TableOrder,
     cells: Sequence[Cell],
-    unit: int | None,
+    extra: _Extra,
 ) -> None:
     """Create a staging table of clamped values, key codes, and flags of values outside the bounds.
 
@@ -303,32 +377,33 @@ def _stage(
     is_wide = len(order.columns) > _WIDE
     texts, values = [], []
     for i, cell in enumerate(wide):
-        texts.append(f"{_cell(cell, order)} AS x{i}")
-        values.append(f"{f'x{i}' if is_wide else _value(cell, order, f'x{i}')} AS v{i}")
-    where = ""
-    if unit is not None:  # rows without a person are dropped (soundness rule 12)
+        texts += [f"{_cell(cell, order)} AS x{i}", f"{is_given(order, cell)} AS {given(i)}"]
+        values += [f"{f'x{i}' if is_wide else _value(cell, order, f'x{i}')} AS v{i}", given(i)]
+    others = [name for _, name in extra.columns]
+    texts += [f"{sql} AS {name}" for sql, name in extra.columns]
+    if extra.unit is not None:  # rows without a person are dropped later (soundness rule 12)
         nulls = order.nulls_of(order.unit)
-        texts.append(f"{without_nulls(f'c{unit}', nulls)} AS {UNIT}")
-        values.append(UNIT)
-        where = f" WHERE {UNIT} <> ''"
-    if not values:
-        texts, values = ["NULL AS x"], ["NULL AS nothing"]
+        texts.append(f"nullif({without_nulls(f'c{extra.unit}', nulls)}, '') AS {UNIT}")
+        others.append(UNIT)
     keyed = [(i, column) for i, column in enumerate(order.columns) if column.keys is not None]
     for i, column in keyed:
         _load_keys(connection, i, column)
     kept = [text for i, column in enumerate(order.columns) for text in _clamped(column, i)]
-    kept += [] if unit is None else [f"v.{UNIT}"]
+    kept += [f"v.{given(i)}" for i in range(len(cells))]
+    kept += [f"v.{name}" for name in others]
     kept += [f"codes{i}.code AS k{i}" for i, _ in keyed]
     joins = "".join(
         f" LEFT JOIN codes{i} ON codes{i}.value = {_inside(column, i)}" for i, column in keyed
     )
-    read = f"SELECT {', '.join(values)} FROM (SELECT {', '.join(texts)} FROM texts){where}"
+    read = f"SELECT {', '.join([*values, *others])} FROM (SELECT {', '.join(texts)} FROM texts)"
+    bound = list(extra.bound)
     if is_wide:
-        _read_one_by_one(connection, order, read, wide)
-        read = "SELECT * FROM unread"
+        _read_one_by_one(connection, order, (read, bound), wide)
+        read, bound = "SELECT * FROM unread", []
     connection.execute(
-        f"CREATE TEMP TABLE {staged(order)} AS"
-        f" SELECT {', '.join(kept) or 'v.nothing'} FROM ({read}) AS v{joins}"
+        f"CREATE OR REPLACE TABLE {staged(order)} AS"
+        f" SELECT {', '.join(kept)} FROM ({read}) AS v{joins}",
+        bound,
     )
     connection.execute("DROP TABLE IF EXISTS unread")
 
@@ -379,14 +454,18 @@ def _clamped(column: Column, place: int) -> list[str]:
 
 
 def _read_one_by_one(
-    connection: duckdb.DuckDBPyConnection, order: TableOrder, read: str, cells: Sequence[Cell]
+    connection: duckdb.DuckDBPyConnection,
+    order: TableOrder,
+    read: tuple[str, list[str]],
+    cells: Sequence[Cell],
 ) -> None:
     """Parse a wide table one column at a time, to limit the memory.
 
     In a single statement, each thread allocates buffers for the expressions of every column. Some
     hundred columns would exceed the worker's memory limit, even with few rows.
     """
-    connection.execute(f"CREATE TEMP TABLE unread AS {read}")
+    sql, bound = read
+    connection.execute(f"CREATE TEMP TABLE unread AS {sql}", bound)
     for place, cell in enumerate(cells):
         value = _value(cell, order, f"v{place}")
         stored_as = _stored_as(cell.column)
@@ -426,18 +505,11 @@ def stored_columns(order: TableOrder) -> list[str]:
     return values + [f"k{i}" for i, column in enumerate(order.columns) if column.keys is not None]
 
 
-def content(order: TableOrder) -> str:
-    """Return SQL of a row's content as one text, which orders a person's rows."""
-    return spelled([f"v{i}" for i in range(len(order.columns))]) or "''"
-
-
-def _write_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:
+def _write_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> None:
     columns = ", ".join(("row_key", *stored_columns(order)))
     connection.execute(
-        f"CREATE TABLE {table_name('duckdb', order.place)} AS SELECT {columns} FROM ("
-        f"SELECT *, {secret_number('row', content(order))} AS row_key FROM {staged(order)}"
-        ") ORDER BY row_key",
-        [salt],
+        f"CREATE TABLE {table_name('duckdb', order.place)} AS SELECT {columns} FROM {staged(order)}"
+        f" ORDER BY {columns}"
     )
     connection.execute(f"DROP TABLE {staged(order)}")
 
@@ -452,7 +524,12 @@ def _write_persons(
     other person. `who` is a keyed digest, unique, and the same for a person in every version of the
     data (continual_counting.proof.md).
     """
-    everybody = " UNION ALL ".join(f"SELECT {UNIT} FROM {staged(table)}" for table in tables)
+    for table in tables:
+        connection.execute(
+            f"CREATE TEMP TABLE {_counted(table)} AS SELECT {UNIT}, count(*) AS n"
+            f" FROM {staged(table)} WHERE {UNIT} IS NOT NULL GROUP BY {UNIT}"
+        )
+    everybody = " UNION ALL ".join(f"SELECT {UNIT} FROM {_counted(table)}" for table in tables)
     connection.execute(
         f"CREATE TEMP TABLE persons AS SELECT {UNIT}, person_key,"
         " CAST(row_number() OVER (ORDER BY person_key, id) - 1 AS UINTEGER) AS person"
@@ -474,53 +551,68 @@ def _write_persons(
         raise two_spellings()
 
 
+def _counted(order: TableOrder) -> str:
+    """Return the name of the table of a table's persons, each with the number of their rows."""
+    return stored_name("counted", order.place)
+
+
 def _write_people(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:
     """Write a table with persons: ranked rows, dictionaries, precomputed sums, and row counts.
 
     Rows are sorted by the persons' keyed hashes. Rows beyond `rows_per_person` are dropped.
     """
-    _number_rows(connection, order, salt)
+    rows = _kept_rows(connection, order)
     for place in coded(order.columns):
-        _write_texts(connection, order, place, salt)
-    _write_ranked(connection, order, salt)
-    _write_parts(connection, order)
+        _write_texts(connection, order, (place, rows), salt)
+    _sort_rows(connection, order, rows)
     crowds = stored_name("crowds", order.place)
     connection.execute(
         f"CREATE TABLE {crowds} AS SELECT person >> {CROWD_BITS} AS few, count(*) AS n"
-        " FROM numbered GROUP BY few ORDER BY few"
+        f" FROM {_NUMBERED} GROUP BY few ORDER BY few"
     )
-    connection.execute("DROP TABLE numbered")
+    _write_ranked(connection, order, salt)
+    connection.execute(f"DROP TABLE {_NUMBERED}")
+    _write_parts(connection, order)
 
 
-def _number_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:
-    """Rank each person's rows by keyed hash; drop rows beyond `rows_per_person`."""
-    columns = stored_columns(order)
-    key = secret_number("row", "CAST(person_key AS VARCHAR)", content(order))
-    ranking = ", ".join(("row_key", *columns))
+_KEPT: Final = f"{STAGING}.kept"
+_NUMBERED: Final = f"{STAGING}.numbered"
+_RANKED_AT_ONCE: Final = 1 << 19  # rows
+
+
+def _kept_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> str:
+    """Return the name of the table with a table's staged rows that are within the card's limit.
+
+    The limit is `rows_per_person`.
+    """
+    most = order.limits.rows_per_person
+    found = connection.execute(f"SELECT max(n) FROM {_counted(order)}").fetchone()
+    connection.execute(f"DROP TABLE {_counted(order)}")
+    if found is None or found[0] is None or found[0] <= most:
+        return staged(order)
+    ranking = ", ".join(("row_key", *stored_columns(order)))
     connection.execute(
-        f"CREATE TEMP TABLE numbered AS SELECT"
-        f" {', '.join(('person', 'person_key', 'row_key', *columns))},"
-        f" CAST(row_number() OVER (PARTITION BY person ORDER BY {ranking}) AS UINTEGER) AS rr"
-        f" FROM (SELECT *, {key} AS row_key FROM {staged(order)} JOIN persons USING ({UNIT}))"
-        f" QUALIFY rr <= {order.limits.rows_per_person}",
-        [salt],
+        f"CREATE OR REPLACE TABLE {_KEPT} AS SELECT * FROM {staged(order)}"
+        f" WHERE {UNIT} IS NOT NULL"
+        f" QUALIFY row_number() OVER (PARTITION BY {UNIT} ORDER BY {ranking}) <= {most}"
     )
-    connection.execute(f"DROP TABLE {staged(order)}")
+    return _KEPT
 
 
 def _write_texts(
-    connection: duckdb.DuckDBPyConnection, order: TableOrder, place: int, salt: str
+    connection: duckdb.DuckDBPyConnection, order: TableOrder, of: tuple[int, str], salt: str
 ) -> None:
     """Write the dictionary of a column of private texts, with codes in the order of the texts.
 
     Codes change when another person adds or removes a text. `text_key` does not change, so the
     kernel orders a person's groups by it (engines/kernel/ranks.proof.md).
     """
+    place, rows = of
     connection.execute(
         f"CREATE TABLE {_dictionary(order, place)} AS SELECT"
         " CAST(row_number() OVER (ORDER BY value) - 1 AS UINTEGER) AS code, value,"
-        f" {secret_number('text', 'value')} AS text_key"
-        f" FROM (SELECT DISTINCT v{place} AS value FROM numbered WHERE v{place} IS NOT NULL)"
+        f" {secret_number('text', 'value')} AS text_key FROM (SELECT DISTINCT v{place} AS value"
+        f" FROM {rows} WHERE v{place} IS NOT NULL AND {UNIT} IS NOT NULL)"
         " ORDER BY code",
         [salt],
     )
@@ -530,29 +622,79 @@ def _dictionary(order: TableOrder, place: int) -> str:
     return stored_name(f"texts{place}", order.place)
 
 
+def _sort_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, rows: str) -> None:
+    """Sort the rows by person, and those of a person by keyed hash and then by content."""
+    texts = coded(order.columns)
+    joins = "".join(
+        f" LEFT JOIN {_dictionary(order, i)} AS texts{i} ON texts{i}.value = n.v{i}" for i in texts
+    )
+    columns = stored_columns(order)
+    codes = {f"v{i}": f"texts{i}.code" for i in texts}  # in the order of the texts
+    ranking = ", ".join(("row_key", *(codes.get(name, name) for name in columns)))
+    listed = ("person", "person_key", "row_key", *columns)
+    given_codes = [f"texts{i}.code AS c{i}" for i in texts]
+    connection.execute(
+        f"CREATE OR REPLACE TABLE {_NUMBERED} AS SELECT"
+        f" {', '.join([*(f'n.{name}' for name in listed), *given_codes])}"
+        f" FROM (SELECT {', '.join(listed)} FROM {rows} JOIN persons USING ({UNIT})) AS n{joins}"
+        f" ORDER BY person, {ranking}"
+    )
+    connection.execute(f"DROP TABLE IF EXISTS {_KEPT}")
+    connection.execute(f"DROP TABLE {staged(order)}")
+
+
 def _write_ranked(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:
     """Write the prepared table, with the ranks of each row that decide whether the row counts.
 
     The proof is engines/kernel/ranks.proof.md.
     """
-    texts = coded(order.columns)
     codes = {i: f"k{i}" for i, column in enumerate(order.columns) if column.keys is not None}
-    codes |= {i: f"c{i}" for i in texts}
-    joins = "".join(
-        f" LEFT JOIN {_dictionary(order, i)} AS texts{i} ON texts{i}.value = n.v{i}" for i in texts
-    )
-    given = ["n.*", *(f"texts{i}.code AS c{i}" for i in texts)]
-    hashed = ["*", *(f"{group_key(i, code)} AS h{i}" for i, code in codes.items())]
+    codes |= {i: f"c{i}" for i in coded(order.columns)}
     kind = rank_type(order.limits.rows_per_person)
     columns = ["person", "person_key", "row_key", f"CAST(rr AS {kind}) AS rr"]
-    columns += [*stored_columns(order), *(f"c{i}" for i in texts)]
-    columns += [text for i, code in codes.items() for text in ranks(i, code, kind)]
-    connection.execute(
-        f"CREATE TABLE {table_name('duckdb', order.place)} AS SELECT {', '.join(columns)} FROM ("
-        f"SELECT {', '.join(hashed)} FROM (SELECT {', '.join(given)} FROM numbered AS n{joins}))"
-        " ORDER BY person_key, person, rr",
-        [salt] * len(codes),
-    )
+    columns += [*stored_columns(order), *(f"c{i}" for i in coded(order.columns))]
+    for i in codes:
+        columns += [f"CAST(nullif({name}{i}, 0) AS {kind}) AS {name}{i}" for name in ("gr", "rr")]
+    asked = [
+        "person",
+        *(f"CAST(coalesce({code}, -1) AS BIGINT) AS {code}" for code in codes.values()),
+    ]
+    asked += [f"coalesce({group_key(i, code)}, 0) AS h{i}" for i, code in codes.items()]
+    table, made = table_name("duckdb", order.place), False
+    connection.execute("BEGIN")
+    for where in _ranges(connection, order):
+        found = connection.execute(
+            f"SELECT {', '.join(asked)} FROM {_NUMBERED} WHERE {where}", [salt] * len(codes)
+        ).fetchnumpy()
+        ranks = {"rr": row_ranks(found["person"])}
+        for i, code in codes.items():
+            ranks[f"gr{i}"], ranks[f"rr{i}"] = group_ranks(
+                found["person"], found[code], found[f"h{i}"]
+            )
+        connection.register("ranks", ranks)
+        begun = f"INSERT INTO {table}" if made else f"CREATE TABLE {table} AS"
+        connection.execute(
+            f"{begun} SELECT {', '.join(columns)}"
+            f" FROM (SELECT * FROM {_NUMBERED} WHERE {where}) POSITIONAL JOIN ranks"
+        )
+        connection.unregister("ranks")
+        made = True
+    connection.execute("COMMIT")
+
+
+def _ranges(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> list[str]:
+    """Return SQL conditions that split the sorted rows into ranges, each with whole persons."""
+    crowds = connection.execute(
+        f"SELECT n FROM {stored_name('crowds', order.place)} ORDER BY few"
+    ).fetchall()
+    ends, rows = [0], 0
+    for (n,) in crowds:
+        rows += n
+        if rows - ends[-1] >= _RANKED_AT_ONCE:
+            ends.append(rows)
+    if ends[-1] < rows or rows == 0:
+        ends.append(rows)
+    return [f"rowid >= {first} AND rowid < {end}" for first, end in pairwise(ends)]
 
 
 def _write_parts(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> None:

@@ -22,6 +22,11 @@ from sfumato.system.row_files import DUCKDB, KINDS, PARQUET, SHARED, parquet_fil
 from sfumato.vault.card.cell_formats import PLAIN
 
 DECIMAL: Final = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")  # its width and scale
+# types whose equal values have equal texts, and whose texts have no white space at an end
+_WHOLE: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+_UNSIGNED: Final = ("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT")
+FLOATS: Final = ("FLOAT", "DOUBLE")  # but for the zero with a minus
+SIMPLE: Final = (*_WHOLE, *_UNSIGNED, *FLOATS, "BOOLEAN", "DATE", "TIMESTAMP")
 _DUCKDB: Final = (*DUCKDB, *SHARED)
 
 
@@ -29,14 +34,22 @@ _DUCKDB: Final = (*DUCKDB, *SHARED)
 class Source:
     """Column names and types of an owner's source, and the SQL that reads it.
 
-    `sql` returns the columns as trimmed texts c0, c1, ... `both_sql` also returns them as r0, r1,
-    ... with their own types, which are in `kinds`.
+    `raw_sql` returns the columns as r0, r1, ... with their own types, which are in `kinds`. `texts`
+    has the SQL of each column's trimmed text, made of r0, r1, ... `sql` returns the trimmed texts
+    as c0, c1, ...
     """
 
     names: tuple[str, ...]
-    sql: str
     kinds: tuple[str, ...]
-    both_sql: str
+    raw_sql: str
+    texts: tuple[str, ...]
+    is_text_file: bool = False
+
+    @property
+    def sql(self) -> str:
+        """Return SQL of all columns as trimmed texts."""
+        cells = ", ".join(f"{text} AS c{i}" for i, text in enumerate(self.texts))
+        return f"SELECT {cells} FROM ({self.raw_sql})"
 
     def place(self, name: str) -> int:
         """Return the index of a column by its name, ignoring letter case and spaces; or refuse."""
@@ -73,7 +86,8 @@ def open_source(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> Sou
         return _table_source(connection, f"read_parquet({quoted(order.source)})")
     if suffix in _DUCKDB:
         _attach(connection, order.source)
-        return _table_source(connection, _inner_table(connection, order.inner_table))
+        table = _inner_table(connection, order.inner_table)
+        return _table_source(connection, _without_collations(connection, table))
     raise Refused(
         "source-unreadable",
         "The file's name does not end in a suffix of a format that can be read, such as .csv.",
@@ -160,39 +174,50 @@ def _suffix(source: str) -> str:
 
 def _text_source(order: TableOrder) -> Source:
     layout = text_layout(order.source, order.file, is_ours=order.kinds is not None)
-    columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(layout.names)))
+    columns = ", ".join(f"'r{i}': 'VARCHAR'" for i in range(len(layout.names)))
     read = (
-        f"read_csv({quoted(order.source)}, auto_detect = false, skip = {layout.skipped},"
+        f"SELECT * FROM read_csv({quoted(order.source)}, auto_detect = false,"
+        f" skip = {layout.skipped},"
         f" header = {str(layout.has_header).lower()}, delim = {quoted(layout.separator)},"
         " quote = '\"', escape = '\"', strict_mode = true,"
         f" nullstr = {quoted(NO_VALUE)}, columns = {{{columns}}})"
     )
-    sql = _texts([f"c{i}" for i in range(len(layout.names))], read)
+    texts = tuple(trimmed(f"r{i}") for i in range(len(layout.names)))
     kinds = order.kinds or (TEXT,) * len(layout.names)
-    return Source(layout.names, sql, kinds, sql)
+    return Source(layout.names, kinds, read, texts, is_text_file=True)
+
+
+def _without_collations(connection: duckdb.DuckDBPyConnection, table: str) -> str:
+    """Return SQL of a table whose texts have no collation, by which 'a' could equal 'A'."""
+    columns = connection.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()
+    texts = [
+        f"decode(encode({named(str(name))})) AS {named(str(name))}"
+        for name, kind, *_ in columns
+        if kind == TEXT
+    ]
+    return f"(SELECT * REPLACE ({', '.join(texts)}) FROM {table})" if texts else table
 
 
 def _table_source(connection: duckdb.DuckDBPyConnection, table: str) -> Source:
     found = connection.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()
     names = tuple(str(row[0]) for row in found)
     kinds = tuple(str(row[1]) for row in found)
-    texts = [_spelled(name, kind) for name, kind in zip(names, kinds, strict=True)]
-    cells = [f"{named(name)} AS r{i}" for i, name in enumerate(names)]
-    return Source(names, _texts(texts, table), kinds, _texts(texts, table, cells))
+    cells = ", ".join(f"{named(name)} AS r{i}" for i, name in enumerate(names))
+    texts = tuple(_spelled(f"r{i}", kind) for i, kind in enumerate(kinds))
+    return Source(names, kinds, f"SELECT {cells} FROM {table}", texts)
 
 
-def _spelled(name: str, kind: str) -> str:
-    """Return SQL of a cell as text; add the leading zero that DuckDB omits for DECIMAL(n,n)."""
-    text = f"CAST({named(name)} AS VARCHAR)"
+def _spelled(cell: str, kind: str) -> str:
+    """Return SQL of a cell as trimmed text.
+
+    DuckDB omits the leading zero of a DECIMAL(n,n), so it is added. The text of a number, date or
+    boolean has no white space to trim.
+    """
+    text = cell if kind == TEXT else f"CAST({cell} AS VARCHAR)"
     found = DECIMAL.fullmatch(kind)
-    if found is None or found[1] != found[2]:
-        return text
-    return rf"regexp_replace({text}, '^(-?)\.', '\10.')"
-
-
-def _texts(columns: Sequence[str], table: str, more: Sequence[str] = ()) -> str:
-    texts = [f"{trimmed(column)} AS c{i}" for i, column in enumerate(columns)]
-    return f"SELECT {', '.join((*texts, *more))} FROM {table}"
+    if found is not None and found[1] == found[2]:
+        return rf"regexp_replace({text}, '^(-?)\.', '\10.')"
+    return text if found is not None or kind in SIMPLE else trimmed(text)
 
 
 def _inner_table(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> str:
