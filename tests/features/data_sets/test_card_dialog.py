@@ -81,7 +81,7 @@ def test_columns_of_yes_and_no_are_proposed_and_read(vault: Path, place: Path) -
     made = typed(vault, place, *[""] * 7, "3", "", "", "n, nö", "", "", "yes")
     assert made.status == 0, made.shown
     assert "Raucher: boolean, false or true" in made.shown
-    assert "ja, j: true. nein, n: false." in made.shown.replace("\n     ", " ")
+    assert "Read as true: ja, j. As false: nein, n." in made.shown.replace("\n     ", " ")
     saved = tomllib.loads((place / "klinik.card.toml").read_text("utf-8"))
     assert saved["columns"]["Raucher"] == {
         "type": "boolean", "true": ["ja", "j"], "false": ["nein", "n"],

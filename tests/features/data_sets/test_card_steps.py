@@ -213,7 +213,7 @@ def test_the_words_of_yes_and_no_are_proposed_shown_and_changed() -> None:
     typed = answers(Described(COLUMNS, words))
     card: Any = card_of(typed)
     assert card["columns"]["smokes"] == {"type": "boolean", **words["smokes"]}
-    assert column_previews(typed)[6].note == "ja, j: true. nein, n: false."
+    assert column_previews(typed)[6].note == "Read as true: ja, j. As false: nein, n."
     assert [q.name for q in column_questions(typed, 6, "boolean")] == ["true", "false"]
     changed: Any = card_of({**typed, "c6-true": "JA ", "c6-false": ""})
     assert changed["columns"]["smokes"] == {"type": "boolean", "true": ["JA"]}

@@ -68,7 +68,7 @@ def _note(column: Column) -> str:
         return UNBOUNDED
     if column.boolean_words is not None:
         words = column.boolean_words
-        return f"{', '.join(words.true)}: true. {', '.join(words.false)}: false."
+        return f"Read as true: {', '.join(words.true)}. As false: {', '.join(words.false)}."
     return UNLISTED if column.type == "text" and column.keys is None else ""
 
 

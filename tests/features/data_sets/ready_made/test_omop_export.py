@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import zipfile
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from sfumato.client.ready_made import Terms, read_export
+import sfumato
+from sfumato.client.ready_made import ReadExport, Terms, read_export, ready_made_card
 from sfumato.dp.refusal import Refused
 from support.exports.omop_export import write_omop
+from support.small_vaults import make_vault
 
 TERMS = Terms(years=(2010, 2020))
 PERSON = "person_id,gender_concept_id,year_of_birth\n1,8507,1950\n"
@@ -80,6 +85,47 @@ def test_a_file_of_windows_names_its_encoding_on_the_card(tmp_path: Path) -> Non
     (tmp_path / "person.csv").write_bytes(text.encode("cp1252"))
     with read_export("omop", str(tmp_path), TERMS) as export:
         assert export.tables[0].encoding == "cp1252"
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_file_of_two_encodings_is_refused_and_none_of_its_words_is_misread(
+    tmp_path: Path, is_packed: bool
+) -> None:
+    head = "person_id,gender_concept_id,person_source_value\n"
+    mixed = (head + "1,8507,Müller\n2,8507,Öztürk\n").encode() + b"3,8507,M\xfcller\n"
+    name = "person.csv.gz" if is_packed else "person.csv"
+    (tmp_path / name).write_bytes(gzip.compress(mixed) if is_packed else mixed)
+    with pytest.raises(Refused, match="UTF-8 in most places") as refused, opened(tmp_path):
+        pass
+    assert "Müller" not in str(refused.value)
+    windows = (head + "1,8507,Ã¼ and Ä, Ö, ß, é\n").encode("cp1252")
+    (tmp_path / name).write_bytes(gzip.compress(windows) if is_packed else windows)
+    with opened(tmp_path) as export:
+        assert export.tables[0].encoding == "cp1252"
+
+
+def opened(folder: Path) -> AbstractContextManager[ReadExport]:
+    return read_export("omop", str(folder), TERMS)
+
+
+@pytest.mark.parametrize(
+    ("on_card", "of_file"), [("utf-8", "cp1252"), ("cp1252", "utf-8"), ("utf-16", "utf-8")]
+)
+def test_a_later_export_in_another_encoding_than_the_cards_is_refused(
+    tmp_path: Path, on_card: str, of_file: str
+) -> None:
+    text = "person_id,gender_concept_id,year_of_birth,x\n" + "1,8507,1950,Öl\n" * 9
+    (tmp_path / "person.csv").write_bytes(text.encode(on_card))
+    budget = Terms(budget=(Decimal(1), Decimal("1e-6")))
+    with read_export("omop", str(tmp_path), budget) as export:
+        card = ready_made_card("cdm", export, budget)
+    (tmp_path / "person.csv").write_bytes(text.encode(of_file))
+    with (
+        sfumato.open(make_vault(tmp_path)) as vault,
+        read_export("omop", str(tmp_path), budget) as export,
+        pytest.raises(Refused),
+    ):
+        vault.add("cdm", export.files(card)[0], card)
 
 
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:

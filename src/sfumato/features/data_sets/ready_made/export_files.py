@@ -6,6 +6,7 @@ import codecs
 import csv
 import gzip
 import io
+import re
 import shutil
 import zipfile
 import zlib
@@ -24,6 +25,8 @@ TEXTS: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _PACKED: Final = (".csv.zst", ".tsv.zst", ".csv.zip")
 _SEPARATORS: Final = ("\t", ",", ";", "|")
 _BOMS: Final = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_ASCII: Final = re.compile("[\\x00-\\x7f]+")
+_NO_LETTER: Final = re.compile("[\\udc80-\\udcff]")  # a byte that is not UTF-8
 _PIECE: Final = 1 << 20
 _SMALL: Final = 1 << 30  # bytes to which any zip file may unpack
 _RATIO: Final = 200  # times its size, to which a larger one may
@@ -171,7 +174,11 @@ def _binary(path: Path) -> gzip.GzipFile | io.BufferedReader:
 
 
 def encoding_of(path: Path) -> str:
-    """Return the encoding of a text file: UTF-8, UTF-16, or else Windows-1252."""
+    """Return the encoding of a text file: UTF-8, UTF-16, or else Windows-1252.
+
+    Refuse a file that is mostly UTF-8 and has other bytes, too. Read as Windows-1252, its words
+    would differ from those of the card, and count as none of its keys.
+    """
     with _binary(path) as file:
         start = file.read(2)
         if start in _BOMS:
@@ -183,8 +190,33 @@ def encoding_of(path: Path) -> str:
                 checked.decode(piece)
             checked.decode(b"", final=True)
         except UnicodeDecodeError:
-            return "cp1252"
-    return "utf-8-sig"
+            is_utf8 = False
+        else:
+            is_utf8 = True
+    if is_utf8:
+        return "utf-8-sig"
+    if _is_mixed(path):
+        raise Refused(
+            "source-unreadable",
+            f"{path.name} is UTF-8 in most places and has another encoding in others.",
+            "Export it again, or save it as UTF-8 throughout.",
+        )
+    return "cp1252"
+
+
+def _is_mixed(path: Path) -> bool:
+    """Return True if a file that is not UTF-8 has more letters in UTF-8 than other bytes.
+
+    In a file of Windows-1252, bytes that look like a letter in UTF-8 are rare.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    letters = others = 0
+    with _binary(path) as file:
+        while piece := file.read(_PIECE):
+            text = _ASCII.sub("", decoder.decode(piece))
+            foreign = len(_NO_LETTER.findall(text))
+            letters, others = letters + len(text) - foreign, others + foreign
+    return letters > others
 
 
 def records(path: Path) -> Iterator[list[str]]:
