@@ -30,6 +30,7 @@ from sfumato.engines.ingest.person_sketch import (
     write_sketch,
 )
 from sfumato.engines.ingest.prepare import (
+    ROW_KEY,
     UNIT,
     open_with_staging,
     staged_source,
@@ -190,7 +191,7 @@ def _check_spelling(connection: duckdb.DuckDBPyConnection, salt: str) -> None:
 
 def _write_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> None:
     """Create the table of the new rows of a table whose rows belong to no person."""
-    columns = ", ".join(("row_key", *stored_columns(order)))
+    columns = ", ".join((f"{ROW_KEY} AS row_key", *stored_columns(order)))
     connection.execute(
         f"CREATE TEMP TABLE {table_name('duckdb', order.place)} AS SELECT {columns}"
         f" FROM {staged(order)}"
@@ -262,7 +263,8 @@ class _Ranking:
             f" {', '.join(('person', 'person_key', 'row_key', *columns))},"
             " CAST(coalesce(used.rows, 0)"
             f" + row_number() OVER (PARTITION BY person ORDER BY {ranking}) AS UINTEGER) AS rr"
-            f" FROM {staged(self.order)} JOIN persons USING ({UNIT})"
+            f" FROM (SELECT *, {ROW_KEY} AS row_key FROM {staged(self.order)}"
+            f" JOIN persons USING ({UNIT}))"
             f" LEFT JOIN used USING (person) QUALIFY rr <= {most}"
         )
         self.connection.execute(f"DROP TABLE {staged(self.order)}")

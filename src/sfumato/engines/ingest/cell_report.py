@@ -59,7 +59,7 @@ STAGING: Final = "staging"  # the name of the database that is deleted after pre
 def staged(order: TableOrder) -> str:
     """Return the name of a table's staging table: parsed values of all rows, in no order.
 
-    `id` is the person, or NULL for a row without a person. `row_key` is a keyed hash of the row.
+    `id` is the person, or NULL for a row without a person. `row_mark` is a keyed hash of the row.
     """
     return f"{STAGING}.{stored_name('staged', order.place)}"
 

@@ -168,6 +168,9 @@ def _of_double(column: Column, cell: str) -> str | None:
 
 
 UNIT: Final = "id"
+# The stored order of a person's rows: half of the keyed hash, because hashes can't be compressed
+# and would be the largest part of most tables. Rows with the same half are ordered by content.
+ROW_KEY: Final = "row_mark >> 32"
 # DuckDB's memory for most preparations; what does not fit is written to the spill folder, which
 # takes little more time. A table of very many columns may need more, and is then prepared again.
 _USUAL_MB = 768
@@ -357,7 +360,7 @@ class _Extra:
         """Return the row's keyed hash, and what the sketch of the people needs."""
         texts, bound = sampled.staged(salt)
         names = [f"q{i}" for i in sampled.quasi_identifiers]
-        columns = (sampled.row_mark, "row_key"), *zip(texts, names, strict=True)
+        columns = (sampled.row_mark, "row_mark"), *zip(texts, names, strict=True)
         return cls(unit, columns, (salt, *bound))
 
 
@@ -506,10 +509,10 @@ def stored_columns(order: TableOrder) -> list[str]:
 
 
 def _write_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> None:
-    columns = ", ".join(("row_key", *stored_columns(order)))
+    columns = ", ".join(stored_columns(order))
     connection.execute(
-        f"CREATE TABLE {table_name('duckdb', order.place)} AS SELECT {columns} FROM {staged(order)}"
-        f" ORDER BY {columns}"
+        f"CREATE TABLE {table_name('duckdb', order.place)} AS SELECT {ROW_KEY} AS row_key,"
+        f" {columns} FROM {staged(order)} ORDER BY row_key, {columns}"
     )
     connection.execute(f"DROP TABLE {staged(order)}")
 
@@ -590,7 +593,7 @@ def _kept_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> str:
     connection.execute(f"DROP TABLE {_counted(order)}")
     if found is None or found[0] is None or found[0] <= most:
         return staged(order)
-    ranking = ", ".join(("row_key", *stored_columns(order)))
+    ranking = ", ".join((ROW_KEY, *stored_columns(order)))
     connection.execute(
         f"CREATE OR REPLACE TABLE {_KEPT} AS SELECT * FROM {staged(order)}"
         f" WHERE {UNIT} IS NOT NULL"
@@ -632,11 +635,12 @@ def _sort_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, rows: s
     codes = {f"v{i}": f"texts{i}.code" for i in texts}  # in the order of the texts
     ranking = ", ".join(("row_key", *(codes.get(name, name) for name in columns)))
     listed = ("person", "person_key", "row_key", *columns)
+    read = ", ".join(("person", "person_key", f"{ROW_KEY} AS row_key", *columns))
     given_codes = [f"texts{i}.code AS c{i}" for i in texts]
     connection.execute(
         f"CREATE OR REPLACE TABLE {_NUMBERED} AS SELECT"
         f" {', '.join([*(f'n.{name}' for name in listed), *given_codes])}"
-        f" FROM (SELECT {', '.join(listed)} FROM {rows} JOIN persons USING ({UNIT})) AS n{joins}"
+        f" FROM (SELECT {read} FROM {rows} JOIN persons USING ({UNIT})) AS n{joins}"
         f" ORDER BY person, {ranking}"
     )
     connection.execute(f"DROP TABLE IF EXISTS {_KEPT}")

@@ -168,11 +168,11 @@ def _is_even(part: Fingerprint) -> bool:
 
 def _rows(connection: duckdb.DuckDBPyConnection, staged: str, salt: str) -> tuple[Fingerprint, str]:
     """Return the sample of whole rows, and one keyed hash of all rows, in any order."""
-    both = "count(*) || ':' || coalesce(sum(row_key), 0)"
+    both = "count(*) || ':' || coalesce(sum(row_mark), 0)"
     whole = connection.execute(
         f"SELECT {secret_number('sketch-whole', both)}, count(*) FROM {staged}", [salt]
     ).fetchall()
-    marks = _smallest(connection, (f"SELECT row_key AS mark FROM {staged}", []), whole[0][1])
+    marks = _smallest(connection, (f"SELECT row_mark AS mark FROM {staged}", []), whole[0][1])
     return _fingerprint(marks[:KEPT]), str(whole[0][0])
 
 

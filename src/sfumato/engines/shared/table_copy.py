@@ -144,7 +144,7 @@ def _select(types: dict[str, str], copied: Copied, table: int) -> str:
     source = f"SELECT r.*{one} FROM {table_name('duckdb', table)} AS r{joins}"
     hashed = "".join(f", {_cell_order(place, types)} AS h{place}" for place in copied.ordered)
     ranked = "".join(f", {text}" for place in copied.ordered for text in _ranks(place, types))
-    order = "person, row_key" if "person" in types else "row_key"
+    order = "person, rr" if "person" in types else "row_key"
     inner = f"SELECT *{ranked} FROM (SELECT *{hashed} FROM ({source}))"
     return f"SELECT {columns} FROM ({inner}) ORDER BY {order}"
 
@@ -180,7 +180,7 @@ def _ranks(place: int, types: dict[str, str]) -> tuple[str, str]:
     """Return SQL of two ranks of a row: of its group for the person, and of the row in it."""
     code = _code(place, types)
     cell = f"dense_rank() OVER (PARTITION BY person ORDER BY h{place} NULLS LAST, {code})"
-    row = f"row_number() OVER (PARTITION BY person, {code} ORDER BY row_key)"
+    row = f"row_number() OVER (PARTITION BY person, {code} ORDER BY rr)"
     there = f"CASE WHEN {code} IS NOT NULL THEN"
     return (
         f"CAST({there} {cell} END AS INTEGER) AS g{place}",
