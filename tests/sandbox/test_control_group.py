@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,16 +159,48 @@ OUTCOMES = {
 def test_a_block_ends_alike_with_and_without_a_group(name: str, image: Image) -> None:
     program, limits, expected = OUTCOMES[name]
     with_group = image.ran(program, limits)
+    with without_groups(image):
+        without = image.ran(program, limits)
+    assert (with_group.ended, with_group.output) == (without.ended, without.output)
+    assert with_group.ended == expected
+
+
+@contextmanager
+def without_groups(image: Image) -> Iterator[None]:
+    """Run blocks as on a machine where no control group can be made."""
     image.pool.close()
     image.pool.find_home, kept = lambda: None, image.pool.find_home
     try:
-        without = image.ran(program, limits)
+        yield
         assert not any(one.has_groups for one in image.pool._sandboxes)
     finally:
         image.pool.close()
         image.pool.find_home = kept
-    assert (with_group.ended, with_group.output) == (without.ended, without.output)
-    assert with_group.ended == expected
+
+
+# their first process never ends, so the sums at a block's end say nothing
+BURNS_FOR_EVER = {
+    "of children that run": """
+for _ in range(3):
+    if os.fork() == 0:
+        while True: pass
+""",
+    "of children that have ended": """
+for _ in range(60):
+    if os.fork() == 0:
+        while time.process_time() < 0.2: pass
+        os._exit(0)
+    os.wait()
+""",
+}
+
+
+@pytest.mark.parametrize("name", BURNS_FOR_EVER)
+def test_without_a_group_the_time_of_the_whole_tree_is_watched(name: str, image: Image) -> None:
+    program = f"import os, signal, time{BURNS_FOR_EVER[name]}signal.pause()"
+    with without_groups(image):
+        late = image.ran(program, Patient(cpu_s=1.0))
+    assert (late.ended, late.output) == (LATE, b"")
 
 
 # --- ends -----------------------------------------------------------------------------------------

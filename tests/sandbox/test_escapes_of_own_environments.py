@@ -139,9 +139,8 @@ def test_what_gets_out_of_a_bare_process_does_not_get_out_of_there(
         assert said in ("", "0.0")
 
 
+@pytest.mark.parametrize("runs", [ISOLATED, BATCH], indirect=True)  # a folder is one process
 def test_nothing_gets_out_of_any_process_of_a_tree(place: dict[str, object], runs: Runs) -> None:
-    if runs.case == "folder":
-        return  # it is one process, which tries all of them in the test above
     said = runs.result(from_each_process(**place))
     assert SECRET not in said
     expected = {f"{where} out {name}" for where in PLACES for name in BODIES if runs.may(name)}

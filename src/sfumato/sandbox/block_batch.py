@@ -63,7 +63,8 @@ class BlockBatch:
                 try:
                     sandbox = self._restart(lane)
                 except (SandboxProcessEnded, OSError):
-                    self._failed = True
+                    with self._lock:
+                        self._failed = True
                     return
                 continue
             with self._lock:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A BIDS app: it measures each participant's file with a command, and then the group."""
+"""A BIDS app: it measures each participant’s file with a command, and then the group – naïvely."""
 
 import argparse
 import csv

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The tool that runscript.sh starts.
+# The tool that runscript.sh starts. (André’s)
 set -eu
 mkdir -p "$2"
 awk -F '\t' '

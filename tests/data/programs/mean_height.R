@@ -1,4 +1,5 @@
 #!/usr/bin/env Rscript
+# José Müller, 2024 – média (± SE) 身長
 suppressPackageStartupMessages({
   library(optparse)
   library(jsonlite)

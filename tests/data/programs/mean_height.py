@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Mean height of the participants of a BIDS data set."""
+"""Mean height of the participants – by José, ± rounding – of a BIDS data set."""
 
 import argparse
 import os

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Ask Octave for the mean of a column.
+# Ask Octave for the mean of a column. – Höhe in cm, Σ/n
 set -euo pipefail
 input=$1
 output=$2

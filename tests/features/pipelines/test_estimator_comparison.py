@@ -11,6 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -28,6 +29,8 @@ from sfumato.features.pipelines.estimator_comparison import (
 )
 from sfumato.features.pipelines.model import TrialChoice
 from sfumato.features.pipelines.program_plan import MEDIAN, Program, Run, read_run
+from sfumato.features.pipelines.program_trial import Table, TrialReport
+from sfumato.features.pipelines.schema import PipelinePlan
 from sfumato.features.pipelines.store import SqlPipelines
 from sfumato.release.guarantees.central_dp import noisy_sums_of_blocks
 from sfumato.sandbox.ports import SandboxLimits
@@ -199,6 +202,8 @@ def test_a_run_does_what_its_last_trial_proposed(vault: OpenVault) -> None:
     )
     found = plan(vault, often_wild)
     choice = found["choice"]
+    assert found["proposed"] == choice["blocks"]
+    assert msgspec.convert(found.shape, PipelinePlan).proposed == choice["blocks"]
     assert (choice["take"], choice["trim"] > 0) in (("median", False), ("mean", True))
     shown = str(found)
     assert f"Proposed: the {choice['says']} of {choice['blocks']} blocks (--take auto)." in shown
@@ -258,3 +263,23 @@ def test_choices_are_those_of_the_last_trial(vault: OpenVault) -> None:
     store.set_choices("town", "d", ())
     assert store.choices("town", "d") == ()
     assert store.choices("town", "other") == first[:1]
+
+
+def test_the_proposed_number_of_blocks_is_that_of_the_first_choice() -> None:
+    """Its noise and bias together need not be the least: spread counts too."""
+    lines = tuple(
+        TrialReport(
+            run(blocks), {"m0": 0.0}, {"m0": 0.0}, {"m0": 0}, {"m0": 0},
+            (Combination("mean", 0, {"m0": 100 * relative}, relative),),
+        )
+        for blocks, relative in ((10, 0.01), (100, 0.02))
+    )  # fmt: skip
+    table = Table(lines, (), (), ())
+    assert min(lines, key=lambda line: line.together) is lines[1]
+    assert (table.proposed, table.likely.blocks) == (10, 10)
+    assert table.warnings() == []
+    silent = replace(table, silent=("m0",))
+    assert (silent.proposed, silent.choices) == (None, ())
+    assert silent.warnings() == [
+        "No number of blocks is proposed, because everybody together gave no number for m0."
+    ]

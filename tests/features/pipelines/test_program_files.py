@@ -34,7 +34,7 @@ with open(sys.argv[1] + "/participants.tsv") as file:
 with open(sys.argv[2] + "/m.txt", "w") as file:
     file.write(str(mean([float(row[head.index(name)]) for row in rows])))
 """
-MEANS = "def mean(found):\n    return sum(found) / len(found) if found else 160\n"
+MEANS = "def mean(found):  # für José\n    return sum(found) / len(found) if found else 160\n"
 FILES = {"main.py": MAIN, "tools/means.py": MEANS, "place.txt": "height\n"}
 
 
@@ -51,7 +51,7 @@ def submitted(files: dict[str, str] | list[tuple[str, str]], main: str = "main.p
 def written(place: Path, files: dict[str, str]) -> Path:
     for path, text in files.items():
         (place / path).parent.mkdir(parents=True, exist_ok=True)
-        (place / path).write_text(text)
+        (place / path).write_text(text, "utf-8")
     return place
 
 
@@ -99,15 +99,31 @@ def test_a_path_that_is_not_plain_is_refused(path: str, says: str) -> None:
         submitted([*FILES.items(), (path, "x")])
 
 
-@pytest.mark.parametrize("text", ["é", "\x00", "\x1b[2K", "a\rb"])
-def test_a_text_that_an_owner_would_not_see_is_refused_in_every_file(text: str) -> None:
-    with pytest.raises(Refused, match=r"'place\.txt'"):
-        submitted({**FILES, "place.txt": text})
+def test_a_text_that_an_owner_would_not_see_is_refused_in_every_file() -> None:
+    for main, path in (("main.py", "place.txt"), ("place.txt", "place.txt")):
+        for text in ("\x00", "a\u202eb", "\ud800"):
+            with pytest.raises(Refused, match=r"In the (file 'place\.txt' of the )?program"):
+                submitted({**FILES, path: text}, main)
+
+
+def test_letters_of_any_language_are_part_of_the_program_and_its_digest() -> None:
+    accents = {**FILES, "main.py": MAIN + "# José – ±\n", "place.txt": "größe 身長\n"}
+    program = submitted(accents)
+    assert (program.source, dict(program.modules)) == (
+        accents["main.py"], {path: text for path, text in accents.items() if path != "main.py"},
+    )  # fmt: skip
+    plain = submitted({**accents, "main.py": MAIN + "# Jose – ±\n"})
+    assert program.digest != plain.digest
+    assert program.text_digest != plain.text_digest
+    again = read_program(read_card("town", tomllib.loads(CARD)), program.as_json(), "ours")
+    assert again.digest == program.digest
 
 
 def test_all_files_together_have_one_limit() -> None:
     with pytest.raises(Refused, match="with all its files"):
         submitted({**FILES, "a.txt": "a" * (MAX_SOURCE // 2), "b.txt": "b" * (MAX_SOURCE // 2)})
+    with pytest.raises(Refused, match="with all its files"):  # 2 bytes each
+        submitted({**FILES, "a.txt": "é" * (MAX_SOURCE // 2)})
     with pytest.raises(Refused, match="2 to 100 files"):
         submitted({"main.py": "1", **{f"f{n}": "" for n in range(100)}})
 
@@ -140,8 +156,8 @@ def test_a_folder_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     place = written(tmp_path / "p", FILES)
     with pytest.raises(Refused, match=r"no file 'other\.py'"):
         read_folder(place, "other.py")
-    (place / "model.bin").write_bytes(b"\xff\x00")
-    with pytest.raises(Refused, match=r"model\.bin is not a text"):
+    (place / "model.bin").write_bytes("ab\né".encode("latin-1"))
+    with pytest.raises(Refused, match=r"model\.bin is not UTF-8: line 2 has the byte 0xE9"):
         read_folder(place)
     (place / "model.bin").unlink()
     os.symlink("/etc/passwd", place / "link.py")
@@ -188,6 +204,8 @@ def test_a_folder_runs_on_rows_and_its_answer_is_found_again(tmp_path: Path) -> 
     digest = json.loads(run(vault, "pipeline", "submit", "town", *given).stdout)["digest"]
     shown = run(vault, "pipeline", "show", "town", digest).stdout
     assert all(text in shown for text in ("main.py (the main file):", "tools/means.py:", "height"))
+    assert "  1  def mean(found):  # für José\n" in shown
+    assert "é is U+00E9 LATIN SMALL LETTER E WITH ACUTE (tools/means.py, line 1)" in shown
     terms = {"data_set": "town", "pipeline": digest, "epsilon": 900, "blocks": 2, "cpu_s": 2}
     with sfumato.open(vault) as opened:
         hurry(opened)

@@ -382,7 +382,7 @@ def _others_see_nothing(browser: Browser, service: Service, digest: str, answer:
         ({"upper": "90"}, "[name=output_upper]", "lower of output 'height' is not below its upper"),
         ({"path": "x/../y"}, "[name=output_path]", "output 'height' must come from a file"),
         ({"source": ""}, "#source", "a program's text must have 1 to"),
-        ({"source": "é"}, "#source", "ASCII letters"),
+        ({"source": "é\u202e"}, "#source", "line 1 has U+202E RIGHT-TO-LEFT OVERRIDE"),
         ({"whitelist": "other.json"}, "#whitelist", "is not listed in the whitelist"),
         ({"kind": "function"}, "#function", "the function has no name"),
         ({"file": "a\u202eb.py"}, "#file-name", "the name of its file must be 1 to 100"),

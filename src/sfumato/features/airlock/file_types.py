@@ -10,7 +10,6 @@ import csv
 import json
 import re
 import struct
-import unicodedata
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -21,6 +20,7 @@ import numpy as np
 
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.file_formats.numpy_array import NumpyFile, read_npy
+from sfumato.sandbox.hidden_characters import is_hidden
 
 # --- PNG: only known chunks are allowed, and every byte of the image data must be a pixel ---------
 
@@ -163,13 +163,6 @@ _SVG_TAGS: Final = frozenset(
 )  # fmt: skip
 _REACHES_OUT: Final = re.compile(
     r"url\s*\(\s*['\"]?(?!#)|@import|expression\s*\(|image(-set)?\(|\\", re.I
-)
-# Unicode categories that nobody sees: control, format (such as the writing direction), surrogate,
-# private and unassigned characters, and line and paragraph separators
-_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-# further characters that fonts draw as nothing or as a blank
-_BLANK: Final = re.compile(
-    r"[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
 _MAX_SPACE: Final = 60  # letters of an XML namespace
 _SIGNED: Final = re.compile(r"[+-]([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]inf|-", re.I | re.A)
@@ -361,8 +354,7 @@ def _seen(text: str) -> str:
     Raises ValueError for invisible characters, which could hide data.
     """
     for letter in set(text) - {" ", "\t", "\n", "\r"}:
-        kind = unicodedata.category(letter)
-        if kind in _UNSEEN or kind == "Zs" or _BLANK.match(letter):
+        if is_hidden(letter):
             raise ValueError
     return text
 

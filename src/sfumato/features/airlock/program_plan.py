@@ -10,11 +10,13 @@ from fractions import Fraction
 from typing import Any, Final
 
 from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
 from sfumato.features.airlock.declared_tables import DeclaredFile
 from sfumato.features.airlock.file_types import MAX_FILES, bad_airlock, do_clash, is_airlock_path
 from sfumato.features.pipelines.program_folder import MAX_SOURCE, with_line_feeds
 from sfumato.query.expression import canonical_json
 from sfumato.sandbox.block_columns import block_columns
+from sfumato.sandbox.hidden_characters import declared_encoding, hidden_character
 from sfumato.sandbox.ports import SandboxLimits
 from sfumato.sandbox.program_environment import is_image, own_of
 from sfumato.vault.card.data_card import ROW, Card
@@ -102,14 +104,25 @@ def read_airlock_program(
 
 def _source(text: object, least: int) -> str:
     """Read a program's text. An image has a program of its own, so its text may be empty."""
-    if not isinstance(text, str) or not least <= len(text) <= MAX_SOURCE or not text.isascii():
+    if not isinstance(text, str) or not least <= len(text) <= MAX_SOURCE:
+        raise _bad_size()
+    if found := hidden_character(text):
         raise bad_airlock(
-            f"a program must be 1 to {MAX_SOURCE:,} ASCII letters, and only an image has a "
-            "program of its own"
+            f"in the program's text, {found}, which a reader does not see as it runs: take it out, "
+            "or write it as an escape"
         )
-    if not all(letter.isprintable() or letter in "\n\t" for letter in text.replace("\r\n", "\n")):
-        raise bad_airlock("a program may have no control letters but line ends and tabs")
+    if name := declared_encoding(text):
+        raise bad_airlock(f"the program's text declares the encoding {name[:40]}, and is UTF-8")
+    if len(text.encode()) > MAX_SOURCE:
+        raise _bad_size()
     return text
+
+
+def _bad_size() -> Refused:
+    return bad_airlock(
+        f"a program must be 1 to {MAX_SOURCE:,} bytes of UTF-8, and only an image has a program of "
+        "its own"
+    )
 
 
 def kept_files(said: Any) -> tuple[DeclaredFile, ...]:  # Any: what `as_json` has made

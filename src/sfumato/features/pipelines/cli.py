@@ -16,10 +16,10 @@ from sfumato.cli.shell import Shell, command, number, pairs_of, show_elapsed, te
 from sfumato.client.answer import Answer
 from sfumato.client.display import BlocksPlan, SubmittedProgram, trace_lines
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.client import check_listed, listed_places, output_places, texts_of
+from sfumato.features.pipelines.client import check_listed, listed_places, output_places
 from sfumato.features.pipelines.environment_cli import environment
 from sfumato.features.pipelines.image_request_cli import REQUESTS
-from sfumato.features.pipelines.program_folder import read_folder
+from sfumato.features.pipelines.program_folder import read_folder, read_text, texts_of
 from sfumato.features.pipelines.review_cli import (
     NOTHING_CHECKED,
     confirmed,
@@ -499,7 +499,9 @@ def program_text(file: str | None, main: str | None = None) -> Json:
         return read_folder(Path(file), main)
     if main is not None:
         raise click.UsageError("--main is for a folder.")
-    return {"source": "" if file is None else text_of(file)}
+    if file is None:
+        return {"source": ""}
+    return {"source": read_text(Path(file), Path(file).name)}
 
 
 def _reason(text: str | None) -> Json:

@@ -13,6 +13,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines import program_folder
 
 MAX_FILES: Final = program_folder.MAX_FILES
+texts_of: Final = program_folder.texts_of
 _LISTS: Final = ("shape", "rows", "columns", "at")
 # output name -> (lower, upper) or (lower, upper, step); or a mapping with those, and `shape`, or
 # `rows` and `columns` for a table with named cells
@@ -97,16 +98,6 @@ def output_places(text: str) -> Json:
     key: Json = {"key": parts["key"]} if "key" in parts else {}
     named: Json = {of: parts[of].split(",") for of in ("rows", "columns")}
     return {**named, **key, "at": listed_places(parts.get("at", ""))}
-
-
-def texts_of(program: Mapping[str, Any]) -> list[tuple[str, str]]:  # Any: JSON of our own store
-    """Return the path and the text of each file of a stored program, its main file first.
-
-    The path of a program's only file is "". An image's own program has no file.
-    """
-    modules = [(one["path"], one["text"]) for one in program.get("modules", ())]
-    main = [(program.get("main", ""), program["source"])] if program["source"] else []
-    return [*main, *modules]
 
 
 def check_listed(outputs: Sequence[Json], whitelist: str) -> None:

@@ -40,7 +40,7 @@ _BESIDE: Final = tuple(
             r"with all its files",
             "modules",
         ),
-        (r"ASCII letters|control letters", "source"),
+        (r"bytes of UTF-8|program's text", "source"),
         (r"name of its file", "file"),
         (r"function has no name", "function"),
         (r"[Cc]olumn", "columns"),

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.program_folder import MAX_FILES, MAX_SOURCE
+from sfumato.sandbox.hidden_characters import declared_encoding, hidden_character
 from sfumato.sandbox.program_outputs import bad_pipeline
 
 _PART: Final = r"[A-Za-z0-9_,=+@-][A-Za-z0-9_.,=+@-]{0,99}"  # no part begins with a dot
 _PATH: Final = re.compile(rf"{_PART}(/{_PART}){{0,7}}")
-# Control characters: an owner who reads a program would not see them.
-_UNSEEN: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
 Modules = tuple[tuple[str, str], ...]  # the path and the text of each, sorted by path
 
 
@@ -23,10 +23,11 @@ def read_texts(shape: Mapping[str, object], least: int) -> tuple[str, str, Modul
     """
     source = shape.get("source")
     main, given = shape.get("main") or "", shape.get("modules") or []
-    is_text = isinstance(source, str) and source.isascii()
-    if not isinstance(source, str) or not is_text or not least <= len(source) <= MAX_SOURCE:
-        raise bad_pipeline(f"a program's text must have 1 to {MAX_SOURCE:,} ASCII letters")
-    _check_seen(source, "a program's text")
+    if not isinstance(source, str) or not least <= len(source) <= MAX_SOURCE:
+        raise bad_pipeline(f"a program's text must have 1 to {MAX_SOURCE:,} bytes of UTF-8")
+    check_readable(source, "the program's text")
+    if text_size(source) > MAX_SOURCE:
+        raise bad_pipeline(f"a program's text must have 1 to {MAX_SOURCE:,} bytes of UTF-8")
     if not main and not given:
         return source, "", ()
     if not isinstance(main, str) or not main or not source:
@@ -36,18 +37,40 @@ def read_texts(shape: Mapping[str, object], least: int) -> tuple[str, str, Modul
     modules = tuple(sorted(map(_module, given)))
     paths = [main, *(path for path, _ in modules)]
     _check_paths(paths)
-    if sum(len(text) for _, text in modules) + len(source) > MAX_SOURCE:
-        raise bad_pipeline(f"a program must be at most {MAX_SOURCE:,} letters, with all its files")
+    if sum(text_size(text) for _, text in modules) + text_size(source) > MAX_SOURCE:
+        raise bad_pipeline(f"a program must be at most {MAX_SOURCE:,} bytes, with all its files")
     return source, main, modules
+
+
+def text_size(text: str) -> int:
+    """Return the bytes of a text without hidden characters, as the sandbox writes it."""
+    return len(text.encode())
+
+
+def check_readable(text: str, what: str) -> None:
+    """Refuse a text that a reviewer would read as something else than what runs."""
+    if found := hidden_character(text):
+        raise Refused(
+            "bad-pipeline",
+            f"In {what}, {found}, which a reader does not see as it runs.",
+            "Take this character out, or write it as an escape of the program's language. Save the "
+            "text as UTF-8 without a byte-order mark, with line ends of Linux or Windows.",
+        )
+    if name := declared_encoding(text):
+        raise Refused(
+            "bad-pipeline",
+            f"{what[0].upper()}{what[1:]} declares the encoding {name[:40]}, and is UTF-8.",
+            "Take the line with `coding` out, and save the text as UTF-8.",
+        )
 
 
 def _module(one: object) -> tuple[str, str]:
     if not isinstance(one, dict) or set(one) != {"path", "text"}:
         raise bad_pipeline("a file of a program must have a path and a text")
     path, text = one["path"], one["text"]
-    if not isinstance(path, str) or not isinstance(text, str) or not text.isascii():
-        raise bad_pipeline(f"the file {path!r} of the program may have only ASCII letters")
-    _check_seen(text, f"the file {path!r} of the program")
+    if not isinstance(path, str) or not isinstance(text, str):
+        raise bad_pipeline("a file of a program must have a path and a text")
+    check_readable(text, f"the file {path[:100]!r} of the program")
     return path, text
 
 
@@ -63,8 +86,3 @@ def _check_paths(paths: Sequence[str]) -> None:
     folders = {"/".join(parts[:n]) for parts in split for n in range(1, len(parts))}
     if len(set(paths)) < len(paths) or folders & set(paths):
         raise bad_pipeline("two files of the program have the same path")
-
-
-def _check_seen(text: str, what: str) -> None:
-    if _UNSEEN.search(text):
-        raise bad_pipeline(f"{what} may have line ends and tabs, but no other control letters")

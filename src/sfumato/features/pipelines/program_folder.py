@@ -14,7 +14,7 @@ from typing import Any, Final
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
 
-MAX_SOURCE: Final = 200_000  # the most letters of a program, with all of its files
+MAX_SOURCE: Final = 200_000  # the most bytes of a program, with all of its files
 MAX_FILES: Final = 100
 _FIRST: Final = ("main", "run", "__main__")  # what a main file is called, without its ending
 _LEFT_OUT: Final = ("__pycache__",)
@@ -59,6 +59,16 @@ def modules_json(main: str, modules: Sequence[tuple[str, str]]) -> Json:
     return {"main": main, "modules": [{"path": path, "text": text} for path, text in modules]}
 
 
+def texts_of(program: Mapping[str, Any]) -> list[tuple[str, str]]:  # Any: JSON of our own store
+    """Return the path and the text of each file of a stored program, its main file first.
+
+    The path of a program's only file is "". An image's own program has no file.
+    """
+    modules = [(one["path"], one["text"]) for one in program.get("modules", ())]
+    main = [(program.get("main", ""), program["source"])] if program["source"] else []
+    return [*main, *modules]
+
+
 def read_folder(place: Path, main: str | None = None) -> Json:
     """Read a program's folder: the texts of its files, and which is the main one; or refuse.
 
@@ -94,17 +104,33 @@ def _files(top: Path) -> Iterator[tuple[str, str]]:
             count += 1
             if count > MAX_FILES:
                 raise _bad_folder(f"it has more than {MAX_FILES} files")
-            yield name, _text(path, name)
+            yield name, read_text(path, name)
 
 
-def _text(path: Path, name: str) -> str:
+def read_text(path: Path, name: str) -> str:
+    """Read a file of a program as UTF-8; refuse other bytes, with the line where they are."""
     if path.stat().st_size > 4 * MAX_SOURCE:
-        raise _bad_folder(f"{name} is longer than {MAX_SOURCE:,} letters")
+        raise _bad_folder(f"{name} is longer than {MAX_SOURCE:,} bytes")
+    text = path.read_bytes()
+    place = _first_wrong(text)
+    if place is None:
+        return text.decode().replace("\r\n", "\n").replace("\r", "\n")
+    raise Refused(
+        "bad-pipeline",
+        f"The program's file {name} is not UTF-8: line {text.count(10, 0, place) + 1} has the byte "
+        f"0x{text[place]:02X}.",
+        f"Save it as UTF-8, for example with `iconv -f WINDOWS-1252 -t UTF-8 {path.name}`. A file "
+        "that is no text belongs into the program's image.",
+    )
+
+
+def _first_wrong(text: bytes) -> int | None:
+    """Return the place of the first byte that is not UTF-8, or None."""
     try:
-        return path.read_text("utf-8")
-    except UnicodeDecodeError:
-        pass
-    raise _bad_folder(f"{name} is not a text")
+        text.decode()
+    except UnicodeDecodeError as wrong:
+        return wrong.start
+    return None
 
 
 def _main_of(paths: Sequence[str]) -> str:

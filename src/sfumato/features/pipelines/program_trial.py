@@ -81,6 +81,9 @@ _NEVER: Final = (
     "no number of blocks is proposed, because on synthetic people the program never gave a "
     "number for {}"
 )
+_UNKNOWN: Final = (
+    "no number of blocks is proposed, because everybody together gave no number for {}"
+)
 _FEW: Final = (
     "no number of blocks is proposed, because more than a quarter of the blocks gave no number, "
     "though everybody together did"
@@ -197,29 +200,23 @@ class Table:
 
     @property
     def proposed(self) -> int | None:
-        """Return the number of blocks with the smallest noise plus bias.
-
-        It is None if every number of blocks had too many blocks without a number. Those count as
-        the middle of the range, so a small bias would be chance.
-        """
-        told = [line for line in self.lines if not line.is_mute]
-        if not told:
-            return None
-        return min(told, key=lambda line: line.together).run.blocks
+        """Return the number of blocks of the first choice, or None if there is no choice."""
+        return self.choices[0].run.blocks if self.choices else None
 
     @property
     def choices(self) -> tuple[TrialReport, ...]:
         """Return the lines that propose how to combine blocks, the least error first.
 
-        There are none if the run on everybody gave no number for an output: then nobody knows what
-        the blocks should come near to.
+        A line whose blocks often gave no number is left out: those count as the middle of the
+        range, so a small error would be chance. There are no choices if the run on everybody gave
+        no number for an output: then nobody knows what the blocks should come near to.
         """
         told = [] if self.silent else [line for line in self.lines if not line.is_mute]
         return tuple(sorted(told, key=lambda line: line.best.relative))
 
     @property
     def likely(self) -> Run:
-        """Return the run with the proposed number of blocks, or with the most blocks if none is."""
+        """Return the mean with the proposed number of blocks, or with the most if none is."""
         runs = {line.run.blocks: line.run for line in self.lines}
         return runs[self.proposed or max(runs)]
 
@@ -227,6 +224,8 @@ class Table:
         """Return the warnings to show before the table."""
         if self.never:
             return [_sentence(_NEVER.format(", ".join(self.never)))]
+        if self.silent:
+            return [_sentence(_UNKNOWN.format(", ".join(self.silent)))]
         return [] if self.proposed is not None else [_sentence(_FEW)]
 
     def says(self) -> str:

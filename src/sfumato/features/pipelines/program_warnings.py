@@ -13,7 +13,9 @@ import numpy as np
 
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.model import bad_run
+from sfumato.features.pipelines.program_folder import texts_of
 from sfumato.features.pipelines.program_plan import DEFAULT_BLOCKS, LEAST_PEOPLE, MEDIAN, Run
+from sfumato.sandbox.hidden_characters import look_alikes
 from sfumato.sandbox.program_outputs import Output
 from sfumato.vault.card.data_card import Card
 
@@ -77,12 +79,14 @@ def review_warnings(
     program: Mapping[str, Any],  # Any: JSON of our own store
     gave: Sequence[str] | None,
 ) -> list[str]:
-    """Return the warnings for the owner who reviews a program: what its trials showed."""
+    """Return the warnings for the owner who reviews a program: its letters, and its trials."""
+    letters = look_alikes(texts_of(program))
     if gave is None:
-        return [_UNTRIED]
+        return [*letters, _UNTRIED]
     never = [str(one["name"]) for one in program["outputs"] if one["name"] not in gave]
     named = ", ".join(never)
-    return [f"On synthetic people, the program never gave a number for {named}."] if never else []
+    says = f"On synthetic people, the program never gave a number for {named}."
+    return [*letters, says] if never else letters
 
 
 def answer_warnings(

@@ -11,7 +11,7 @@ import click
 from sfumato.client.display import BlocksPlan
 from sfumato.client.text_tables import warned
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.client import texts_of
+from sfumato.features.pipelines.program_folder import texts_of
 from sfumato.features.pipelines.program_review import environment_lines, table_words
 
 NOTHING_CHECKED: Final = (

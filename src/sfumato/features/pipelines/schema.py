@@ -300,14 +300,77 @@ class ProgramTrial(Reply):
     more_files: Annotated[int, Meta(description="How many files are not listed.")]
 
 
+class PlanCombination(Reply):
+    """A way to combine blocks, with the expected error: noise, bias and spread together."""
+
+    take: str
+    trim: int
+    error: dict[str, float]
+    relative: Annotated[
+        float, Meta(description="The largest error, as a part of the output's range.")
+    ]
+
+
+class PlanLine(Reply):
+    """Noise, bias and missing numbers for one number of blocks; each by the output's name."""
+
+    blocks: int
+    noise: dict[str, float]
+    bias: dict[str, float]
+    bias_within: Annotated[dict[str, float], Meta(description="The margin of the bias at 95 %.")]
+    in_the_middle: Annotated[
+        dict[str, int], Meta(description="How many tried blocks gave the middle of the range.")
+    ]
+    no_number: Annotated[dict[str, int], Meta(description="How many tried blocks gave no number.")]
+    tried: int
+    together: Annotated[
+        float, Meta(description="Noise and bias of the worst output, as a part of its range.")
+    ]
+    combinations: list[PlanCombination]
+
+
+class PlanChoice(Reply):
+    """The proposed number of blocks, and how to combine them."""
+
+    blocks: int
+    take: str
+    trim: int
+    says: str
+
+
+class SqlOffer(Reply):
+    """A SQL query that gives the same mean as an output, with less error at the same price."""
+
+    output: str
+    sql: str
+    error: float
+    error_of_program: float
+    times: float
+    people: int
+    says: str
+
+
 class PipelinePlan(Reply):
     """The noise and bias of a program's run, for several numbers of blocks of people."""
 
-    proposed: Annotated[
-        int | None, Meta(description="The proposed number of blocks; null: none is proposed.")
-    ]
-    at: list[Any]
+    warnings: list[str]
+    epsilon: float
+    people: Annotated[int, Meta(description="How many synthetic people the program was tried on.")]
+    seed: str
+    at: list[PlanLine]
     trials: list[ProgramTrial]
+    choice: Annotated[
+        PlanChoice | None,
+        Meta(description="The choice with the least expected error; null: none is proposed."),
+    ]
+    proposed: Annotated[int | None, Meta(description="The number of blocks of `choice`, or null.")]
+    in_sql: list[SqlOffer]
+    silent: Annotated[
+        list[str], Meta(description="Outputs without a number in the run on everybody.")
+    ]
+    never: Annotated[list[str], Meta(description="Outputs without a number in any run.")]
+    says: str
+    spent: bool
 
 
 class PipelineRule(Reply):
