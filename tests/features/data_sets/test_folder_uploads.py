@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -586,6 +586,43 @@ def test_an_unpacked_folder_that_is_too_large_is_refused(folders: FolderUploads)
         until(lambda: folders.finish(ADA, upload)["state"] == "ready")
     assert not folders.has(upload)
     assert not folders.has(upload)
+
+
+def sent_zeros(folders: FolderUploads, number: int) -> str:
+    """Send 900,000 zeros, which are packed into very few bytes."""
+    entries = [(member("participants.tsv"), TABLE), (member(f"x{number}"), bytes(900_000))]
+    text = gzip.compress(tar_of(entries))
+    assert len(text) < 10_000
+    upload = str(folders.begin(ADA, "x", "tar.gz", [part_name(text)], len(text))["upload"])
+    part = folders.begin_part(ADA, upload, part_name(text), len(text))
+    part.take(text)
+    part.kept()
+    part.end(is_kept=True)
+    return upload
+
+
+@pytest.mark.parametrize("is_at_once", [False, True], ids=["in turn", "at once"])
+def test_the_files_of_archives_stay_within_their_owners_share(
+    folders: FolderUploads, is_at_once: bool
+) -> None:
+    uploads = [sent_zeros(folders, number) for number in range(5)]
+    if is_at_once:
+        for upload in uploads:
+            with suppress(Refused):
+                folders.finish(ADA, upload)
+    full = 0
+    for upload in uploads:
+        try:
+            until(lambda one=upload: folders.finish(ADA, one)["state"] == "ready")
+        except Refused as refused:
+            full += "not yet data sets" in str(refused) or refused.code == "upload-unknown"
+    ready = [one for one in uploads if folders.holds(one)]
+    assert (len(ready), full) == (2, 3)
+    files = [one for one in folders.folder.rglob("*") if one.is_file()]
+    assert sum(one.stat().st_size for one in files) < 2 * 10**6
+    folders.remove(ready[:1])
+    sixth = sent_zeros(folders, 6)
+    until(lambda: folders.finish(ADA, sixth)["state"] == "ready")
 
 
 def test_two_kinds_of_the_same_bytes_are_two_uploads(folders: FolderUploads) -> None:

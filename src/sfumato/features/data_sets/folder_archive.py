@@ -54,7 +54,13 @@ class Unpacked:
     size: int
 
 
-def unpack(kind: Kind, file: PartFile, target: Path, most: int) -> Unpacked:
+def unpack(
+    kind: Kind,
+    file: PartFile,
+    target: Path,
+    most: int,
+    check: Callable[[int], None] = lambda _size: None,
+) -> Unpacked:
     """Unpack an archive into the new folder `target`; refuse an unsafe or damaged archive.
 
     Args:
@@ -62,11 +68,12 @@ def unpack(kind: Kind, file: PartFile, target: Path, most: int) -> Unpacked:
         file: Its content.
         target: The path of a folder that does not exist yet.
         most: The most bytes of all files together.
+        check: Called before more is written, with the bytes of all files then; it may refuse them.
 
     Returns:
         The folder of participants.tsv: `target`, or the only folder in it.
     """
-    writer = _Writer(target, most)
+    writer = _Writer(target, most, check)
     target.mkdir(mode=0o700)
     damaged: str | None = None
     try:
@@ -141,6 +148,7 @@ class _Writer:
 
     target: Path
     most: int
+    check: Callable[[int], None] = lambda _size: None  # may refuse so many bytes of all files
     entries: int = 0
     files: int = 0
     size: int = 0
@@ -238,6 +246,7 @@ class _Writer:
         """Refuse more bytes than the operator allows, or than the disk has."""
         if self.size + size > self.most:
             raise too_large(self.most)
+        self.check(self.size + size)
         if free_bytes(self.target) < size + SPARE_BYTES:
             raise no_space()
 

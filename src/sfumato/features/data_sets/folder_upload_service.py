@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal, cast
 
@@ -56,6 +57,7 @@ MAX_FOLDER_BYTES: Final = 20 * 10**9  # the most bytes of a folder, if the opera
 # the most uploads of one owner that are not yet a data set: their number, and their bytes
 # together as a multiple of the most of one
 UPLOADS, SHARE = 10, 2
+AHEAD: Final = 1 << 20  # bytes of the share that an archive takes before it needs them
 AT_ONCE, OF_ONE_OWNER = 8, 4  # the most parts that arrive at once: of all owners, and of one
 SHORT_S: Final = 0.3  # how long a call waits for an archive to be unpacked
 _ID: Final = re.compile(r"[0-9a-f]{24}")
@@ -298,29 +300,53 @@ class FolderUploads:
         return found
 
     def _make_room(self, owner: str, made: FolderUpload) -> None:
-        """Delete the owner's oldest unfinished uploads beyond the limit; check the disk space.
+        """Refuse an upload beyond the owner's share, or beyond the disk's space.
 
         A ready upload may be waiting for a job, so it is never deleted here.
         """
-        mine = sorted((one for one in self._every() if one.owner == owner), key=lambda one: one.at)
-        idle = [one for one in mine if not (one.is_ready or self._is_unpacking(one.id))]
-        while idle and self._is_full(mine, made):
-            self._forget(idle[0].id)
-            mine.remove(idle.pop(0))
-        if self._is_full(mine, made):
-            raise Refused(
-                "too-large",
-                "You have uploaded too many folders that are not yet data sets.",
-                "Add them first. An upload is deleted after a day.",
-            )
+        if not self._free_share(owner, made.size, UPLOADS - 1):
+            raise _share_is_full()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # the stream and the unpacked files are on the disk at the same time
         if free_bytes(self.folder) < 2 * made.size + SPARE_BYTES:
             raise no_space()
 
-    def _is_full(self, mine: Sequence[FolderUpload], made: FolderUpload) -> bool:
-        size = made.size + sum(one.taken for one in mine)
-        return len(mine) >= UPLOADS or size > SHARE * self.most
+    def _free_share(self, owner: str, size: int, uploads: int, besides: str = "") -> bool:
+        """Return True if the owner's share has room for `size` bytes besides their other uploads.
+
+        There may be so many others at most. The oldest unfinished ones are deleted if that helps.
+        """
+        found = [one for one in self._every() if one.owner == owner and one.id != besides]
+        idle = [one for one in found if not (one.is_ready or self._is_unpacking(one.id))]
+        kept = [one for one in found if one not in idle]
+
+        def fits(others: Sequence[FolderUpload]) -> bool:
+            taken = size + sum(map(self._taken, others))
+            return len(others) <= uploads and taken <= SHARE * self.most
+
+        if not fits(kept):
+            return False
+        idle.sort(key=lambda one: one.at, reverse=True)
+        while not fits([*kept, *idle]):
+            self._forget(idle.pop().id)
+        return True
+
+    def _taken(self, one: FolderUpload) -> int:
+        """Return how many bytes of the owner's share an upload takes, also while it is unpacked."""
+        doing = self.work.get(one.id)
+        if doing is None or doing.done.is_set():
+            return one.taken
+        return max(one.taken, doing.taken)
+
+    def _take_share(self, found: FolderUpload, doing: _Unpacking, size: int) -> None:
+        """Let an archive's files have so many bytes; refuse more than the owner's share has."""
+        if size <= doing.taken:
+            return
+        with self.lock:
+            wanted = max(size, min(size + AHEAD, self.most))
+            if not self._free_share(found.owner, max(wanted, found.size), UPLOADS, found.id):
+                raise _share_is_full()
+            doing.taken = wanted
 
     def _enter(self, owner: str) -> None:
         with self.lock:
@@ -409,7 +435,7 @@ class FolderUploads:
         """Unpack an upload; delete its parts, or the whole upload if it is refused."""
         place, refused = self._place(found.id), _broken()
         try:
-            made = self._unpacked(found)
+            made = self._unpacked(found, doing)
             root = made.root.relative_to(place).as_posix()
             self._note(found, root=root, files=made.files, unpacked=made.size, at=self.clock.now())
             shutil.rmtree(place / "parts", ignore_errors=True)
@@ -424,12 +450,13 @@ class FolderUploads:
                 self._forget(found.id)
             doing.done.set()
 
-    def _unpacked(self, found: FolderUpload) -> Unpacked:
+    def _unpacked(self, found: FolderUpload, doing: _Unpacking) -> Unpacked:
         place = self._place(found.id)
         shutil.rmtree(place / "tree", ignore_errors=True)
         paths = [place / "parts" / name for name in self._parts(found.id)]
         with PartFile(paths, PART_BYTES, found.size) as file:
-            made = unpack(found.kind, file, place / "tree", self.most)
+            take = partial(self._take_share, found, doing)
+            made = unpack(found.kind, file, place / "tree", self.most, take)
         os.sync()  # the note must not be on the disk before the files are
         return made
 
@@ -439,6 +466,7 @@ class _Unpacking:
     """An archive that is being unpacked, and how that ended."""
 
     owner: str
+    taken: int = 0  # bytes of the owner's share that its files may have so far
     done: threading.Event = field(default_factory=threading.Event)
     refused: Refused | None = None
 
@@ -492,6 +520,14 @@ class IncomingPart:
 def _id_of(owner: str, name: str, kind: Kind, parts: Sequence[str], size: int) -> str:
     text = json.dumps([owner, name, kind, size, list(parts)])
     return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _share_is_full() -> Refused:
+    return Refused(
+        "too-large",
+        "You have uploaded too many folders that are not yet data sets.",
+        "Add them first. An upload is deleted after a day.",
+    )
 
 
 def _broken() -> Refused | None:
