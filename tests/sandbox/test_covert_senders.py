@@ -14,13 +14,20 @@ import numpy as np
 import pytest
 
 from sfumato.release.unseal import unseal
+from sfumato.sandbox import inside
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.block_timing import drop_s, slot_s, turn_s, write_s
 from sfumato.sandbox.container_runtimes import read_runtime
-from sfumato.sandbox.ports import BlockJob, InputTiming, SandboxLimits, SandboxStopped
+from sfumato.sandbox.ports import (
+    MOST_THREADS,
+    BlockJob,
+    InputTiming,
+    SandboxLimits,
+    SandboxStopped,
+)
 from sfumato.sandbox.program_outputs import read_outputs
 from sfumato.sandbox.sandbox_pool import SandboxPool
-from sfumato.sandbox.sandbox_process import DONE, LATE
+from sfumato.sandbox.sandbox_process import DONE, LATE, Ran
 from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.sealed import Sealed
 from support.covert_senders import BY_USE, SENDERS, source
@@ -201,6 +208,50 @@ def test_a_host_that_misses_a_start_begins_the_job_anew() -> None:
     assert run(slow, BURNS, many, 0.2) == [100] * len(many)
     assert len(naps) > len(many) + 1
     slow.close()
+
+
+@pytest.mark.parametrize("source", [BURNS, "def f(rows):\n return 1.0\n"])
+def test_a_block_that_had_to_be_stopped_and_ends_late_is_no_reason_to_run_again(
+    monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    limits = SandboxLimits(cpu_s=0.2)
+    pool = SandboxPool(environment, SystemRandomSource())
+    runs: list[str] = []
+    as_it_is = SandboxPool._run_block
+
+    def ends_late(
+        self: SandboxPool, lane: int, program: int, path: str, most: SandboxLimits
+    ) -> Ran:
+        ran = as_it_is(self, lane, program, path, most)
+        if not runs:
+            time.sleep(2 * turn_s(limits))
+        runs.append(path)
+        return ran
+
+    monkeypatch.setattr(SandboxPool, "_run_block", ends_late)
+    inputs = ["id\nburn\n"] * (4 * pool.lanes(limits))
+    if source == BURNS:
+        with pytest.raises(SandboxStopped):
+            run(pool, source, inputs, 0.2)
+        assert len(runs) < len(inputs)
+    else:  # it ended by itself, so that the host was late
+        run(pool, source, inputs, 0.2)
+        assert len(runs) > len(inputs)
+    pool.close()
+
+
+def test_the_rest_after_a_block_covers_the_reads_that_its_threads_finish() -> None:
+    """They take 0.04 seconds a gigabyte, and a call reads two gigabytes at most."""
+    for disk_mb in (64, 512, 2048, 4096):
+        limits = SandboxLimits(disk_mb=disk_mb)
+        alone, tree = turn_s(limits), turn_s(limits, is_tree=True)
+        gigabytes = min(2.0, disk_mb / 1024)
+        assert alone - limits.wall_s > 0.3 + 0.04 * MOST_THREADS * gigabytes
+        assert tree - limits.wall_s > 0.3 + 0.04 * limits.processes * gigabytes
+
+
+def test_a_block_of_one_process_has_as_many_threads_as_its_rest_is_made_for() -> None:
+    assert inside._MOST_THREADS == MOST_THREADS
 
 
 LEAVES = """

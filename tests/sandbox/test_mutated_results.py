@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
+import resource
+import struct
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.file_formats.test_images import nifti
+from sfumato.sandbox.file_formats.matlab import read_matlab
 from sfumato.sandbox.program_outputs import Output, parsed_outputs, read_output, read_outputs
 from support.workbooks import workbook
 
@@ -125,3 +129,18 @@ def test_random_bytes_make_no_reader_fail(path: str, found: bytes) -> None:
 def test_a_file_that_is_cut_anywhere_makes_no_reader_fail(path: str) -> None:
     for end in range(0, len(FILES[path]), 7):
         check(path, FILES[path][:end])
+
+
+def test_an_array_of_very_many_dimensions_costs_nothing() -> None:
+    dims = struct.pack("<65528i", *[2**31 - 1] * 65_528)
+    parts = (6, struct.pack("<2I", 6, 0)), (5, dims), (1, b"x"), (9, b"")
+    inside = b"".join(struct.pack("<2I", k, len(b)) + b + bytes(-len(b) % 8) for k, b in parts)
+    found = bytes(124) + b"\x00\x01IM" + struct.pack("<2I", 14, len(inside)) + inside
+    reader = os.fork()
+    if reader == 0:
+        spent = resource.getrusage(resource.RUSAGE_SELF)
+        most = int(spent.ru_utime + spent.ru_stime) + 2  # its product alone takes longer
+        resource.setrlimit(resource.RLIMIT_CPU, (most, most))
+        os._exit(0 if not read_matlab(found) else 1)
+    _, status = os.waitpid(reader, 0)
+    assert os.waitstatus_to_exitcode(status) == 0

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from sfumato.sandbox.ports import MAX_KEPT, InputTiming, SandboxLimits
+from sfumato.sandbox.ports import MAX_KEPT, MOST_THREADS, InputTiming, SandboxLimits
 
 _REST_S: Final = 0.3  # pause between the deadline of a block and the start of the next
 _CLEAR_S: Final = 0.1  # more pause per gigabyte that the kernel has to free
+# The kernel finishes a read of a file in memory before it obeys a kill. Each thread of a block may
+# be in such a read, of a whole file, and many buffers can be the same memory.
+_READ_ON_S: Final = 0.06  # longest time per gigabyte of these reads; 0.04 were measured
+_MOST_READ_GB: Final = 2.0  # the most that one system call reads
 _READ_S: Final = 0.02  # longest time, in seconds, to parse one result file of a block
 _WRITE_S: Final = 2.0  # fixed time for the engine to write the inputs
 _KEPT_MB: Final = MAX_KEPT / (1 << 20)  # largest stored result of a turn
@@ -33,7 +37,13 @@ def turn_s(limits: SandboxLimits, *, is_tree: bool = False) -> float:
     """
     gigabytes = (limits.memory_mb + limits.disk_mb) / 1024
     rest = _REST_S + (_ENDING * limits.cpu_s if is_tree else 0.0)
-    return limits.wall_s + rest + _CLEAR_S * gigabytes
+    return limits.wall_s + rest + _CLEAR_S * gigabytes + read_on_s(limits, is_tree=is_tree)
+
+
+def read_on_s(limits: SandboxLimits, *, is_tree: bool) -> float:
+    """Return how long the threads of a killed block may still read files in memory, in seconds."""
+    threads = limits.processes if is_tree else MOST_THREADS
+    return threads * min(_MOST_READ_GB, limits.disk_mb / 1024) * _READ_ON_S
 
 
 def batch_s(blocks: int, sandboxes: int, limits: SandboxLimits) -> float:
@@ -54,6 +64,7 @@ def slot_s(
     if limits.is_batch:
         gigabytes = (limits.memory_mb + limits.disk_mb) / 1024
         end = _END_S + _ENDING * limits.cpu_s + _CLEAR_S * gigabytes * sandboxes
+        end += read_on_s(limits, is_tree=is_tree)
         return batch_s(blocks, sandboxes, limits) + end + read
     return -(-blocks // sandboxes) * turn_s(limits, is_tree=is_tree) + read
 

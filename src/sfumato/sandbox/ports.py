@@ -138,6 +138,9 @@ ISOLATED: Final = "isolated"  # on a fixed grid of start times: no block can mov
 BATCH: Final = "batch"  # side by side; for programs that an owner has reviewed
 
 
+MOST_THREADS: Final = 32  # of a block that is one process; inside.py has the same number
+
+
 @dataclass(frozen=True)
 class SandboxLimits:
     """The resource limits of a block (one run of a program), the same for all blocks of a job."""
@@ -146,8 +149,7 @@ class SandboxLimits:
     memory_mb: int = 2048
     disk_mb: int = 64
     files: int = 4096
-    # most processes of an image's block, with threads and its supervising processes; a block that
-    # is one process has at most 32 threads (inside.py)
+    # most processes of an image's block, with threads and its supervising processes
     processes: int = 256
     most_bytes: int = 65_536  # most bytes of output
     timing: str = ISOLATED  # ISOLATED or BATCH

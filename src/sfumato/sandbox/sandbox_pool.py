@@ -64,6 +64,10 @@ def _drop(job: BlockJob) -> None:
             os.unlink(path)
 
 
+class _LateEnd(Exception):
+    """A block that had to be stopped ended after the start of the next one."""
+
+
 @contextmanager
 def _in_memory(text: bytes) -> Iterator[int]:
     """Yield the descriptor of an anonymous file in memory with this content."""
@@ -84,8 +88,10 @@ class SandboxPool:
     fixed before any block runs. So a program that reads its lane or the clock learns nothing about
     other blocks (soundness rule 27).
 
-    A single block is never retried. If the host fails one block, the whole job runs again. In a
-    batch, none of this holds: each lane takes the next block as soon as it is free.
+    A single block is never retried. If the host fails one block, the whole job runs again. If a
+    block that had to be stopped ends late, the job fails: its program could cause a second run,
+    whose blocks would read a later clock. In a batch, none of this holds: each lane takes the next
+    block as soon as it is free.
     """
 
     def __init__(
@@ -375,7 +381,11 @@ class SandboxPool:
                 if lanes < 1 or not self._is_still_warm(job.limits, job.own):
                     return None
                 began = time.monotonic()
-                said = self._run_once(job, program, lanes, began)
+                try:
+                    said = self._run_once(job, program, lanes, began)
+                except _LateEnd:
+                    self._end()
+                    return None
                 if said is not None:
                     return began, said
                 self._end()
@@ -408,13 +418,16 @@ class SandboxPool:
     ) -> dict[int, Ran] | None:
         """Run the blocks of one processor, each at its fixed start time.
 
-        Return None if the host failed a block or was late.
+        Return None if the host failed a block or was late. Raise `_LateEnd` if a block that had to
+        be stopped is the reason.
         """
         said: dict[int, Ran] = {}
         each = turn_s(job.limits, is_tree=_is_tree(job.own))
         for turn, block in enumerate(blocks):
             wait = began + turn * each - time.monotonic()
             if turn > 0 and wait < 0:
+                if said[blocks[turn - 1]].ended != DONE:
+                    raise _LateEnd
                 return None
             self._sleep(max(0.0, wait))
             try:

@@ -19,6 +19,7 @@ _BYTES, _WORDS, _FLAGS = 1, 5, 6  # element types: a name, dimensions, array fla
 _NUMBERS: Final = range(6, 16)  # array classes of real numbers
 _COMPLEX: Final = 0x0800
 _MOST: Final = 256  # most elements of a file that are parsed
+_MOST_DIMENSIONS: Final = 32
 _KINDS: Final = {
     1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8",
 }  # fmt: skip
@@ -82,6 +83,8 @@ def _read_array(parts: list[tuple[int, bytes]]) -> tuple[str, NumpyFile]:
         raise ValueError
     (what,) = struct.unpack_from("<I", flags)
     if what & 0xFF not in _NUMBERS or what & _COMPLEX:
+        raise ValueError
+    if len(dims) > 4 * _MOST_DIMENSIONS:  # the product of very many takes seconds
         raise ValueError
     shape = struct.unpack(f"<{len(dims) // 4}i", dims)
     if any(size < 1 for size in shape):
