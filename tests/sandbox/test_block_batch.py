@@ -81,7 +81,7 @@ def test_the_time_of_a_batch_is_known_before_it_runs() -> None:
     assert slot_s(200, 2, isolated) >= 200 / 2 * turn_s(isolated)
     declared = replace(limits, job_s=7.5)
     assert batch_s(200, 2, declared) == 7.5
-    assert slot_s(200, 2, declared) == slot_s(400, 2, declared) - 200 * 0.02
+    assert slot_s(200, 2, declared) == pytest.approx(slot_s(400, 2, declared) - 200 * 0.02)
 
 
 def test_a_job_waits_until_its_time_is_over(inputs: tuple[str, ...]) -> None:
