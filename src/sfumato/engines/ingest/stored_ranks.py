@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 Integers = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 
-# one word for each row, to sort them: its person (20 bits), the first bits of its group's hash, and
-# its place
+# one word for each row, to sort them: its person, the first bits of its group's hash, its place;
+# there are no more persons than places, so a word has 64 bits
 _PLACE_BITS: Final = 20
 _HASH_BITS: Final = 24
 MOST_ROWS: Final = 1 << _PLACE_BITS  # that are ranked at once by words

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _FEWEST_ROWS: Final = 20_000  # a smaller source is read without dictionaries
 _MOST_VALUES: Final = 1 << 20  # of one dictionary, which is in memory while rows are joined
-_ROWS_A_VALUE: Final = 4  # with fewer rows for each value, a join costs more than it saves
+_ROWS_A_VALUE: Final = 4  # with fewer rows for each value, a column gets no dictionary
 _MOST_COLUMNS: Final = 64  # of a source that is read with dictionaries
 
 
