@@ -12,7 +12,7 @@ import pytest
 
 from sfumato.app import local_trial
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.cli import trial_lines
+from sfumato.features.pipelines.cli import block_lines, trial_lines
 from sfumato.sandbox.environment_store import Environments
 from sfumato.sandbox.study import _write_study
 from support.container_images import PYTHON, layout, python_layer, shell_layer
@@ -368,3 +368,39 @@ def test_a_single_table_has_the_description_that_a_block_has(
     expected = (tmp_path / "block" / "dataset_description.json").read_bytes()
     names = ["dataset_description.json", "participants.tsv"]
     assert found["printed"] == f"{names}\n{expected!r}\n"
+
+
+def test_a_program_is_tried_on_each_block_and_the_first_failure_is_shown_whole(
+    tmp_path: Path,
+) -> None:
+    rows = "".join(f"sub-{n}\t{150 + n}\n" for n in range(6))
+    (tmp_path / "t.tsv").write_text("participant_id\theight\n" + rows)
+    data = {"place": str(tmp_path / "t.tsv"), "blocks": 5}
+    found: Any = local_trial.try_program(MEAN, data, OUTPUTS, limits=LIMITS)
+    people = [one["people"] for one in found["blocks"]]
+    assert (len(people), sum(people)) == (5, 6)
+    empty = people.count(0)
+    assert empty > 0  # by the public key, which is always the same
+    for one in found["blocks"]:
+        assert bool(one["would_fail"]) == (one["people"] == 0)
+    first = people.index(0)
+    assert found["failed"]["block"] == first + 1
+    assert "ZeroDivisionError" in found["failed"]["printed"]
+    assert found["would_fail"].startswith(
+        f"{empty} of 5 blocks failed, {empty} of them with nobody in it"
+    )
+    lines = block_lines(found)
+    assert lines[first].startswith(f"Block {first + 1} of 5, nobody in it: exit status 1, ")
+    assert "division by zero" in lines[first]
+    whole: Any = local_trial.try_program(MEAN, {**data, "blocks": 1}, OUTPUTS, limits=LIMITS)
+    assert (whole["failed"], whole["would_fail"]) == (None, "")
+    assert "1 of 1, 6 people: exit status 0, " in block_lines(whole)[0]
+    assert block_lines(whole)[0].endswith("m: 152.5")
+
+
+def test_people_run_alone_before_each_block_of_a_study(study: Path) -> None:
+    text = {"source": TWO_LEVELS, "kind": "bids"}
+    whole: Any = local_trial.try_program(text, str(study), OUTPUTS, limits=LIMITS)
+    data = {"place": str(study), "blocks": 1}
+    found: Any = local_trial.try_program(text, data, OUTPUTS, limits=LIMITS)
+    assert found["blocks"][0]["read"] == whole["read"]

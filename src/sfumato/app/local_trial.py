@@ -11,19 +11,20 @@ import io
 import re
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from sfumato.app.local_blocks import split_files
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.program_files import Modules, read_texts
 from sfumato.features.pipelines.program_plan import GROUP, PARTICIPANT
+from sfumato.features.pipelines.program_trial import try_alone
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.environment_store import Environments, missing_environment
 from sfumato.sandbox.image import SOURCE, TARGET
 from sfumato.sandbox.ports import (
     ISOLATED,
-    MAX_KEPT,
     SandboxLimits,
     SandboxStopped,
     TrialJob,
@@ -328,6 +329,7 @@ class Trial:
     own: str
     limits: SandboxLimits
     sandbox: SandboxPool
+    is_two_level: bool = False  # for each person alone, and then for the group
 
     @property
     def is_image(self) -> bool:
@@ -336,8 +338,7 @@ class Trial:
 
     def job(self, kind: str, inputs: tuple[bytes, ...], level: str = GROUP) -> TrialJob:
         """Return the order to run the program on inputs: tables of rows, or packed folders."""
-        limits = self.limits if level == GROUP else replace(self.limits, most_bytes=MAX_KEPT)
-        return TrialJob(_told(self, kind, level), inputs, limits, self.own)
+        return TrialJob(_told(self, kind, level), inputs, self.limits, self.own)
 
 
 @dataclass(frozen=True)
@@ -354,14 +355,16 @@ class OwnRuns:
 
 def try_program(
     text: str | Mapping[str, object],
-    data: str,
+    data: str | Mapping[str, object],
     outputs: Sequence[Mapping[str, object]],
     *,
     brought: Sequence[str] = (),
     limits: Mapping[str, object],
 ) -> dict[str, object]:
-    """Run a program once on all of the data, as one block; return the full result.
+    """Run a program once on all of the data, or on blocks of their people; return the results.
 
+    `data` is a path, or a table: `place`, and `blocks` and `person` (the column that names people).
+    With `blocks`, the result has a short line for each block, and the first failed one in full.
     `text` is the text of the program, or a table as for `submit-pipeline`: `source`, for a folder
     also `main` and `modules`, and its `kind`. A "bids" program runs for each person alone first.
     `brought` is what the program brings along: image, lock or folder, followed by its path and, for
@@ -371,22 +374,22 @@ def try_program(
     declared = read_outputs([dict(one) for one in outputs])
     kept = Environments()
     own = _added(kept, *brought) if brought else ""
-    files, is_table = _read_data(Path(data))
+    how: Mapping[str, object] = {"place": data} if isinstance(data, str) else data
+    files, is_table = _read_data(Path(str(how["place"])))
     shape = {"source": text} if isinstance(text, str) else text
     texts, participants = read_texts(shape, least=0), shape.get("kind") == "bids"
+    if participants and not is_table and not _people(files):
+        raise _bad_data("no person of participants.tsv is called sub-..., as in a BIDS folder")
     sandbox = SandboxPool(environment, SystemRandomSource(), own=kept)
     sandbox.stalled_retries = 1
-    trial = Trial(texts, declared, own, _limits(limits), sandbox)
-    alone = OwnRuns({})
+    trial = Trial(texts, declared, own, _limits(limits), sandbox, participants)
     try:
-        if is_table:  # written by what writes a block of a table
-            kind = "bids" if participants else "program"
-            _check_table(trial, participants)
-            job = trial.job(kind, (files[TABLE],))
-        else:
-            alone = _tried_alone(trial, files) if participants else alone
-            job = trial.job("study", (_packed(files, alone.left),))
-        result = sandbox.try_out(job)[0]
+        if how.get("blocks") is None:
+            return _tried(trial, files, is_table=is_table).as_json()
+        person = how.get("person")
+        named = None if person is None else str(person)
+        split = split_files(files, int(str(how["blocks"])), named)
+        return _tried_blocks(trial, split, is_table=is_table)
     except SandboxStopped:
         raise Refused(
             "sandbox-missing",
@@ -395,10 +398,58 @@ def try_program(
         ) from None
     finally:
         sandbox.close()
-    read = parsed_outputs(result.output, declared)
-    left = result.block_files([one.path for one in declared])
-    found = Found(result, read, texts[0], trial.is_image, _columns(files), alone, left)
-    return found.as_json()
+
+
+def _tried(trial: Trial, files: Mapping[str, bytes], *, is_table: bool) -> Found:
+    """Run the program on these files as one block."""
+    alone = OwnRuns({})
+    if is_table:  # written by what writes a block of a table
+        kind = "bids" if trial.is_two_level else "program"
+        _check_table(trial, trial.is_two_level)
+        job = trial.job(kind, (files[TABLE],))
+    else:
+        alone = _tried_alone(trial, files) if trial.is_two_level else alone
+        job = trial.job("study", (_packed(files, alone.left),))
+    result = trial.sandbox.try_out(job)[0]
+    read = parsed_outputs(result.output, trial.outputs)
+    left = result.block_files([one.path for one in trial.outputs])
+    return Found(result, read, trial.texts[0], trial.is_image, _columns(files), alone, left)
+
+
+def _tried_blocks(
+    trial: Trial, split: Sequence[tuple[int, Mapping[str, bytes]]], *, is_table: bool
+) -> dict[str, object]:
+    """Run the program on each block, one after another; return the first failed one in full."""
+    lines: list[dict[str, object]] = []
+    failed: dict[str, object] | None = None
+    for place, (people, files) in enumerate(split, 1):
+        found = _tried(trial, files, is_table=is_table)
+        use = found.result.use
+        lines.append({
+            "block": place, "people": people, "ended": found.result.ending,
+            "cpu_s": round(use.cpu_s, 3), "wall_s": round(use.wall_s, 3),
+            "read": [one.as_json() for one in found.read], "would_fail": found.cause,
+        })  # fmt: skip
+        if found.cause and failed is None:
+            failed = {"block": place, "people": people, **found.as_json()}
+    return {"blocks": lines, "failed": failed, "would_fail": _why_blocks(lines)}
+
+
+def _why_blocks(lines: Sequence[Mapping[str, object]]) -> str:
+    """Return how many blocks failed, and whether few people are the likely reason; or ""."""
+    failed = [int(str(one["people"])) for one in lines if one["would_fail"]]
+    least = min((int(str(one["people"])) for one in lines if not one["would_fail"]), default=None)
+    if not failed:
+        return ""
+    empty = failed.count(0)
+    small = 0 if least is None else sum(0 < people < least for people in failed)
+    parts = [f"{len(failed):,} of {len(lines):,} blocks failed"]
+    parts += [f"{empty:,} of them with nobody in it"] if empty else []
+    parts += [f"{small:,} with fewer people than any block that gave all results"] if small else []
+    remedy = (
+        ": give fewer blocks, or let the program answer for few people" if empty + small else ""
+    )
+    return ", ".join(parts) + (remedy if empty + small else "")
 
 
 def _check_table(trial: Trial, participants: bool) -> None:
@@ -417,8 +468,8 @@ def _check_table(trial: Trial, participants: bool) -> None:
 def _tried_alone(trial: Trial, files: Mapping[str, bytes]) -> OwnRuns:
     """Run the program for each person of a BIDS folder, with that person alone in it."""
     people = _people(files)
-    if not people:
-        raise _bad_data("no person of participants.tsv is called sub-..., as in a BIDS folder")
+    if not people:  # an empty block
+        return OwnRuns({})
     owners = {path: _owner(path, people) for path in files}
     inputs = tuple(
         _packed(
@@ -431,14 +482,13 @@ def _tried_alone(trial: Trial, files: Mapping[str, bytes]) -> OwnRuns:
         )
         for person in people
     )
-    results = trial.sandbox.try_out(trial.job("study", inputs, PARTICIPANT))
+    results = try_alone(trial.sandbox, trial.job("study", inputs, PARTICIPANT), people)
     failed = {}
-    for person, one in zip(people, results, strict=True):
+    for person, one in results.items():
         cause = Found(one, (), trial.texts[0], trial.is_image, _columns(files)).cause
         if cause:
             failed[person] = cause
-    left = {person: one.output for person, one in zip(people, results, strict=True)}
-    return OwnRuns(left, failed)
+    return OwnRuns({person: one.output for person, one in results.items()}, failed)
 
 
 def _people(files: Mapping[str, bytes]) -> tuple[str, ...]:

@@ -95,9 +95,9 @@ class App(Protocol):
         ...
 
     def try_program(
-        self, text: str | Json, data: str, outputs: Sequence[Json], **how: Any
+        self, text: str | Json, data: str | Json, outputs: Sequence[Json], **how: Any
     ) -> Json:  # Any: see app/local_trial.py
-        """Run a program once in a sandbox of this machine, on synthetic data; return the result."""
+        """Run a program in a sandbox of this machine, on local data; return the result."""
         ...
 
     def draw(self, count: int) -> bytes:

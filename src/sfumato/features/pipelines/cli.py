@@ -159,6 +159,12 @@ def _next_lines(made: Json, named: str) -> list[str]:
     help="Synthetic data: a folder, a zip file, or a .tsv or .csv table, such as a schema twin.",
 )
 @click.option(
+    "--blocks", type=int, metavar="N", help="Split the people into N blocks; run FILE on each."
+)
+@click.option(
+    "--person", metavar="COLUMN", help="With --blocks: the column that names the person of a row."
+)
+@click.option(
     "--output",
     "outputs",
     required=True,
@@ -203,7 +209,12 @@ def try_(shell: Shell, file: str | None, **given: Any) -> None:
     OUTPUT participant` for each person of a BIDS folder, with only that person in INPUT. The trial
     shows what the program printed and used, the commands that it ran, the files that it left, what
     it returned, and the likely cause if it failed.
+
+    With --blocks, sfumato splits the people of --data as a run does, with a public key, and runs
+    FILE on one block after another. It shows a line for each, and the first failed block in full.
     """
+    if given["person"] is not None and given["blocks"] is None:
+        raise click.UsageError("--person is for --blocks.")
     kinds = ("image", "lock", "folder", "environment")
     brought = [kind for kind in kinds if given[kind] is not None]
     if len(brought) > 1:
@@ -216,12 +227,13 @@ def try_(shell: Shell, file: str | None, **given: Any) -> None:
     with show_elapsed("Trying"):
         found = shell.app.try_program(
             {**program_text(file, given["main"]), "kind": _kind(None, given["participants"])},
-            given["data"],
+            {"place": given["data"], "blocks": given["blocks"], "person": given["person"]},
             [_output(text) for text in given["outputs"]],
             brought=[*brought, *(place for named in places for place in named)],
             limits=limits,
         )
-    shell.show(found, "\n".join(trial_lines(found)))
+    lines = trial_lines(found) if given["blocks"] is None else block_lines(found)
+    shell.show(found, "\n".join(lines))
     if found["would_fail"]:
         raise SystemExit(1)
 
@@ -242,6 +254,38 @@ def trial_lines(found: Json) -> list[str]:
         if found["would_fail"]
         else "The trial gave all results.",
     ]
+
+
+def block_lines(found: Json) -> list[str]:
+    """Return the lines to print for a trial on blocks: one for each, and the first failed one."""
+    blocks: Any = found["blocks"]
+    failed: Any = found["failed"]
+    lines = [
+        f"Block {one['block']} of {len(blocks)}, {_people_in(one)}: {one['ended']}, "
+        f"{one['wall_s']:.2f} s; {_block_result(one)}"
+        for one in blocks
+    ]
+    if failed is None:
+        return [*lines, f"All {len(blocks)} blocks gave all results."]
+    return [
+        *lines,
+        "",
+        f"Block {failed['block']}, {_people_in(failed)}:",
+        *trial_lines(failed),
+        "",
+        f"{found['would_fail']}. In a run, a failed block counts as the middle of the range.",
+    ]
+
+
+def _people_in(block: Any) -> str:  # Any: JSON of a local trial
+    count = block["people"]
+    return f"{count:,} {'person' if count == 1 else 'people'}" if count else "nobody in it"
+
+
+def _block_result(block: Any) -> str:  # Any: JSON of a local trial
+    if block["would_fail"]:
+        return f"failed: {block['would_fail']}"
+    return ", ".join(f"{one['output']}: {one['says']}" for one in block["read"])
 
 
 def _alone_lines(alone: Any) -> list[str]:

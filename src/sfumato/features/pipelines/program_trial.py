@@ -314,7 +314,7 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
     """Run the program on synthetic people; report noise and bias for each run's blocks."""
     run, program = runs[0], runs[0].program
     made = synthetic_blocks(card, program, people, seed)
-    alone = _tried_alone(sandbox, made, run) if run.person_runs else {}
+    alone = try_alone(sandbox, _job_alone(made, run), made.people) if run.person_runs else {}
     left = {name: one.output for name, one in alone.items()}
     groups = [("everybody together", made.people), *_dealt(made, runs, seed)]
     texts = tuple(made.block(mine, left) for _, mine in groups)
@@ -379,15 +379,23 @@ def _dealt(
             yield f"one of {one.blocks} blocks", tuple(name for name, own in pairs if own == block)
 
 
-def _tried_alone(sandbox: Sandbox, made: SyntheticBlocks, run: Run) -> dict[str, TrialResult]:
-    """Run the program for each synthetic person alone. Return the results by the person's name."""
-    job = TrialJob(
-        inside_at(run.program, made.card, PARTICIPANT),
-        tuple(made.block([person], {}) for person in made.people),
-        replace(run.limits, most_bytes=MAX_KEPT),
-        run.program.own_environment,
-    )
-    return dict(zip(made.people, sandbox.try_out(job), strict=True))
+def try_alone(sandbox: Sandbox, job: TrialJob, people: Sequence[str]) -> dict[str, TrialResult]:
+    """Run a program for each person alone; return the results by the person's name.
+
+    Args:
+        sandbox: What runs it.
+        job: The program, with the input of each person, in the order of `people`.
+        people: The names of the people.
+    """
+    kept = replace(job, limits=replace(job.limits, most_bytes=MAX_KEPT))
+    return dict(zip(people, sandbox.try_out(kept), strict=True))
+
+
+def _job_alone(made: SyntheticBlocks, run: Run) -> TrialJob:
+    """Return the order to run the program for each synthetic person alone."""
+    inputs = tuple(made.block([person], {}) for person in made.people)
+    told = inside_at(run.program, made.card, PARTICIPANT)
+    return TrialJob(told, inputs, run.limits, run.program.own_environment)
 
 
 def _own_run(alone: Mapping[str, TrialResult]) -> list[Shown]:
