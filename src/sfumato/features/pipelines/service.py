@@ -331,6 +331,8 @@ class Pipelines:
             self.store.add_trial(found.data_set, found.digest, gave)
             self.store.set_choices(found.data_set, found.digest, choices)
             self.reviews.keep_trial(found, caller.user, plan)
+        else:  # what a run prints, and the files that it leaves, may quote the program's text
+            plan["trials"] = []
         # not kept with the trial, because the balance is the caller's own
         accounts = accounts_paying(self.door.ledger, card, asker)
         short = self._too_small(listing, table.likely, asked, accounts)
