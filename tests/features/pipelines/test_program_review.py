@@ -167,7 +167,8 @@ def test_a_trial_of_anybody_else_shows_nothing_of_an_approved_programs_text(
     digest = submitted(ria, "def mean(rows):\n    raise ValueError('an unpublished idea')\n")
     decided(vault, digest)
     terms = {"data_set": "town", "pipeline": digest, "epsilon": 1, "people": 20, "seed": "1"}
-    for author in (ria, vault):
+    owner: Any = vault
+    for author in (ria, owner):
         mine = author.call("plan-pipeline", terms)
         assert "an unpublished idea" in mine["trials"][0]["printed"]
     other = eve.call("plan-pipeline", terms)
