@@ -159,6 +159,27 @@ def test_the_last_trial_of_author_or_owner_is_shown_and_anybody_elses_is_not(
     assert seen(vault, digest)["trial"]["by"] == "ria"
 
 
+@needs_bubbles
+def test_a_trial_of_anybody_else_shows_nothing_of_an_approved_programs_text(
+    vault: OpenVault,
+) -> None:
+    ria, eve = as_user(vault, "ria"), as_user(vault, "eve")
+    digest = submitted(ria, "def mean(rows):\n    raise ValueError('an unpublished idea')\n")
+    decided(vault, digest)
+    terms = {"data_set": "town", "pipeline": digest, "epsilon": 1, "people": 20, "seed": "1"}
+    owner: Any = vault
+    for author in (ria, owner):
+        mine = author.call("plan-pipeline", terms)
+        assert "an unpublished idea" in mine["trials"][0]["printed"]
+    other = eve.call("plan-pipeline", terms)
+    assert "idea" not in json.dumps(other)
+    assert other["trials"] == []
+    assert [other[name] for name in ("at", "choice", "never")] == [
+        mine[name] for name in ("at", "choice", "never")
+    ]
+    assert "an unpublished idea" in seen(ria, digest)["trial"]["plan"]["trials"][0]["printed"]
+
+
 def test_only_the_last_trials_of_an_author_are_kept(vault: OpenVault) -> None:
     reviews = vault.house.desk.pipelines.reviews
     made = [Submitted(f"d{place}", "town", "{}", "ria", "") for place in range(MAX_TRIALS + 2)]

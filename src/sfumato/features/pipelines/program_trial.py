@@ -44,7 +44,9 @@ from sfumato.features.pipelines.synthetic_blocks import (
     values_of,
 )
 from sfumato.features.synthetic.seeded_numbers import Seeded
+from sfumato.sandbox.block_timing import turn_s
 from sfumato.sandbox.ports import MAX_KEPT, Sandbox, TrialJob, TrialResult
+from sfumato.sandbox.program_environment import is_image
 from sfumato.sandbox.program_outputs import (
     Output,
     Reading,
@@ -190,6 +192,7 @@ class Table:
     trials: tuple[Shown, ...]  # one per-person run, everybody, and one block per number of blocks
     silent: tuple[str, ...]  # outputs that gave no number in the run on everybody
     means: tuple[MeanOfColumn, ...]  # outputs that were the mean of a column on every block
+    took_s: float  # how long all runs held a processor, by the clock, each until its end
     missing_note: str = ""  # a sentence on columns whose card says nothing of missing values
 
     @property
@@ -306,8 +309,22 @@ def _check_together(runs: Sequence[Run], people: int) -> None:
 
 def trial_s(runs: Sequence[Run], people: int) -> float:
     """Return the processor seconds that a trial's runs, of blocks and of people, may have."""
+    return _count(runs, people) * runs[0].limits.cpu_s
+
+
+def held_s(runs: Sequence[Run], people: int) -> float:
+    """Return how long a trial's runs, of blocks and of people, hold a processor at least.
+
+    It is the time by the clock that as many blocks of a paid run have.
+    """
+    run = runs[0]
+    return _count(runs, people) * turn_s(run.limits, is_tree=is_image(run.program.environment))
+
+
+def _count(runs: Sequence[Run], people: int) -> int:
+    """Return how many runs, of blocks and of people, a trial has."""
     alone = people if runs[0].person_runs else 0
-    return (1 + alone + sum(min(SAMPLE, run.blocks) for run in runs)) * runs[0].limits.cpu_s
+    return 1 + alone + sum(min(SAMPLE, run.blocks) for run in runs)
 
 
 def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, seed: str) -> Table:
@@ -339,7 +356,9 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
         # show a failed run if there is one
         trials.append(min(shown[1:][own], key=lambda block: block.is_whole))
         place = own.stop
-    return Table(tuple(found), tuple(trials), silent, means, _missing_note(card, program.columns))
+    took = sum(one.use.wall_s for one in (*alone.values(), *results))
+    note = _missing_note(card, program.columns)
+    return Table(tuple(found), tuple(trials), silent, means, took, note)
 
 
 def _shown(of: str, people: int, result: TrialResult, program: Program) -> Shown:

@@ -49,8 +49,8 @@ from sfumato.features.pipelines.program_trial import (
     blocks_to_try,
     can_run,
     check_trial,
+    held_s,
     run_trial,
-    trial_s,
 )
 from sfumato.features.pipelines.program_warnings import (
     answer_warnings,
@@ -82,7 +82,7 @@ from sfumato.features.pipelines.schema import (
     PlanPipeline,
     RunPipeline,
 )
-from sfumato.features.pipelines.trial_limits import TrialLimits
+from sfumato.features.pipelines.trial_limits import Counted, TrialLimits
 from sfumato.query.expression import canonical_json
 from sfumato.release.accounts import left_to_pay, smallest_next
 from sfumato.release.guarded_release import accounts_paying
@@ -302,8 +302,10 @@ class Pipelines:
         said = seed if isinstance(seed, str) and seed else self.dice.draw(8).hex()
         table = None
         try:
-            with self._trial_of(caller, trial_s(runs, count)), self.planning:
+            with self._trial_of(caller, held_s(runs, count)) as counted, self.planning:
                 table = run_trial(self.door.sandbox, card, runs, count, said)
+                if counted is not None:
+                    counted.took(table.took_s)
         except SandboxStopped:
             table = None
         if table is None:
@@ -331,6 +333,8 @@ class Pipelines:
             self.store.add_trial(found.data_set, found.digest, gave)
             self.store.set_choices(found.data_set, found.digest, choices)
             self.reviews.keep_trial(found, caller.user, plan)
+        else:  # what a run prints, and the files that it leaves, may quote the program's text
+            plan["trials"] = []
         # not kept with the trial, because the balance is the caller's own
         accounts = accounts_paying(self.door.ledger, card, asker)
         short = self._too_small(listing, table.likely, asked, accounts)
@@ -366,7 +370,7 @@ class Pipelines:
 
     # --- helpers ------------------------------------------------------------------------------
 
-    def _trial_of(self, caller: Caller, seconds: float) -> AbstractContextManager[None]:
+    def _trial_of(self, caller: Caller, seconds: float) -> AbstractContextManager[Counted | None]:
         """Count a trial of the caller in a served vault; elsewhere nobody waits for it."""
         return self.trials.taken(caller.user, seconds) if caller.token else nullcontext()
 
