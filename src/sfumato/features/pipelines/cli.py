@@ -483,9 +483,8 @@ def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -
         with show_elapsed("Running", planned):
             answer = Answer.of(vault.call("run-pipeline", body))
     op = answer.receipt["op"]
-    again = (
-        f"Operation {op}. To see this answer again: sfumato answer {shlex.quote(str(op))}{shell.named}"
-    )
+    named_op = f"{shlex.quote(str(op))}{shell.named}"
+    again = f"Operation {op}. To see this answer again: sfumato answer {named_op}"
     shell.show(answer_shape(answer), f"{answer!r}\n{again}")
 
 
