@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, cast
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 from sfumato.client.ask_terms import Json
 from sfumato.client.data_frames import arrow_stream
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 Bar = tuple[float, float]  # the low and the high end; an open end is infinite
 SHOWN = 50  # the most rows that a terminal or a notebook displays
+NUMBERS = 20  # the most numbers of an array without names that they display
 
 
 @dataclass(frozen=True)
@@ -261,19 +263,46 @@ def _intervals(body: Mapping[str, Any]) -> tuple[tuple[Bar | None, ...], ...]:  
     return tuple(map(tuple, rows))
 
 
-_KINDS: Final = ("an array, in .arrays", "a table, in .table({0!r})")
-
-
 def named_tables(
     arrays: Mapping[str, Any],  # Any: JSON
 ) -> Iterator[tuple[list[str], list[list[str]]]]:
-    """Yield each table with named cells that a program returned: its header and its rows."""
+    """Yield each array that a program returned as a header and rows of texts.
+
+    A table with named cells has its own names. Any other array has a row for each of its first
+    numbers, with the number's index.
+    """
     for name, one in arrays.items():
-        if "rows" not in one:
-            continue
-        pairs = zip(one["rows"][:SHOWN], one["values"], _bars(one), strict=False)
-        cells = [[row, *map(cell_text, values, bars)] for row, values, bars in pairs]
-        yield [name, *one["columns"]], cells
+        if "rows" in one:
+            pairs = zip(one["rows"][:SHOWN], one["values"], _bars(one), strict=False)
+            cells = [[row, *map(cell_text, values, bars)] for row, values, bars in pairs]
+            yield [name, *one["columns"]], cells
+        else:
+            yield ["index", name], _first_numbers(one)
+
+
+def _first_numbers(array: Mapping[str, Any]) -> list[list[str]]:  # Any: JSON
+    """Return a row for each of an array's first numbers: its index, and the number's text."""
+    ends, margin = array.get("interval"), array["margin"]
+    first = list(islice(_indexed(array["values"]), NUMBERS))
+    bars: list[Bar | None] = [
+        None if margin is None else (one - margin, one + margin) for _, one in first
+    ]
+    if ends is not None:
+        both = zip(_indexed(ends["lower"]), _indexed(ends["upper"]), strict=True)
+        bars = [(low, high) for (_, low), (_, high) in islice(both, NUMBERS)]
+    return [
+        [", ".join(map(str, at)), cell_text(one, bar)]
+        for (at, one), bar in zip(first, bars, strict=True)
+    ]
+
+
+def _indexed(values: Any) -> Iterator[tuple[tuple[int, ...], float]]:  # Any: JSON
+    """Yield each number of nested lists with its index, in order."""
+    if not isinstance(values, list | tuple):
+        yield (), values
+        return
+    for place, inner in enumerate(values):
+        yield from (((place, *at), one) for at, one in _indexed(inner))
 
 
 def _bars(table: Mapping[str, Any]) -> Iterator[Sequence[Bar | None]]:  # Any: JSON
@@ -290,10 +319,29 @@ def _bars(table: Mapping[str, Any]) -> Iterator[Sequence[Bar | None]]:  # Any: J
 def array_lines(arrays: Mapping[str, Any]) -> list[str]:  # Any: JSON
     """Return one line for each array that a program returned next to the table."""
     return [
-        f"{name} is {_KINDS['rows' in one].format(name)}: every number "
+        f"{name} is {_kind(one)}: every number "
         + ("a median." if one["margin"] is None else f"± {one['margin']:.4g} at 95 %{_cut(one)}.")
+        + _rest(name, one)
         for name, one in arrays.items()
     ]
+
+
+def _kind(array: Mapping[str, Any]) -> str:  # Any: JSON
+    if "rows" in array:
+        return "a table"
+    count = sum(1 for _ in _indexed(array["values"]))
+    return "an array of 1 number" if count == 1 else f"an array of {count:,} numbers"
+
+
+def _rest(name: str, array: Mapping[str, Any]) -> str:  # Any: JSON
+    """Say where the numbers are that are not shown, and how Python reads them."""
+    if "rows" in array:
+        more = len(array["rows"]) - SHOWN
+        how, shown = f".table({name!r})", f"The first {SHOWN} rows are shown"
+    else:
+        more = sum(1 for _ in _indexed(array["values"])) - NUMBERS
+        how, shown = f".arrays[{name!r}]", f"The first {NUMBERS} are shown"
+    return f"{f' {shown}; `--json` prints all.' if more > 0 else ''} In Python: {how}."
 
 
 def _cut(array: Mapping[str, Any]) -> str:  # Any: JSON

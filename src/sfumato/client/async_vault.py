@@ -37,7 +37,14 @@ from sfumato.client.display import (
 from sfumato.client.query_builder import Builder, Steps
 from sfumato.client.remote_vault import AsyncTransport, check_wire
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.client import Ranges, handed_in_body, program_body, run_body
+from sfumato.features.pipelines.client import (
+    MOST_PAST,
+    Ranges,
+    handed_in_body,
+    program_body,
+    run_body,
+    run_named,
+)
 from sfumato.features.synthetic.client import Twin
 from sfumato.wire.query_json import read_refusal
 
@@ -89,7 +96,7 @@ class AsyncVault:
         return History(await self.call("history", {"limit": limit}))
 
     async def answer(self, op: str) -> Answer:
-        """Fetch one of your earlier answers by its operation id; free.
+        """Fetch one of your earlier answers by its operation id; free. It may be a program's.
 
         Args:
             op: The operation id, as in `history()` or in the answer's receipt.
@@ -100,7 +107,15 @@ class AsyncVault:
         Raises:
             Refused: `answer-unknown` if you have no answer under that id.
         """
-        return Answer.of(await self.call("answer", {"op": op}))
+        try:
+            return Answer.of(await self.call("answer", {"op": op}))
+        except Refused as refused:
+            if refused.code != "answer-unknown":
+                raise
+            run = run_named(await self.call("history", {"limit": MOST_PAST}), op)
+            if run is None:
+                raise
+            return Answer.of(await self.call("pipeline-answer", run))
 
     async def call(self, verb: str, body: Json) -> Json:
         """Call a verb (an API operation) of the service by its name.

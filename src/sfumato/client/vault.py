@@ -38,7 +38,14 @@ from sfumato.client.progress import show_progress
 from sfumato.client.query_builder import Builder, Steps
 from sfumato.dp.refusal import Refused
 from sfumato.features.airlock.client import DataSetAirlock
-from sfumato.features.pipelines.client import Ranges, handed_in_body, program_body, run_body
+from sfumato.features.pipelines.client import (
+    MOST_PAST,
+    Ranges,
+    handed_in_body,
+    program_body,
+    run_body,
+    run_named,
+)
 from sfumato.features.synthetic.client import Twin
 from sfumato.wire.query_json import read_refusal
 
@@ -145,7 +152,7 @@ class Vault:
         return History(self.call("history", {"limit": limit}))
 
     def answer(self, op: str) -> Answer:
-        """Fetch one of your earlier answers by its operation id; free.
+        """Fetch one of your earlier answers by its operation id; free. It may be a program's.
 
         Args:
             op: The operation id, as in `history()` or in the answer's receipt.
@@ -156,7 +163,15 @@ class Vault:
         Raises:
             Refused: `answer-unknown` if you have no answer under that id.
         """
-        return Answer.of(self.call("answer", {"op": op}))
+        try:
+            return Answer.of(self.call("answer", {"op": op}))
+        except Refused as refused:
+            if refused.code != "answer-unknown":
+                raise
+            run = run_named(self.call("history", {"limit": MOST_PAST}), op)
+            if run is None:
+                raise
+            return Answer.of(self.call("pipeline-answer", run))
 
     def has_receipt(self, receipt: Json) -> bool:
         """Check that the vault's ledger still has a receipt's entry.

@@ -95,14 +95,34 @@ def test_a_table_is_printed_with_its_names_and_errors() -> None:
         ["t", "mean", "sd"], ["A", "12", "[0", "to", "42]", "4", "[0", "to", "34]"],
         ["B", "30", "±", "30", "6", "[0", "to", "36]"],
     ]  # fmt: skip
-    assert (
-        "t is a table, in .table('t'): every number ± 30 at 95 %, cut to the declared range."
-        in (shown)
-    )
+    said = "t is a table: every number ± 30 at 95 %, cut to the declared range. In Python: "
+    assert f"{said}.table('t')." in shown
     page = answered(terms(), [120, 45, 300, 61, 70])._repr_html_()
     assert "<th>sd</th>" in page
     medians = repr(answered(terms(MEDIAN), [12, 4, 30, 6, 7]))
     assert "A    12   4" in medians
+
+
+@pytest.mark.parametrize("take", ["mean", MEDIAN])
+def test_an_array_without_names_shows_its_first_numbers_with_their_indexes(take: str) -> None:
+    made = read_outputs([
+        {"name": "hist", "lower": 0, "upper": 1000, "step": 1, "path": "r.npy", "shape": [5, 6]},
+    ])  # fmt: skip
+    program = Program("d", "program", "pass", "group", ("height",), made)
+    asked = Run(program, 10, 0, Fraction(5), SandboxLimits(), take)
+    scale = 1 if take == MEDIAN else 10
+    found = answered(asked, [(400 + place) * scale for place in range(30)])
+    shown = repr(found).splitlines()
+    assert shown[0].split() == ["index", "hist"]
+    numbers = shown[2:22]
+    assert [line.split()[:3] for line in (numbers[0], numbers[6], numbers[19])] == (
+        [["0,", "0", "400"], ["1,", "0", "406"], ["3,", "1", "419"]]
+    )
+    assert all(("±" in line or "[" in line) == (take == "mean") for line in numbers)
+    assert not any("420" in line for line in shown)
+    last = next(line for line in shown if line.startswith("hist is an array of 30 numbers: "))
+    assert last.endswith("The first 20 are shown; `--json` prints all. In Python: .arrays['hist'].")
+    assert "<th>index</th><th>hist</th>" in found._repr_html_()
 
 
 def test_the_interval_of_each_cell_is_cut_to_the_declared_range() -> None:
@@ -183,3 +203,5 @@ def test_a_table_goes_from_a_program_to_a_printed_table(tmp_path: Path) -> None:
     again = run_hurried(vault, "pipeline", "run", "cohort", *terms).stdout
     said = [line for line in again.splitlines() if not line.startswith("Read first: ")]
     assert said[0].split() == ["heights", "mean", "no"]
+    op = said[-1].partition("sfumato answer ")[2].split()[0]
+    assert run(vault, "answer", op).stdout.splitlines()[:6] == again.splitlines()[:6]

@@ -12,6 +12,7 @@ import pytest
 
 import sfumato
 from sfumato.app.vault import OpenVault
+from sfumato.client.answer import Answer
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.model import APPROVED, Submitted
 from sfumato.features.pipelines.program_review import (
@@ -207,6 +208,9 @@ def test_a_run_is_listed_and_its_answer_shown_again_after_the_program_was_declin
     assert again["rows"] == answer["rows"]
     assert again["receipt"]["seq"] == one["entry"]
     assert len(vault.house.ledger.store.charges(2**40, 10)) == 1  # nothing was charged again
+    assert repr(ria.answer("first")) == repr(Answer.of(again))  # as `sfumato answer` finds it
+    with pytest.raises(Refused, match="sfumato history"):
+        eve.answer("first")
     assert eve.call("pipeline-runs", {"data_set": "town"})["runs"] == []
     elsewhere = {**at, "data_set": "other"}
     assert code_of(lambda: eve.call("pipeline-answer", at)) == "answer-unknown"

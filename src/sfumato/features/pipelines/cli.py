@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -525,7 +526,10 @@ def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -
         planned = _planned_s(vault, body)
         with show_elapsed("Running", planned):
             answer = Answer.of(vault.call("run-pipeline", body))
-    shell.show(answer_shape(answer), repr(answer))
+    op = answer.receipt["op"]
+    named_op = f"{shlex.quote(str(op))}{shell.named}"
+    again = f"Operation {op}. To see this answer again: sfumato answer {named_op}"
+    shell.show(answer_shape(answer), f"{answer!r}\n{again}")
 
 
 def _planned_s(vault: Any, body: Json) -> int | None:  # Any: a vault, here or over HTTP

@@ -14,6 +14,7 @@ from sfumato.features.pipelines import program_folder
 
 MAX_FILES: Final = program_folder.MAX_FILES
 texts_of: Final = program_folder.texts_of
+MOST_PAST: Final = 1000  # the most past operations that one page of a history has
 _LISTS: Final = ("shape", "rows", "columns", "at")
 # output name -> (lower, upper) or (lower, upper, step); or a mapping with those, and `shape`, or
 # `rows` and `columns` for a table with named cells
@@ -111,3 +112,15 @@ def check_listed(outputs: Sequence[Json], whitelist: str) -> None:
                 "Add the file to that list, or take the output from a listed file. Paths are "
                 "relative to the output folder.",
             )
+
+
+def run_named(history: Json, op: str) -> Json | None:
+    """Return the request for the answer of a past run of a program, or None if none is listed.
+
+    Args:
+        history: A page of the user's own history, up to MOST_PAST operations.
+        op: The operation id of the run.
+    """
+    questions: Any = history["questions"]
+    runs = (one for one in questions if one["op"] == op and one.get("pipeline"))
+    return next(({"data_set": one["data_set"], "op": op} for one in runs), None)

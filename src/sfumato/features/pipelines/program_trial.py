@@ -94,6 +94,11 @@ _SILENT: Final = (
     "everybody together gave no number for {}, so its bias is unknown: the number shown is the "
     "distance from the middle of its range, which replaces a missing number"
 )
+_STOPPED: Final = (
+    "The clock stopped every run of the trial before it gave a number: the machine was too busy, "
+    "or the program waits for something. The trial says nothing about the program, and is not "
+    "recorded. Try again when the machine is less busy."
+)
 _NAMED: Final = 8  # the most columns that a sentence names
 Floats = NDArray[np.float64]
 
@@ -109,6 +114,7 @@ class TrialReport:
     middle: dict[str, int]
     no_number: dict[str, int]  # number of tried blocks that gave no number
     combinations: tuple[Combination, ...]  # ways to combine the blocks, with their expected errors
+    cells_missing: dict[str, float]  # share of missing numbers in all tried blocks, of arrays
 
     def as_json(self) -> Json:
         """Return the report as one line of the plan's table."""
@@ -119,6 +125,7 @@ class TrialReport:
             **line, "bias_within": self.within, **counts, "tried": self.count,
             "together": self.together,
             "combinations": [one.as_json() for one in self.combinations],
+            "cells_missing": self.cells_missing,
         }  # fmt: skip
 
     @property
@@ -194,6 +201,7 @@ class Table:
     means: tuple[MeanOfColumn, ...]  # outputs that were the mean of a column on every block
     took_s: float  # how long all runs held a processor, by the clock, each until its end
     missing_note: str = ""  # a sentence on columns whose card says nothing of missing values
+    is_stopped: bool = False  # True if the clock stopped every run, so nothing is known
 
     @property
     def never(self) -> tuple[str, ...]:
@@ -225,6 +233,8 @@ class Table:
 
     def warnings(self) -> list[str]:
         """Return the warnings to show before the table."""
+        if self.is_stopped:
+            return [_STOPPED]
         if self.never:
             return [_sentence(_NEVER.format(", ".join(self.never)))]
         if self.silent:
@@ -357,8 +367,9 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
         trials.append(min(shown[1:][own], key=lambda block: block.is_whole))
         place = own.stop
     took = sum(one.use.wall_s for one in (*alone.values(), *results))
+    is_stopped = all(one.ended == "stalled" for one in results)
     note = _missing_note(card, program.columns)
-    return Table(tuple(found), tuple(trials), silent, means, took, note)
+    return Table(tuple(found), tuple(trials), silent, means, took, note, is_stopped)
 
 
 def _shown(of: str, people: int, result: TrialResult, program: Program) -> Shown:
@@ -449,7 +460,19 @@ def _compared(run: Run, tried: Tried, shown: Sequence[Shown]) -> TrialReport:
         middle[output.name] = int((blocks[:, own] == output.middle).all(axis=1).sum())
         no_number[output.name] = sum(not one.read[place].is_number for one in shown)
     combinations = compare(run, whole, blocks, tried.resamples)
-    return TrialReport(run, bias, within, middle, no_number, combinations)
+    missing = _cells_missing(run.program.outputs, shown)
+    return TrialReport(run, bias, within, middle, no_number, combinations, missing)
+
+
+def _cells_missing(outputs: Sequence[Output], shown: Sequence[Shown]) -> dict[str, float]:
+    """Return for each array or table which share of its numbers the tried blocks did not give."""
+    shares = {}
+    for place, output in enumerate(outputs):
+        if output.shape and shown:
+            read = [one.read[place] for one in shown]
+            lacks = sum(one.lacks if one.is_number else output.count for one in read)
+            shares[output.name] = lacks / (output.count * len(shown))
+    return shares
 
 
 def _places(outputs: Sequence[Output]) -> list[tuple[Output, slice]]:

@@ -100,6 +100,43 @@ def answer_warnings(
     return [*_never(run, gave), *_wide(run), *(said for said in near if said)]
 
 
+def missing_warnings(
+    plan: Mapping[str, Any] | None,  # Any: JSON of our own trial
+    blocks: int | None = None,
+) -> list[str]:
+    """Return a warning for each output that blocks of the program's last trial did not give.
+
+    Args:
+        plan: The program's last trial; None if none is kept.
+        blocks: The blocks of a run; only the trial's nearest number of blocks is then named.
+    """
+    if plan is None:
+        return []
+    lines = plan["at"]
+    if blocks is not None:
+        lines = sorted(lines, key=lambda line: abs(line["blocks"] - blocks))[:1]
+    never = plan.get("never", ())
+    names = [one for one in lines[0]["noise"] if one not in never] if lines else []
+    gaps = ["; ".join(filter(None, (_gap(name, line) for line in lines))) for name in names]
+    return [
+        f"In the trial, {said}. Each of these counts as the middle of the range."
+        for said in gaps
+        if said
+    ]
+
+
+def _gap(name: str, line: Mapping[str, Any]) -> str:  # Any: JSON of our own trial
+    """Say how much of an output the blocks of one line of a trial did not give, or ""."""
+    at = f"at {line['blocks']:,} blocks"
+    share = line.get("cells_missing", {}).get(name)
+    if share is not None:
+        percent = max(1, round(100 * share))
+        return f"{percent} % of the cells of {name} are missing {at}" if share else ""
+    without = line["no_number"][name]
+    said = f"{without} of {line['tried']} blocks gave no number for {name} {at}"
+    return said if without else ""
+
+
 def _never(run: Run, gave: Sequence[str] | None) -> list[str]:
     never = [] if gave is None else [o for o in run.program.outputs if o.name not in gave]
     if not never:

@@ -48,6 +48,11 @@ class ProgramReviews:
         kept = KeptTrial(found.data_set, found.digest, by, now, json.dumps(plan))
         self.store.keep_trial(kept, found.by)
 
+    def last_plan(self, found: Submitted) -> Json | None:
+        """Return the plan of the program's last recorded trial, or None."""
+        kept = self.store.trial(found.data_set, found.digest)
+        return None if kept is None else json.loads(kept.plan)
+
     def check(self, found: Submitted, checked: Sequence[str]) -> None:
         """Refuse an approval that confirms a trial which is not on record."""
         is_tried = self.store.trial(found.data_set, found.digest) is not None

@@ -43,7 +43,7 @@ def run_terms(ledger: Ledger, user: str, data_set: str, op: str) -> dict[str, An
         raise Refused(
             "answer-unknown",
             "You have no answered run of a program with this operation id.",
-            "Take the operation id from the list of your runs.",
+            "Take the operation id from the list of your runs, or from `sfumato history`.",
         )
     terms: dict[str, Any] = body["pipeline"]  # Any: JSON of our own ledger
     return {**terms, **{name: body.get(name, "") for name in ("rule", "chosen_by")}}

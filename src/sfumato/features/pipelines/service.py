@@ -56,6 +56,7 @@ from sfumato.features.pipelines.program_warnings import (
     answer_warnings,
     default_blocks,
     default_words,
+    missing_warnings,
     most_people,
     price_warnings,
     review_warnings,
@@ -206,6 +207,7 @@ class Pipelines:
         )  # fmt: skip
         release = stored_answer(self.door.ledger, order)
         warnings = answer_warnings(run, self._tried(found), release.answer)
+        warnings += missing_warnings(self.reviews.last_plan(found), run.blocks)
         return replace(release, answer={**release.answer, "warnings": warnings})
 
     def set_rule(self, caller: Caller, data_set: str, shape: object) -> Json:
@@ -252,9 +254,11 @@ class Pipelines:
             _check_blocks(listing.card, run)
         accounts = accounts_paying(self.door.ledger, listing.card, asker)
         short = [] if is_free else self._too_small(listing, run, asked, accounts)
+        missing = missing_warnings(self.reviews.last_plan(found), run.blocks)
+        warnings = [*short, *_over(found, run), *price_warnings(run, self._tried(found)), *missing]
         return {
             **chosen,
-            "warnings": [*short, *_over(found, run), *price_warnings(run, self._tried(found))],
+            "warnings": warnings,
             "free": is_free,
             "fits": not short,
             "left": left_to_pay(accounts[1], accounts),
@@ -328,7 +332,9 @@ class Pipelines:
             "says": table.says(),
             "spent": False,
         }
-        if caller.user in (listing.owner, found.by):
+        gaps = [] if table.is_stopped else missing_warnings(plan)
+        plan["warnings"] = [*table.warnings(), *gaps]
+        if caller.user in (listing.owner, found.by) and not table.is_stopped:
             # nobody else's trial changes what a run takes, or what its price warns of
             self.store.add_trial(found.data_set, found.digest, gave)
             self.store.set_choices(found.data_set, found.digest, choices)
@@ -338,7 +344,7 @@ class Pipelines:
         # not kept with the trial, because the balance is the caller's own
         accounts = accounts_paying(self.door.ledger, card, asker)
         short = self._too_small(listing, table.likely, asked, accounts)
-        return {**plan, "warnings": [*short, *table.warnings()]}
+        return {**plan, "warnings": [*short, *table.warnings(), *gaps]}
 
     def run(self, caller: Caller, asked: RunPipeline) -> Release:
         """Run an approved program and release its private averages or medians."""
@@ -366,6 +372,7 @@ class Pipelines:
         with self.rules.taken(found, order) as held:
             release = run_pipeline(self.door, held)
         warnings = answer_warnings(run, self._tried(found), release.answer)
+        warnings += missing_warnings(self.reviews.last_plan(found), run.blocks)
         return replace(release, answer={**release.answer, "warnings": warnings})
 
     # --- helpers ------------------------------------------------------------------------------

@@ -35,7 +35,8 @@ def asked_before(ledger: Ledger, caller: Caller, op: str) -> dict[str, Any]:  # 
         raise Refused(
             "answer-unknown",
             "You have no earlier answer with this operation id.",
-            "Take the operation id from your history (page History, or GET /v1/questions).",
+            "Take the operation id from your history: `sfumato history`, the page History, or "
+            "GET /v1/questions.",
         )
     return dict(body)
 
