@@ -270,11 +270,11 @@ def test_the_proposed_number_of_blocks_is_that_of_the_first_choice() -> None:
     lines = tuple(
         TrialReport(
             run(blocks), {"m0": 0.0}, {"m0": 0.0}, {"m0": 0}, {"m0": 0},
-            (Combination("mean", 0, {"m0": 100 * relative}, relative),),
+            (Combination("mean", 0, {"m0": 100 * relative}, relative),), {},
         )
         for blocks, relative in ((10, 0.01), (100, 0.02))
     )  # fmt: skip
-    table = Table(lines, (), (), ())
+    table = Table(lines, (), (), (), 0.0)
     assert min(lines, key=lambda line: line.together) is lines[1]
     assert (table.proposed, table.likely.blocks) == (10, 10)
     assert table.warnings() == []
