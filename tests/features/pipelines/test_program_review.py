@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -26,6 +26,7 @@ from sfumato.features.pipelines.program_review import (
 )
 from sfumato.features.pipelines.review_cli import review_lines
 from sfumato.features.pipelines.review_store import MAX_TRIALS
+from sfumato.features.pipelines.store import SqlPipelines
 from support.container_images import layout, member, tar_of
 from support.pipeline_cards import town_card
 from support.sandbox_blocks import hurry, needs_bubbles
@@ -179,6 +180,102 @@ def test_a_trial_of_anybody_else_shows_nothing_of_an_approved_programs_text(
         mine[name] for name in ("at", "choice", "never")
     ]
     assert "an unpublished idea" in seen(ria, digest)["trial"]["plan"]["trials"][0]["printed"]
+
+
+def listed(vault: Any) -> list[tuple[str, list[str]]]:
+    found = vault.call("pipelines", {"data_set": "town"})["pipelines"]
+    return [(one["digest"], one["authors"]) for one in found]
+
+
+def test_whoever_hands_in_a_program_later_is_an_author_too_and_sees_nobody_else(
+    vault: OpenVault,
+) -> None:
+    ria, eve = as_user(vault, "ria"), as_user(vault, "eve")
+    earlier = submitted(eve, SOURCE.replace("seen", "earlier"))
+    decided(vault, earlier)
+    digest = submitted(eve)
+    assert code_of(lambda: seen(ria, digest)) == "pipeline-unknown"
+    body: dict[str, object] = {
+        "data_set": "town", "source": SOURCE, "name": "mean", "outputs": OUTPUTS,
+    }  # fmt: skip
+    for _ in range(2):
+        made = ria.call("submit-pipeline", body)
+        assert (made["digest"], made["by"], made["authors"]) == (digest, "ria", ["ria"])
+    assert listed(ria) == [(digest, ["ria"])]
+    assert listed(eve) == [(digest, ["eve"]), (earlier, ["eve"])]
+    assert dict(listed(vault))[digest] == ["eve", "ria"]
+    assert "by eve, ria, submitted" in review_lines(seen(vault, digest))[0]
+    assert '"eve"' not in json.dumps(seen(ria, digest))
+    # what has changed since an earlier program of another author is not theirs to see
+    assert seen(ria, digest)["changes"] is None
+    assert seen(eve, digest)["changes"]["digest"] == earlier
+    decided(vault, digest)  # for everybody who has handed it in
+    assert [seen(user, digest)["state"] for user in (ria, eve)] == ["approved"] * 2
+    assert vault.call("submit-pipeline", body)["authors"] == ["eve", "ria", "owner"]
+
+
+def test_a_program_that_waits_is_approved_once_its_data_sets_owner_hands_it_in_too(
+    vault: OpenVault,
+) -> None:
+    ria = as_user(vault, "ria")
+    digest, declined = submitted(ria), submitted(ria, SOURCE + "# more\n")
+    decided(vault, declined, "declined")
+    assert seen(ria, digest)["state"] == "waiting"
+    assert (submitted(vault), submitted(vault, SOURCE + "# more\n")) == (digest, declined)
+    assert [seen(ria, one)["state"] for one in (digest, declined)] == ["approved", "declined"]
+
+
+@needs_bubbles
+def test_another_authors_trial_changes_nothing_for_an_author(vault: OpenVault) -> None:
+    ria, eve = as_user(vault, "ria"), as_user(vault, "eve")
+    digest = submitted(eve)
+    submitted(ria)
+    decided(vault, digest)
+    terms: dict[str, Any] = {"data_set": "town", "pipeline": digest, "epsilon": 1}
+    priced = {**terms, "take": "auto"}
+
+    def price(user: Any) -> str:
+        return str(user.call("price-pipeline", priced)["chosen_by"])
+
+    eve.call("plan-pipeline", {**terms, "people": 20, "seed": "eve-1"})
+    assert "seed eve-1" in price(eve)
+    assert code_of(lambda: price(ria)) == "bad-pipeline"
+    assert seen(ria, digest)["trial"] is None
+    assert "not tried" in seen(ria, digest)["warnings"][0]
+    assert seen(vault, digest)["trial"]["by"] == "eve"
+    ria.call("plan-pipeline", {**terms, "people": 20, "seed": "ria-1"})
+    assert ["seed eve-1" in price(eve), "seed ria-1" in price(ria)] == [True, True]
+    assert [seen(user, digest)["trial"]["by"] for user in (eve, ria, vault)] == [
+        "eve",
+        "ria",
+        "ria",
+    ]
+    vault.call("plan-pipeline", {**terms, "people": 20, "seed": "owner-1"})
+    assert all("seed owner-1" in price(user) for user in (eve, ria, vault))
+
+
+@needs_bubbles
+def test_programs_and_trials_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "t.csv", ("who", "height"), [("a", 150), ("b", 160)])
+    place = make_vault(tmp_path)
+    with sfumato.open(place) as vault:
+        vault.add("town", source, card(CARD))
+        vault.enrol("ria", "researchers")
+        ria = as_user(vault, "ria")
+        digest = submitted(ria)
+        terms = {"data_set": "town", "pipeline": digest, "epsilon": 1, "people": 20, "seed": "1"}
+        ria.call("plan-pipeline", terms)
+        with cast("SqlPipelines", vault.house.desk.pipelines.store)._records.change() as link:
+            link.change("DROP TABLE pipeline_authors")  # earlier versions had none
+            for table in ("trials", "choices", "plans"):  # and knew a program by its digest alone
+                sql = f"SELECT COUNT(*) FROM pipeline_{table} WHERE digest = ?"
+                assert link.rows(sql, (digest,))[0][0] > 0
+    with sfumato.open(place) as vault:
+        ria = as_user(vault, "ria")
+        found = seen(ria, digest)
+        assert (found["authors"], found["trial"]["by"]) == (["ria"], "ria")
+        priced = {"data_set": "town", "pipeline": digest, "epsilon": 1, "take": "auto"}
+        assert "seed 1" in ria.call("price-pipeline", priced)["chosen_by"]
 
 
 def test_only_the_last_trials_of_an_author_are_kept(vault: OpenVault) -> None:

@@ -191,6 +191,19 @@ def test_what_fits_is_approved_and_the_rule_stands_in_the_chain(vault: OpenVault
     assert (said["rule"], said["most_total"], said["columns"]) == (rule, "5", ["height"])
 
 
+def test_a_program_that_somebody_else_handed_in_first_is_approved_for_those_whom_a_rule_names(
+    vault: OpenVault,
+) -> None:
+    rule = ruled(vault)
+    first = handed_in(vault, "gus")
+    assert first["state"] == "waiting"
+    made = handed_in(vault)
+    assert (made["digest"], made["by"]) == (first["digest"], "ria")
+    assert (made["state"], made["decided_by"]) == ("approved", f"rule:{rule}")
+    assert run(vault, made["digest"])["receipt"]["rule"] == rule
+    assert refusal(vault, made["digest"], "gus") == "pipeline-waits"
+
+
 def test_what_was_declined_while_it_was_handed_in_once_more_stays_declined(
     vault: OpenVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:

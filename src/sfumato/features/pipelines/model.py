@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Protocol
 
@@ -17,20 +17,38 @@ WAITING, APPROVED, DECLINED = "waiting", "approved", "declined"
 class Submitted:
     """A program submitted for approval, with the data set owner's decision.
 
-    An approved program may spend up to `most_epsilon` per run. It may run in batches only if the
-    owner has said so, because then its blocks are less isolated (soundness rule 27).
+    Several users may have handed it in. The decision belongs to the digest, so it holds for all of
+    them. An approved program may spend up to `most_epsilon` per run. It may run in batches only if
+    the owner has said so, because then its blocks are less isolated (soundness rule 27).
     """
 
     digest: str
     data_set: str
     program: str  # JSON with the source
-    by: str
+    by: str  # the first author
     at: str
     state: str = WAITING
     most_epsilon: Fraction = Fraction(0)
     decided_by: str = ""
     decided_at: str = ""
     timing: str = ISOLATED  # the timing that the owner allows: ISOLATED, or also BATCH
+    later: tuple[tuple[str, str], ...] = ()  # the other authors, and when they handed it in
+
+    @property
+    def authors(self) -> tuple[str, ...]:
+        """Return all who handed in the program, the first one first."""
+        return (self.by, *(user for user, _ in self.later))
+
+    def seen_by(self, author: str) -> Submitted:
+        """Return the program as one of its authors sees it: as handed in by them alone."""
+        return replace(self, by=author, at=dict(self.later).get(author, self.at), later=())
+
+    def trials_of(self, user: str) -> str:
+        """Return the key of a user's trials in stores: with their name if not the first author's.
+
+        Earlier versions stored the trials of a program under its digest alone.
+        """
+        return self.digest if user == self.by else f"{self.digest} {user}"
 
     @property
     def may_batch(self) -> bool:
@@ -75,7 +93,7 @@ class PipelineStore(Protocol):
     """A store of submitted programs; a change is durable when its call returns."""
 
     def add(self, one: Submitted) -> bool:
-        """Store a program unless it is stored already; return whether it is new."""
+        """Store a program, or another author of a stored one; return whether it is new."""
         ...
 
     def find(self, data_set: str, digest: str) -> Submitted | None:
@@ -89,6 +107,8 @@ class PipelineStore(Protocol):
     def decide(self, one: Submitted, *, only_waiting: bool = False) -> None:
         """Store a decision on a submitted program; of a rule, only if the program still waits."""
         ...
+
+    # of trials, `digest` is the key of a program's trials by one user (`Submitted.trials_of`)
 
     def add_trial(self, data_set: str, digest: str, gave: Sequence[str]) -> None:
         """Record which outputs of a program gave a number in a trial on synthetic people."""

@@ -115,7 +115,9 @@ def approved_before(now: Submitted, known: Sequence[Submitted]) -> Submitted | N
     others = [
         one
         for one in known
-        if one.digest != now.digest and one.by == now.by and one.state == APPROVED
+        if one.digest != now.digest
+        and set(one.authors) & set(now.authors)
+        and one.state == APPROVED
     ]
     mine = _named(now)
     same = [one for one in others if _named(one) == mine]

@@ -26,7 +26,8 @@ def review_lines(one: Review) -> list[str]:
     own = one["environment"].partition("+")[2]
     known = one.get("environment_facts")
     return [
-        f"{title_of(one)} on {one['data_set']}, by {one['by']}, submitted {moment(one['at'])}",
+        f"{title_of(one)} on {one['data_set']}, by {authors_of(one)}, "
+        f"submitted {moment(one['at'])}",
         f"  digest: {one['digest']}",
         *state_lines(one),
         f"  columns: {', '.join(one['columns'])}",
@@ -51,6 +52,11 @@ def title_of(one: Review) -> str:
     return str(one.get("title") or one["name"])
 
 
+def authors_of(one: Review) -> str:
+    """Return the names of a program's authors; older services send the first one alone."""
+    return ", ".join(one.get("authors") or [one["by"]])
+
+
 def moment(at: object) -> str:
     """Return a time of the service to the minute, in UTC."""
     return f"{str(at)[:16].replace('T', ' ')} UTC"
@@ -62,7 +68,7 @@ def listed_lines(one: Review) -> list[str]:
         f"{o['name']}{_size(o)} in [{o['lower']}, {o['upper']}]" for o in one["outputs"]
     )
     return [
-        f"{one['digest'][:12]}  {title_of(one)} on {one['data_set']}, by {one['by']}: "
+        f"{one['digest'][:12]}  {title_of(one)} on {one['data_set']}, by {authors_of(one)}: "
         f"{one['state']}",
         f"  reads {', '.join(one['columns'])}; gives {ranges}",
     ]

@@ -43,20 +43,24 @@ class ProgramReviews:
             self.store.add(Review(made.data_set, made.digest, made.decided_at, checked, reason))
 
     def keep_trial(self, found: Submitted, by: str, plan: Json) -> None:
-        """Store a trial by the program's author or by the owner, for both of them to see."""
+        """Store a trial by an author of the program or by the owner, for both of them to see."""
         now = self.clock.now()
-        kept = KeptTrial(found.data_set, found.digest, by, now, json.dumps(plan))
-        self.store.keep_trial(kept, found.by)
+        kept = KeptTrial(found.data_set, found.trials_of(by), by, now, json.dumps(plan))
+        self.store.keep_trial(kept, by if by in found.authors else found.by)
 
-    def last_plan(self, found: Submitted) -> Json | None:
-        """Return the plan of the program's last recorded trial, or None."""
-        kept = self.store.trial(found.data_set, found.digest)
-        return None if kept is None else json.loads(kept.plan)
+    def trials(self, found: Submitted, users: Sequence[str]) -> list[KeptTrial]:
+        """Return the kept trials of the program by these users, the last one first."""
+        kept = [self.store.trial(found.data_set, found.trials_of(user)) for user in users]
+        return sorted((one for one in kept if one), key=lambda one: one.at, reverse=True)
 
-    def check(self, found: Submitted, checked: Sequence[str]) -> None:
-        """Refuse an approval that confirms a trial which is not on record."""
-        is_tried = self.store.trial(found.data_set, found.digest) is not None
-        check_tried(checked, is_tried=is_tried)
+    def last_plan(self, found: Submitted, users: Sequence[str]) -> Json | None:
+        """Return the plan of the last recorded trial by these users, or None."""
+        kept = self.trials(found, users)
+        return json.loads(kept[0].plan) if kept else None
+
+    def check(self, found: Submitted, checked: Sequence[str], users: Sequence[str]) -> None:
+        """Refuse an approval that confirms a trial which is not on record of any of the users."""
+        check_tried(checked, is_tried=bool(self.trials(found, users)))
 
     def shown(self, card: Card, sandbox: Sandbox, found: Sequence[Submitted]) -> list[Json]:
         """Return programs of a data set as JSON, with their reviews and whether they can run."""
@@ -69,10 +73,9 @@ class ProgramReviews:
             for one in found
         ]
 
-    def detail(self, found: Submitted, known: Sequence[Submitted]) -> Json:
+    def detail(self, found: Submitted, known: Sequence[Submitted], kept: KeptTrial | None) -> Json:
         """Return what a review of the program needs: changes, last trial, checklist."""
         before = approved_before(found, known)
-        kept = self.store.trial(found.data_set, found.digest)
         facts = self._facts(_own(found))
         return {
             "changes": None if before is None else self._changes(before, found),
@@ -130,6 +133,7 @@ def submitted_json(one: Submitted) -> Json:
         "digest": one.digest,
         "data_set": one.data_set,
         "by": one.by,
+        "authors": list(one.authors),
         "at": one.at,
         "state": one.state,
         "most_epsilon": float(one.most_epsilon),

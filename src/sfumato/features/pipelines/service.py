@@ -146,9 +146,9 @@ class Pipelines:
         program = read_program(listing.card, with_line_feeds(shape), here)
         errors = _errors(program, shape.get("epsilon", 1), listing.card)
         found = self.store.find(listing.card.name, program.digest)
-        if found is None:
+        if found is None or caller.user not in found.authors:
             found = self._taken_in(listing, program, asker)
-        return {**submitted_json(found), "errors": errors}
+        return {**submitted_json(_seen_by(caller, listing, found)), "errors": errors}
 
     def decide(self, caller: Caller, asked: DecidePipeline) -> Json:
         """Approve a program up to an epsilon per run, or decline it; the ledger notes it."""
@@ -158,26 +158,28 @@ class Pipelines:
         most = read_epsilon(asked.most_epsilon) if asked.state == APPROVED else Fraction(0)
         review = read_checked(asked.checked, asked.reason)
         if asked.state == APPROVED:
-            self.reviews.check(found, review[0])
+            self.reviews.check(found, review[0], _triers(caller, listing, found))
         now = replace(found, state=asked.state, most_epsilon=most, timing=asked.timing)
         made = self._decided(caller.user, found, now, review)
         return self.reviews.shown(listing.card, self.door.sandbox, [made])[0]
 
     def one(self, caller: Caller, asked: OnePipeline) -> Json:
-        """Return one program with everything that its review needs, to its author and the owner."""
+        """Return one program with all that its review needs, to its authors and the owner."""
         listing, _ = self._listing(caller, asked.data_set)
         found = self._found(listing, asked.pipeline)
-        if caller.user not in (listing.owner, found.by):
+        if caller.user not in (listing.owner, *found.authors):
             raise _unknown()
-        shown = self.reviews.shown(listing.card, self.door.sandbox, [found])[0]
+        seen, triers = _seen_by(caller, listing, found), _triers(caller, listing, found)
+        shown = self.reviews.shown(listing.card, self.door.sandbox, [seen])[0]
+        kept = next(iter(self.reviews.trials(found, triers)), None)
         program = _program_of(found, listing) if shown["is_current"] else None
         return {
             **shown,
             "may_decide": caller.user == listing.owner,
             "timings": [ISOLATED, BATCH] if self.timing == BATCH else [ISOLATED],
             "errors": None if program is None else _errors(program, 1, listing.card),
-            "warnings": review_warnings(json.loads(found.program), self._tried(found)),
-            **self.reviews.detail(found, self.store.of(listing.card.name)),
+            "warnings": review_warnings(json.loads(found.program), self._tried(found, triers)),
+            **self.reviews.detail(seen, self.store.of(listing.card.name), kept),
         }
 
     def check_run(self, caller: Caller, asked: RunPipeline) -> None:
@@ -185,7 +187,7 @@ class Pipelines:
         listing, _ = self._thawed(caller, asked.data_set)
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        run, _ = self._run_of(listing, found, asked)
+        run, _ = self._run_of(caller, listing, found, asked)
         _check_approved(found, run)
         self._check_same(found, run)
         _check_blocks(listing.card, run)
@@ -206,8 +208,9 @@ class Pipelines:
             rule=terms["rule"],
         )  # fmt: skip
         release = stored_answer(self.door.ledger, order)
-        warnings = answer_warnings(run, self._tried(found), release.answer)
-        warnings += missing_warnings(self.reviews.last_plan(found), run.blocks)
+        triers = _triers(caller, listing, found)
+        warnings = answer_warnings(run, self._tried(found, triers), release.answer)
+        warnings += missing_warnings(self.reviews.last_plan(found, triers), run.blocks)
         return replace(release, answer={**release.answer, "warnings": warnings})
 
     def set_rule(self, caller: Caller, data_set: str, shape: object) -> Json:
@@ -234,7 +237,11 @@ class Pipelines:
         """
         listing, _ = self._listing(caller, data_set)
         found = self.store.of(listing.card.name)
-        mine = [one for one in found if caller.user in (listing.owner, one.by)]
+        mine = [
+            _seen_by(caller, listing, one)
+            for one in found
+            if caller.user in (listing.owner, *one.authors)
+        ]
         environments = [self._environment(name) for name in self.brought()]
         shown = self.reviews.shown(listing.card, self.door.sandbox, mine)
         may_decide = caller.user == listing.owner
@@ -246,16 +253,18 @@ class Pipelines:
         self.door.ledger.check_history()  # the sums of a rolled-back ledger are too low
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        run, chosen = self._run_of(listing, found, asked)
+        run, chosen = self._run_of(caller, listing, found, asked)
         is_free = is_paid(
             self.door.ledger, RunOrder(listing.card, listing.table, run, asker, "a price")
         )
         if not is_free:
             _check_blocks(listing.card, run)
         accounts = accounts_paying(self.door.ledger, listing.card, asker)
+        triers = _triers(caller, listing, found)
+        tried = self._tried(found, triers)
         short = [] if is_free else self._too_small(listing, run, asked, accounts)
-        missing = missing_warnings(self.reviews.last_plan(found), run.blocks)
-        warnings = [*short, *_over(found, run), *price_warnings(run, self._tried(found)), *missing]
+        missing = missing_warnings(self.reviews.last_plan(found, triers), run.blocks)
+        warnings = [*short, *_over(found, run), *price_warnings(run, tried), *missing]
         return {
             **chosen,
             "warnings": warnings,
@@ -281,7 +290,7 @@ class Pipelines:
         listing, _ = self._listing(caller, asked.data_set)
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        run, _ = self._run_of(listing, found, asked)
+        run, _ = self._run_of(caller, listing, found, asked)
         return self._planned_s(listing.card, run)
 
     def plan(self, caller: Caller, asked: PlanPipeline) -> Json:
@@ -334,10 +343,10 @@ class Pipelines:
         }
         gaps = [] if table.is_stopped else missing_warnings(plan)
         plan["warnings"] = [*table.warnings(), *gaps]
-        if caller.user in (listing.owner, found.by) and not table.is_stopped:
+        if caller.user in (listing.owner, *found.authors) and not table.is_stopped:
             # nobody else's trial changes what a run takes, or what its price warns of
-            self.store.add_trial(found.data_set, found.digest, gave)
-            self.store.set_choices(found.data_set, found.digest, choices)
+            self.store.add_trial(found.data_set, found.trials_of(caller.user), gave)
+            self.store.set_choices(found.data_set, found.trials_of(caller.user), choices)
             self.reviews.keep_trial(found, caller.user, plan)
         else:  # what a run prints, and the files that it leaves, may quote the program's text
             plan["trials"] = []
@@ -353,7 +362,7 @@ class Pipelines:
         listing, asker = self._thawed(caller, asked.data_set)
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        run, chosen = self._run_of(listing, found, asked)
+        run, chosen = self._run_of(caller, listing, found, asked)
         _check_approved(found, run)
 
         def may_still() -> None:  # checked again, as the run may wait for a sandbox before it pays
@@ -371,8 +380,9 @@ class Pipelines:
         )  # fmt: skip
         with self.rules.taken(found, order) as held:
             release = run_pipeline(self.door, held)
-        warnings = answer_warnings(run, self._tried(found), release.answer)
-        warnings += missing_warnings(self.reviews.last_plan(found), run.blocks)
+        triers = _triers(caller, listing, found)
+        warnings = answer_warnings(run, self._tried(found, triers), release.answer)
+        warnings += missing_warnings(self.reviews.last_plan(found, triers), run.blocks)
         return replace(release, answer={**release.answer, "warnings": warnings})
 
     # --- helpers ------------------------------------------------------------------------------
@@ -393,10 +403,10 @@ class Pipelines:
         return None if planned is None else math.ceil(planned)
 
     def _run_of(
-        self, listing: Listing, found: Submitted, asked: PipelineTerms
+        self, caller: Caller, listing: Listing, found: Submitted, asked: PipelineTerms
     ) -> tuple[Run, dict[str, str]]:
         """Return the run that is asked for, and in words what chose the terms that it left out."""
-        terms, chosen = self._chosen(found, asked)
+        terms, chosen = self._chosen(caller, listing, found, asked)
         if terms.get("blocks") is None:
             terms = {**terms, "blocks": default_blocks(listing.card)}
             chosen = {"chosen_by": default_words(listing.card)}
@@ -438,7 +448,7 @@ class Pipelines:
             raise _no_batch(self.timing)
 
     def _chosen(
-        self, found: Submitted, asked: PipelineTerms
+        self, caller: Caller, listing: Listing, found: Submitted, asked: PipelineTerms
     ) -> tuple[dict[str, object], dict[str, str]]:
         """Return a run's terms; with `take` auto, those that the last trial proposed.
 
@@ -450,7 +460,7 @@ class Pipelines:
             return terms, {}
         if terms.get("trim"):
             raise bad_run("take auto chooses the trim itself; leave out trim")
-        choices = self.store.choices(found.data_set, found.digest)
+        choices = self._last_choices(caller, listing, found)
         blocks = terms.get("blocks")
         fitting = [one for one in choices if blocks is None or one.blocks == blocks]
         if not fitting:
@@ -461,21 +471,38 @@ class Pipelines:
         terms = {**terms, "take": one.take, "trim": one.trim, "blocks": one.blocks}
         return terms, {"chosen_by": said}
 
-    def _tried(self, found: Submitted) -> tuple[str, ...] | None:
-        return self.store.tried(found.data_set, found.digest)
+    def _tried(self, found: Submitted, triers: Sequence[str]) -> tuple[str, ...] | None:
+        """Return the outputs that gave a number in any trial of these users; None without one."""
+        tried = [self.store.tried(found.data_set, found.trials_of(user)) for user in triers]
+        gave = [names for names in tried if names is not None]
+        return tuple(sorted({name for names in gave for name in names})) if gave else None
+
+    def _last_choices(
+        self, caller: Caller, listing: Listing, found: Submitted
+    ) -> tuple[TrialChoice, ...]:
+        """Return what the last of the trials proposed that count for the caller."""
+        triers = _triers(caller, listing, found)
+        order = [one.by for one in self.reviews.trials(found, triers)]
+        for user in dict.fromkeys([*order, *triers]):
+            key = found.trials_of(user)
+            if self.store.tried(found.data_set, key) is not None:
+                return self.store.choices(found.data_set, key)
+        return ()
 
     def _taken_in(self, listing: Listing, program: Program, asker: Asker) -> Submitted:
         rule = None if asker.user == listing.owner else self.rules.fitting(program, asker)
         known = self.store.of(listing.card.name)
-        if sum(one.by == asker.user for one in known) >= MAX_HANDED_IN:
+        if sum(asker.user in one.authors for one in known) >= MAX_HANDED_IN:
             raise Refused(
                 "too-many",
                 f"You have submitted {MAX_HANDED_IN:,} programs for this data set, which is the "
                 "maximum.",
                 "Run one of the submitted programs. They stay stored, so none can be removed.",
             )
-        waiting = [one.by for one in known if one.state == WAITING]
-        if rule is None and waiting.count(asker.user) >= MAX_WAITING:
+        waiting = [one for one in known if one.state == WAITING]
+        of_asker = sum(asker.user in one.authors for one in waiting)
+        decided = {one.digest for one in known if one.state != WAITING}
+        if rule is None and program.digest not in decided and of_asker >= MAX_WAITING:
             raise Refused(
                 "too-many",
                 f"{MAX_WAITING} of your programs wait for the owner's approval, which is the "
@@ -485,9 +512,11 @@ class Pipelines:
         text = canonical_json(program.stored_json())
         now = self.clock.now()
         made = Submitted(program.digest, listing.card.name, text, asker.user, now)
-        # another request added it meanwhile, and its owner may have decided already
+        # somebody else has handed it in, and its owner may have decided already
         if not self.store.add(made):
-            return self._found(listing, program.digest)
+            made = self._found(listing, program.digest)
+            if made.state != WAITING:
+                return made
         if asker.user == listing.owner:
             most = listing.card.budget.epsilon
             own = replace(made, state=APPROVED, most_epsilon=most)
@@ -537,8 +566,8 @@ class Pipelines:
         return found
 
     def _check_seen(self, caller: Caller, listing: Listing, found: Submitted) -> None:
-        """Refuse an unapproved program as unknown, except to its author and the data's owner."""
-        if caller.user not in (listing.owner, found.by) and found.state != APPROVED:
+        """Refuse an unapproved program as unknown, except to its authors and the data's owner."""
+        if caller.user not in (listing.owner, *found.authors) and found.state != APPROVED:
             raise _unknown()
 
     def _check_same(self, found: Submitted, run: Run) -> None:
@@ -576,6 +605,24 @@ class Pipelines:
         """
         found, groups = listing_to_query(self.catalogue, caller, data_set)
         return found, Asker(caller.user, groups)
+
+
+def _seen_by(caller: Caller, listing: Listing, found: Submitted) -> Submitted:
+    """Return a program as the owner sees it, with all its authors, or as one of the authors."""
+    is_author = caller.user != listing.owner and caller.user in found.authors
+    return found.seen_by(caller.user) if is_author else found
+
+
+def _triers(caller: Caller, listing: Listing, found: Submitted) -> tuple[str, ...]:
+    """Return the users whose trials of a program count for the caller.
+
+    For the owner all of them count; for an author, their own and the owner's. For anybody else
+    those of the owner and of the first author do.
+    """
+    if caller.user == listing.owner:
+        return tuple(dict.fromkeys([listing.owner, *found.authors]))
+    author = caller.user if caller.user in found.authors else found.by
+    return tuple(dict.fromkeys([author, listing.owner]))
 
 
 def _allows_less(before: Submitted, now: Submitted) -> bool:

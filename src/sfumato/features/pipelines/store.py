@@ -16,6 +16,12 @@ _TABLES: Final = (
         most_epsilon TEXT NOT NULL, decided_by TEXT NOT NULL, decided_at TEXT NOT NULL,
         PRIMARY KEY (data_set, digest)
     ){table_end}""",
+    # authors who handed in a program after its first one
+    """CREATE TABLE IF NOT EXISTS pipeline_authors (
+        data_set TEXT NOT NULL, digest TEXT NOT NULL, author TEXT NOT NULL,
+        handed_in_at TEXT NOT NULL, PRIMARY KEY (data_set, digest, author)
+    ){table_end}""",
+    # in tables of trials, the digest is the key of one user's trials (`Submitted.trials_of`)
     """CREATE TABLE IF NOT EXISTS pipeline_trials (
         data_set TEXT NOT NULL, digest TEXT NOT NULL, output TEXT NOT NULL,
         PRIMARY KEY (data_set, digest, output)
@@ -39,6 +45,8 @@ _MAY_BATCH: Final = (
     " AND pipeline_batches.digest = pipelines.digest)"
 )
 
+_Later = dict[str, list[tuple[str, str]]]
+
 
 class SqlPipelines:
     """A PipelineStore (store of submitted programs) in the vault's SQL records."""
@@ -48,7 +56,7 @@ class SqlPipelines:
         records.make(_TABLES)
 
     def add(self, one: Submitted) -> bool:
-        """Store a program unless it is stored already; return whether it is new."""
+        """Store a program, or another author of a stored one; return whether it is new."""
         values = (
             one.digest, one.data_set, one.program, one.by, one.at, one.state,
             str(one.most_epsilon), one.decided_by, one.decided_at,
@@ -56,13 +64,20 @@ class SqlPipelines:
         marks = ", ".join("?" * len(values))
         with self._records.change() as link:
             sql = f"INSERT INTO pipelines ({_KEPT}) VALUES ({marks}) ON CONFLICT DO NOTHING"
-            return link.change(sql, values) == 1
+            if link.change(sql, values) == 1:
+                return True
+            author = (
+                "INSERT INTO pipeline_authors (data_set, digest, author, handed_in_at)"
+                " VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+            )
+            link.change(author, (one.data_set, one.digest, one.by, one.at))
+            return False
 
     def find(self, data_set: str, digest: str) -> Submitted | None:
         """Return the data set's submitted program of this digest, or None."""
         sql = f"SELECT {_KEPT}, {_MAY_BATCH} FROM pipelines WHERE data_set = ? AND digest = ?"
         rows = self._records.rows(sql, (data_set, digest))
-        return _submitted(rows[0]) if rows else None
+        return _submitted(rows[0], self._later(data_set)) if rows else None
 
     def of(self, data_set: str) -> tuple[Submitted, ...]:
         """Return all programs submitted for a data set, the newest first."""
@@ -70,7 +85,19 @@ class SqlPipelines:
             f"SELECT {_KEPT}, {_MAY_BATCH} FROM pipelines WHERE data_set = ?"
             " ORDER BY handed_in_at DESC, digest"
         )
-        return tuple(map(_submitted, self._records.rows(sql, (data_set,))))
+        rows, later = self._records.rows(sql, (data_set,)), self._later(data_set)
+        return tuple(_submitted(row, later) for row in rows)
+
+    def _later(self, data_set: str) -> _Later:
+        """Return the later authors of a data set's programs, by digest."""
+        sql = (
+            "SELECT digest, author, handed_in_at FROM pipeline_authors WHERE data_set = ?"
+            " ORDER BY handed_in_at, author"
+        )
+        found: _Later = {}
+        for digest, author, at in self._records.rows(sql, (data_set,)):
+            found.setdefault(str(digest), []).append((str(author), str(at)))
+        return found
 
     def decide(self, one: Submitted, *, only_waiting: bool = False) -> None:
         """Store a decision on a submitted program; of a rule, only if the program still waits."""
@@ -128,9 +155,11 @@ class SqlPipelines:
 
 
 # Any: the column types depend on the table
-def _submitted(row: tuple[Any, ...]) -> Submitted:
+def _submitted(row: tuple[Any, ...], later: _Later) -> Submitted:
     digest, data_set, program, by, at, state, most, decided_by, decided_at, batches = row
     timing = timing_of(is_batch=bool(batches))
+    others = tuple(one for one in later.get(digest, ()) if one[0] != by)
     return Submitted(
-        digest, data_set, program, by, at, state, Fraction(most), decided_by, decided_at, timing
-    )
+        digest, data_set, program, by, at, state, Fraction(most), decided_by, decided_at, timing,
+        others,
+    )  # fmt: skip
