@@ -21,6 +21,7 @@ from sfumato.features.pipelines.program_review import (
     check_tried,
     environment_changes,
     environment_lines,
+    missing_words,
     title_in,
 )
 from sfumato.sandbox.ports import BATCH, ISOLATED, Sandbox
@@ -53,6 +54,11 @@ class ProgramReviews:
         kept = self.store.trial(found.data_set, found.digest)
         return None if kept is None else json.loads(kept.plan)
 
+    def missing(self, found: Submitted) -> list[str]:
+        """Return a warning if the environment that a program brings is not on this machine."""
+        own = _own(found)
+        return [missing_words(own)] if own and self.environment(own) is None else []
+
     def check(self, found: Submitted, checked: Sequence[str]) -> None:
         """Refuse an approval that confirms a trial which is not on record."""
         is_tried = self.store.trial(found.data_set, found.digest) is not None
@@ -65,6 +71,7 @@ class ProgramReviews:
             {
                 **_shown(one, known.get((one.digest, one.decided_at))),
                 "is_current": _is_current(card, sandbox, one),
+                "is_here": not self.missing(one),
             }
             for one in found
         ]

@@ -254,8 +254,11 @@ class Pipelines:
             _check_blocks(listing.card, run)
         accounts = accounts_paying(self.door.ledger, listing.card, asker)
         short = [] if is_free else self._too_small(listing, run, asked, accounts)
-        missing = missing_warnings(self.reviews.last_plan(found), run.blocks)
-        warnings = [*short, *_over(found, run), *price_warnings(run, self._tried(found)), *missing]
+        gaps = missing_warnings(self.reviews.last_plan(found), run.blocks)
+        warnings = [
+            *self.reviews.missing(found), *short, *_over(found, run),
+            *price_warnings(run, self._tried(found)), *gaps,
+        ]  # fmt: skip
         return {
             **chosen,
             "warnings": warnings,
