@@ -368,3 +368,20 @@ def test_a_single_table_has_the_description_that_a_block_has(
     expected = (tmp_path / "block" / "dataset_description.json").read_bytes()
     names = ["dataset_description.json", "participants.tsv"]
     assert found["printed"] == f"{names}\n{expected!r}\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "says"),
+    [
+        ("json", "it needs the module json, which belongs to Python itself"),
+        ("json.decoder", "install all of it in the image (Debian: python3, not python3-minimal)"),
+        ("jsonlines", "bring it in a lock or an image"),
+        ("winreg", "bring it in a lock or an image"),
+    ],
+)
+def test_a_missing_module_of_python_itself_is_no_matter_of_a_lock(
+    table: str, module: str, says: str
+) -> None:
+    fails = f"raise ModuleNotFoundError(\"No module named '{module}'\")"
+    found: Any = local_trial.try_program(fails, table, OUTPUTS, limits=LIMITS)
+    assert says in found["would_fail"]
