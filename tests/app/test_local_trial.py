@@ -404,3 +404,20 @@ def test_people_run_alone_before_each_block_of_a_study(study: Path) -> None:
     data = {"place": str(study), "blocks": 1}
     found: Any = local_trial.try_program(text, data, OUTPUTS, limits=LIMITS)
     assert found["blocks"][0]["read"] == whole["read"]
+
+
+@pytest.mark.parametrize(
+    ("module", "says"),
+    [
+        ("json", "it needs the module json, which belongs to Python itself"),
+        ("json.decoder", "install all of it in the image (Debian: python3, not python3-minimal)"),
+        ("jsonlines", "bring it in a lock or an image"),
+        ("winreg", "bring it in a lock or an image"),
+    ],
+)
+def test_a_missing_module_of_python_itself_is_no_matter_of_a_lock(
+    table: str, module: str, says: str
+) -> None:
+    fails = f"raise ModuleNotFoundError(\"No module named '{module}'\")"
+    found: Any = local_trial.try_program(fails, table, OUTPUTS, limits=LIMITS)
+    assert says in found["would_fail"]

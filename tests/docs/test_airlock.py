@@ -92,9 +92,19 @@ def test_the_commands_about_an_image_run(vault: Path) -> None:
         assert done.returncode == 0, done.stderr
         said += done.stdout
     (request,) = re.findall(r"airlock run ([0-9a-f]{16})", said)
-    assert run_hurried(vault, "airlock", "run", request).returncode == 0
+    ran = run_hurried(vault, "airlock", "run", request)
+    assert f"Next, each reviewer looks: sfumato airlock show {request} -o files" in ran.stdout
     shown = run_hurried(vault, "--user", "rita", "airlock", "show", request)
     assert "figure.png 1 bytes" in shown.stdout
+    votes = [line for line in shown.stdout.splitlines() if line.startswith("  sfumato airlock")]
+    assert [line.split()[4] for line in votes] == ["release", "reject"]
+    for user in ("rita", "owner"):  # the printed command runs as it is
+        words = shlex.split(votes[0])[1:]
+        done = run_hurried(vault, *(("--user", user) if user != "owner" else ()), *words)
+        assert done.returncode == 0, done.stderr
+        more = "one more reviewer votes: sfumato airlock show"
+        last = "release the files: sfumato airlock release"
+        assert f"Next, {more if user == 'rita' else last} {request}" in done.stdout
 
 
 @needs_bubbles

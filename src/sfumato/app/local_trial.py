@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import sys
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,11 +54,35 @@ _MANY: Final = (
     "it starts more processes or threads than a block may have at once (about 250): start fewer"
 )
 _NO_SUCH: Final = r"No such file or directory:? ['\"‘]"
+# standard modules that a whole Python of another system or version may lack
+_NOT_EVERYWHERE: Final = frozenset(
+    [
+        "_msi",
+        "_winapi",
+        "asynchat",
+        "asyncore",
+        "distutils",
+        "imp",
+        "msilib",
+        "msvcrt",
+        "nt",
+        "smtpd",
+        "tkinter",
+        "turtle",
+        "winreg",
+        "winsound",
+    ]
+)
 # what a program prints when it meets a limit of the sandbox -> what a researcher can do
 _HINTS: Final = (
     (
         r"\^M|\\r['’]?: (?:command not found|No such file)|\r: not found",
         _WINDOWS,
+    ),
+    (
+        rf"No module named ['\"]?({'|'.join(sorted(sys.stdlib_module_names - _NOT_EVERYWHERE))})\b",
+        "it needs the module {}, which belongs to Python itself, so the Python of its image is not "
+        "whole: install all of it in the image (Debian: python3, not python3-minimal)",
     ),
     (
         rf"No module named {_NAMED}",

@@ -24,7 +24,7 @@ from sfumato.features.pipelines.program_review import (
     environment_lines,
     read_checked,
 )
-from sfumato.features.pipelines.review_cli import review_lines
+from sfumato.features.pipelines.review_cli import review_lines, state_lines
 from sfumato.features.pipelines.review_store import MAX_TRIALS
 from sfumato.features.pipelines.store import SqlPipelines
 from support.container_images import layout, member, tar_of
@@ -138,6 +138,27 @@ def test_an_approved_program_whose_libraries_have_changed_says_so(
     monkeypatch.setattr(sandbox, "environment", lambda own="": "newer")
     found = seen(ria, digest)
     assert (found["is_current"], found["errors"]) == (False, None)
+    assert "libraries or the data card have changed" in "\n".join(state_lines(found))
+
+
+def test_a_program_whose_environment_was_removed_names_it_and_not_the_card(
+    vault: OpenVault, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "mine.py").write_text(f"X = {str(tmp_path)!r}")
+    name = vault.environments.add_folder(tmp_path / "mine").name
+    try:
+        digest = submitted(vault, environment=name)
+        assert seen(vault, digest)["is_here"] is True
+    finally:
+        vault.environments.remove(name)
+    found = seen(vault, digest)
+    assert (found["is_here"], found["is_current"]) == (False, False)
+    lines = "\n".join(state_lines(found))
+    assert f"cannot run: Its environment {name[:24]} is not on this machine" in lines
+    assert "card" not in lines
+    priced: Any = vault.call("price-pipeline", {"data_set": "town", "pipeline": digest, **TERMS})
+    assert "is not on this machine" in priced["warnings"][0]
 
 
 @needs_bubbles

@@ -10,6 +10,7 @@ import click
 from sfumato.cli.shell import Shell, command, number, show_elapsed, text_of
 from sfumato.dp.refusal import Refused
 from sfumato.features.airlock.client import Files
+from sfumato.features.airlock.model import REVIEW
 from sfumato.wire.query_json import Json
 
 _ABOUT = "environment_lines"  # of a request: what is known of the program's environment
@@ -96,7 +97,9 @@ def run(shell: Shell, request: str) -> None:
     """Run a request's program once on the real rows; its files wait for the reviewers."""
     with shell.open() as vault, show_elapsed("Running"):
         made = vault.call("run-airlock", {"request": request})
-    shell.show(made, _line(made))
+    look = f"Next, each reviewer looks: sfumato airlock show {made['request']} -o files"
+    next_ = f"\n{look}{shell.named}" if made["state"] == REVIEW else ""
+    shell.show(made, f"{_line(made)}{next_}")
 
 
 @airlock.command("show")
@@ -113,10 +116,12 @@ def show(shell: Shell, request: str, output: str | None) -> None:
     if "seal" in found:
         lines += [f"  {one['path']} {one['bytes']:,} bytes" for one in found["files"]]
         lines += [f"  ! {one['path']}: {one['says']} ({one['check']})" for one in found["findings"]]
+        vote, these = f"sfumato airlock vote {found['request']}", _these(found, shell)
         lines += [
             NOTE,
-            f"To vote on exactly these files: sfumato airlock vote --seal {found['seal']} "
-            f"--draft {found['draft']}",
+            "To vote on exactly these files, run one of:",
+            f"  {vote} release {these}",
+            f"  {vote} reject {these} --why REASON",
         ]
         if output is not None:
             lines.append(f"Written to {Files(found).save(output)}.")
@@ -143,7 +148,7 @@ def vote(shell: Shell, request: str, **said: Any) -> None:
     """Vote whether exactly the files that you saw may be released; your last vote counts."""
     with shell.open() as vault:
         made = vault.call("vote-airlock", {"request": request, **said})
-    shell.show(made, _line(made))
+    shell.show(made, "\n".join([_line(made), *_after_vote(made, shell.named)]))
 
 
 @airlock.command("edit")
@@ -211,6 +216,23 @@ def withdraw(shell: Shell, request: str) -> None:
     with shell.open() as vault:
         made = vault.call("withdraw-airlock", {"request": request})
     shell.show(made, _line(made))
+
+
+def _these(found: Any, shell: Shell) -> str:  # Any: JSON of the service
+    return f"--seal {found['seal']} --draft {found['draft']}{shell.named}"
+
+
+def _after_vote(made: Any, named: str) -> list[str]:  # Any: JSON of the service
+    """Return what comes after a vote: another reviewer's vote, or the release."""
+    if made["state"] != REVIEW:
+        return []
+    votes = [vote["says"] for vote in made.get("votes", ())]
+    if "reject" in votes:
+        return ["A reviewer objects, so the files cannot be released until that vote changes."]
+    if (missing := made["needed"] - votes.count("release")) > 0:
+        more = "one more reviewer votes" if missing == 1 else f"{missing} more reviewers vote"
+        return [f"Next, {more}: sfumato airlock show {made['request']}{named}"]
+    return [f"Next, release the files: sfumato airlock release {made['request']}{named}"]
 
 
 def _file(text: str) -> Json:

@@ -272,3 +272,13 @@ def _bad_review(cause: str) -> Refused:
         f"The decision cannot be read: {cause}.",
         "Correct the decision, and send it again.",
     )
+
+
+def missing_words(own: str) -> str:
+    """Say that a program's own environment is not on this machine, and who adds it again."""
+    what = "image" if own.startswith("image-") else "environment"
+    return (
+        f"Its {what} {own[:24]} is not on this machine, or its files have changed. The operator "
+        "adds it again with `sfumato pipeline environment add`; the program then needs no new "
+        "approval."
+    )

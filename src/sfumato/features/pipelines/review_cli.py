@@ -12,7 +12,7 @@ from sfumato.client.display import BlocksPlan
 from sfumato.client.text_tables import warned
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.program_folder import texts_of
-from sfumato.features.pipelines.program_review import environment_lines, table_words
+from sfumato.features.pipelines.program_review import environment_lines, missing_words, table_words
 
 NOTHING_CHECKED: Final = (
     "You confirmed no question of the checklist. `sfumato pipeline show` shows the program and "
@@ -111,6 +111,8 @@ def state_lines(one: Review) -> list[str]:
         "  cannot run: the libraries or the data card have changed since it was submitted. Submit "
         "it again; it then needs a new approval."
     )
+    if not one.get("is_here", True):
+        changed = f"  cannot run: {missing_words(one['environment'].partition('+')[2])}"
     reason, checked = one.get("reason", ""), one.get("checked", ())
     return [
         state,

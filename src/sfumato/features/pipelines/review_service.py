@@ -21,6 +21,7 @@ from sfumato.features.pipelines.program_review import (
     check_tried,
     environment_changes,
     environment_lines,
+    missing_words,
     title_in,
 )
 from sfumato.sandbox.ports import BATCH, ISOLATED, Sandbox
@@ -58,6 +59,11 @@ class ProgramReviews:
         kept = self.trials(found, users)
         return json.loads(kept[0].plan) if kept else None
 
+    def missing(self, found: Submitted) -> list[str]:
+        """Return a warning if the environment that a program brings is not on this machine."""
+        own = _own(found)
+        return [missing_words(own)] if own and self.environment(own) is None else []
+
     def check(self, found: Submitted, checked: Sequence[str], users: Sequence[str]) -> None:
         """Refuse an approval that confirms a trial which is not on record of any of the users."""
         check_tried(checked, is_tried=bool(self.trials(found, users)))
@@ -69,6 +75,7 @@ class ProgramReviews:
             {
                 **_shown(one, known.get((one.digest, one.decided_at))),
                 "is_current": _is_current(card, sandbox, one),
+                "is_here": not self.missing(one),
             }
             for one in found
         ]

@@ -263,8 +263,11 @@ class Pipelines:
         triers = _triers(caller, listing, found)
         tried = self._tried(found, triers)
         short = [] if is_free else self._too_small(listing, run, asked, accounts)
-        missing = missing_warnings(self.reviews.last_plan(found, triers), run.blocks)
-        warnings = [*short, *_over(found, run), *price_warnings(run, tried), *missing]
+        gaps = missing_warnings(self.reviews.last_plan(found, triers), run.blocks)
+        warnings = [
+            *self.reviews.missing(found), *short, *_over(found, run),
+            *price_warnings(run, tried), *gaps,
+        ]  # fmt: skip
         return {
             **chosen,
             "warnings": warnings,
@@ -343,13 +346,14 @@ class Pipelines:
         }
         gaps = [] if table.is_stopped else missing_warnings(plan)
         plan["warnings"] = [*table.warnings(), *gaps]
-        if caller.user in (listing.owner, *found.authors) and not table.is_stopped:
+        if caller.user not in (listing.owner, *found.authors):
+            # what a run prints, and the files that it leaves, may quote the program's text
+            plan["trials"] = []
+        elif not table.is_stopped:
             # nobody else's trial changes what a run takes, or what its price warns of
             self.store.add_trial(found.data_set, found.trials_of(caller.user), gave)
             self.store.set_choices(found.data_set, found.trials_of(caller.user), choices)
             self.reviews.keep_trial(found, caller.user, plan)
-        else:  # what a run prints, and the files that it leaves, may quote the program's text
-            plan["trials"] = []
         # not kept with the trial, because the balance is the caller's own
         accounts = accounts_paying(self.door.ledger, card, asker)
         short = self._too_small(listing, table.likely, asked, accounts)
