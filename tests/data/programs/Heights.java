@@ -4,7 +4,6 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.stream.DoubleStream;
 
-// Größe – José
 public class Heights {
     public static void main(String[] args) throws Exception {
         List<String> lines = Files.readAllLines(Path.of(args[0], "participants.tsv"));
