@@ -59,6 +59,11 @@ class ProgramReviews:
         own = _own(found)
         return [missing_words(own)] if own and self.environment(own) is None else []
 
+    def reason(self, found: Submitted) -> str:
+        """Return what the owner wrote with the last decision; only author and owner may see it."""
+        known = self.store.of(found.data_set).get((found.digest, found.decided_at))
+        return "" if known is None else " ".join(known.reason.split())
+
     def check(self, found: Submitted, checked: Sequence[str]) -> None:
         """Refuse an approval that confirms a trial which is not on record."""
         is_tried = self.store.trial(found.data_set, found.digest) is not None
