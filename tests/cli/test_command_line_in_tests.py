@@ -39,6 +39,7 @@ def test_a_command_leaves_nothing_to_the_next(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     assert run(vault, "datasets", "--json", SFUMATO_VAULT=str(tmp_path / "no")).returncode == 3
     assert run(vault, "datasets", "--json").returncode == 0
+    assert "asks the owner of a data set for access" in run(vault, "datasets").stdout
 
 
 def test_a_command_has_no_home_but_the_one_that_it_is_given(

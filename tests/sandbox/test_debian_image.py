@@ -99,7 +99,7 @@ all: mean
 mean: sum count
 \tRscript -e "cat(scan('sum', quiet = TRUE) / scan('count', quiet = TRUE))" > mean
 sum: rows
-\tpython3 -c "print(sum(float(line.split()[1]) for line in open('rows')))" > sum
+\tpython3 -c "import csv, json; print(sum(float(line.split()[1]) for line in open('rows')))" > sum
 count: rows
 \twc -l < rows > count
 END

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -13,6 +13,11 @@ from sfumato.client import Answer, DataSet
 from sfumato.client.plot import check_picture
 from sfumato.client.text_tables import table_text
 from sfumato.dp.refusal import Refused
+
+_NO_DATA_SET: Final = (
+    "There is no data set that you may ask. A researcher asks the owner of a data set for access. "
+    "An owner publishes one with `sfumato add`."
+)
 
 
 @click.command("datasets")
@@ -23,9 +28,7 @@ def data_sets(shell: Shell) -> None:
         cards = vault.call("data-sets", {})["data_sets"]
     rows = [[c["name"], c["version"], c["people"], f"{c['budget']['epsilon']:g}"] for c in cards]
     text = "\n".join(table_text(["data set", "version", "people", "epsilon"], rows))
-    shell.show(
-        {"data_sets": cards}, text if rows else "There is no data set yet. `sfumato add` adds one."
-    )
+    shell.show({"data_sets": cards}, text if rows else _NO_DATA_SET)
 
 
 @click.command("card")

@@ -268,6 +268,11 @@ def _bad_path(path: object, name: str) -> Refused:
             "Submit the program with `sfumato airlock submit`: pictures leave only through output "
             "checking by a person (docs/how-to/airlock.md). Or declare the numbers in it.",
         )
+    if isinstance(path, str) and path.startswith("/"):
+        return bad_pipeline(
+            f"the path {path} of output {name!r} begins with /, and it must begin in the output "
+            f"folder, as in {path.lstrip('/')}"
+        )
     return bad_pipeline(
         f"output {name!r} must come from a file of the output folder that ends in "
         f"{', '.join('.' + one for one in _SUFFIXES)}"

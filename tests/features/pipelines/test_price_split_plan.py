@@ -142,7 +142,7 @@ def test_shares_hold_for_gaussian_noise_and_for_medians() -> None:
     ({"split": {"a": 1}, "error": {"a": 1}}, "a share and a wanted error"),
     ({"split": [1]}, "one number for each"), ({"error": {"a": -1}}, "above zero"),
     ({"epsilon": None, "error": {"a": 1}}, "give epsilon too"),
-    ({"epsilon": None}, "epsilon must be"), ({"error": {"a": "x"}}, "plain number"),
+    ({"epsilon": None}, "Give epsilon, or a"), ({"error": {"a": "x"}}, "plain number"),
     ({"error": {"b": Fraction(1, 10**20), "a": 9}}, "out of reach"),
     ({"epsilon": Decimal("0.001"), "error": {"a": 1}}, "cost epsilon"),
 ])  # fmt: skip

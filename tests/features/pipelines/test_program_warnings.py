@@ -284,3 +284,20 @@ def test_an_author_cannot_fill_the_ledger_by_handing_in_programs(
     assert refusal(lambda: submitted(vault, SHELL)).code == "too-many"
     assert submitted(vault, NOTEBOOK) == first  # it is known
     assert vault.house.ledger.store.head().seq == seq
+
+
+def test_refusals_of_a_run_say_what_to_give_and_why(vault: OpenVault) -> None:
+    digest = submitted(vault, NOTEBOOK)
+    unpriced = refusal(
+        lambda: vault.call("price-pipeline", {"data_set": "town", "pipeline": digest})
+    )
+    assert unpriced.code == "bad-budget"
+    assert "a wanted error for every output: --epsilon E or --error OUTPUT=X" in str(unpriced)
+    rooted = refusal(lambda: submitted(vault, NOTEBOOK, path="/derivatives/r.tsv", at=[0, 1]))
+    assert "begins with /" in str(rooted)
+    assert "as in derivatives/r.tsv" in str(rooted)
+    vault.call("decide-pipeline", {
+        "data_set": "town", "pipeline": digest, "state": "declined", "reason": "Too few people.",
+    })  # fmt: skip
+    declined = refusal(lambda: called(vault, "run-pipeline", digest, blocks=2))
+    assert "Its state is: declined. The owner wrote: Too few people." in str(declined)

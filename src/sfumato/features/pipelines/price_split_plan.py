@@ -140,6 +140,13 @@ def split_price(terms: SplitTerms, epsilon: object) -> PriceSplit:
             that the run may cost.
     """
     if not terms.errors:
+        if epsilon is None:
+            raise Refused(
+                "bad-budget",
+                "The run has no price.",
+                "Give epsilon, or a wanted error for every output: --epsilon E or "
+                "--error OUTPUT=X.",
+            )
         given = read_epsilon(epsilon)
         return _narrower(terms, given, {}, {})
     if terms.free:

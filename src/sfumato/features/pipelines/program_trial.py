@@ -90,10 +90,7 @@ _FEW: Final = (
     "no number of blocks is proposed, because more than a quarter of the blocks gave no number, "
     "though everybody together did"
 )
-_SILENT: Final = (
-    "everybody together gave no number for {}, so its bias is unknown: the number shown is the "
-    "distance from the middle of its range, which replaces a missing number"
-)
+_SILENT: Final = "everybody together gave no number for {}, so its bias is unknown"
 _STOPPED: Final = (
     "The clock stopped every run of the trial before it gave a number: the machine was too busy, "
     "or the program waits for something. The trial says nothing about the program, and is not "

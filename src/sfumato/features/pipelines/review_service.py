@@ -64,6 +64,11 @@ class ProgramReviews:
         own = _own(found)
         return [missing_words(own)] if own and self.environment(own) is None else []
 
+    def reason(self, found: Submitted) -> str:
+        """Return what the owner wrote with the last decision; only author and owner may see it."""
+        known = self.store.of(found.data_set).get((found.digest, found.decided_at))
+        return "" if known is None else " ".join(known.reason.split())
+
     def check(self, found: Submitted, checked: Sequence[str], users: Sequence[str]) -> None:
         """Refuse an approval that confirms a trial which is not on record of any of the users."""
         check_tried(checked, is_tried=bool(self.trials(found, users)))

@@ -188,7 +188,7 @@ class Pipelines:
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
         run, _ = self._run_of(caller, listing, found, asked)
-        _check_approved(found, run)
+        _check_approved(found, run, self.reviews.reason(found))
         self._check_same(found, run)
         _check_blocks(listing.card, run)
 
@@ -367,7 +367,7 @@ class Pipelines:
         found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
         run, chosen = self._run_of(caller, listing, found, asked)
-        _check_approved(found, run)
+        _check_approved(found, run, self.reviews.reason(found))
 
         def may_still() -> None:  # checked again, as the run may wait for a sandbox before it pays
             self._thawed(caller, asked.data_set)
@@ -703,17 +703,21 @@ def _over(found: Submitted, run: Run) -> list[str]:
     ]
 
 
-def _check_approved(found: Submitted, run: Run) -> None:
+def _check_approved(found: Submitted, run: Run, reason: str = "") -> None:
     if found.state != APPROVED or run.epsilon > found.most_epsilon:
         what = (
             f"It is approved up to epsilon {float(found.most_epsilon):g} a run, and this run costs "
             f"{float(run.epsilon):g}."
             if found.state == APPROVED
-            else f"Its state is: {found.state}."
+            else f"Its state is: {found.state}.{_why(reason)}"
         )
         raise Refused(
             "pipeline-waits", what, "Ask the owner, who sees it in `sfumato pipeline list`."
         )
+
+
+def _why(reason: str) -> str:
+    return f" The owner wrote: {reason.rstrip('.')}." if reason else ""
 
 
 def _program_of(found: Submitted, listing: Listing) -> Program:

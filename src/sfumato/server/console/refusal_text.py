@@ -75,6 +75,7 @@ INSTEAD: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"use a vault that `sfumato init` makes by default", "use a vault on DuckDB"),
         (r": `sfumato history`, the page History, or GET /v1/questions", " (page History)"),
         (r"list of your runs, or from `sfumato history`", "list of your runs"),
+        (r": --epsilon E or --error OUTPUT=X", ""),
         (r", who sees it in `sfumato pipeline list`", ", who sees it under Programs"),
         (r"find its digest with `sfumato pipeline list`", "find it under Programs"),
         (r"Decline the program with `sfumato pipeline decline`, and give a --reason",
