@@ -227,6 +227,7 @@ class SandboxPool:
         limits = replace(job.limits, most_wall_s=1.5 * job.limits.cpu_s + 1)
         left = list(reversed(range(lane, len(job.texts), lanes)))
         again = min(self.stalled_retries, max(1, int(_STALLED_S / job.limits.cpu_s)))
+        before: dict[int, float] = {}  # how long the stalled runs of a block took
         with _in_memory(self._program_message(job)) as program:
             while left:
                 block = left.pop()
@@ -236,11 +237,12 @@ class SandboxPool:
                         ran, end = self._sandboxes[lane].try_out(program, rows, limits)
                 except (SandboxProcessEnded, OSError):
                     return None
+                took = time.monotonic() - began + before.get(block, 0.0)
                 # safe to run again, because the rows are synthetic
                 if ran.ended == STALLED and again > 0:
                     again -= 1
                     left.append(block)
-                took = time.monotonic() - began
+                    before[block] = took
                 use = Use(ran.used_us / 1e6, end.memory, end.processes, took)
                 traces = read_traces(end.observed)
                 said[block] = TrialResult(
