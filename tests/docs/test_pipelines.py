@@ -96,6 +96,7 @@ def masked(text: str, digest: str) -> list[str]:
     """Return the lines of a text without the numbers and the digest, which differ by run."""
     for part in (digest, digest[:12]):
         text = text.replace(part, "DIGEST")
+    text = re.sub(r"\b[0-9a-f]{32}\b", "OPERATION", text)
     text = re.sub(r"[+-]?[0-9][0-9.,]*", "N", text)
     return [re.sub(r"[ -]+", " ", line).strip() for line in text.strip().splitlines()]
 
