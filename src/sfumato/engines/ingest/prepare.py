@@ -222,7 +222,9 @@ def open_with_staging(
     deleted in the end.
     """
     staging = work / "staging.duckdb"
-    files = (str(staging), f"{staging}.wal")
+    # the log has other names while DuckDB writes it into the file, which it does when it likes
+    logs = (f"{staging}.wal", f"{staging}.wal.checkpoint", f"{staging}.wal.recovery")
+    files = (str(staging), *logs)
     room = replace(room, paths=(*paths, *files))
     connection = open_locked(str(work / "rows.duckdb"), room, read_only=False)
     try:
