@@ -13,6 +13,8 @@ import pytest
 
 from sfumato.engines.ingest import prepare as prepare_module
 from sfumato.engines.ingest import sketch_samples, value_dictionaries
+from sfumato.engines.ingest.cell_report import STAGING
+from sfumato.engines.ingest.prepare import open_with_staging
 from sfumato.engines.ingest.prepare_order import order_header
 from sfumato.engines.ingest.stored_ranks import MOST_ROWS, group_ranks, row_ranks
 from sfumato.engines.shared import locked_connection
@@ -226,3 +228,11 @@ def test_more_rows_than_one_sort_takes_are_ranked_too() -> None:
     groups, rows = group_ranks(persons, codes, np.array([7, 3], np.uint64)[codes])
     assert groups[:4].tolist() == [2, 1, 2, 1]
     assert rows[-1] == (size + 1) // 2
+
+
+def test_the_second_file_of_a_preparation_can_take_up_its_log_at_any_time(tmp_path: Path) -> None:
+    with open_with_staging(ROOM, tmp_path, ()) as connection:
+        connection.execute(f"CREATE TABLE {STAGING}.t AS SELECT range AS x FROM range(100000)")
+        connection.execute(f"INSERT INTO {STAGING}.t VALUES (1)")
+        connection.execute(f"CHECKPOINT {STAGING}")
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.duckdb"]
