@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sfumato.release.unseal import unseal
-from sfumato.sandbox import inside
+from sfumato.sandbox import inside, sandbox_process
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.block_timing import drop_s, slot_s, turn_s, write_s
 from sfumato.sandbox.container_runtimes import read_runtime
@@ -237,6 +237,28 @@ def test_a_block_that_had_to_be_stopped_and_ends_late_is_no_reason_to_run_again(
     else:  # it ended by itself, so that the host was late
         run(pool, source, inputs, 0.2)
         assert len(runs) > len(inputs)
+    pool.close()
+
+
+def test_a_block_that_does_not_end_is_no_reason_to_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = SandboxPool(environment, SystemRandomSource())
+    limits = SandboxLimits(cpu_s=0.2)
+    pool.check(limits)
+    runs: list[str] = []
+    as_it_is = SandboxPool._run_block
+
+    def counted(self: SandboxPool, lane: int, program: int, path: str, most: SandboxLimits) -> Ran:
+        runs.append(path)
+        return as_it_is(self, lane, program, path, most)
+
+    monkeypatch.setattr(SandboxPool, "_run_block", counted)
+    monkeypatch.setattr(sandbox_process, "_GRACE_S", -limits.wall_s)  # all the patience is over
+    inputs = ["id\nburn\n"] * (4 * pool.lanes(limits))
+    with pytest.raises(SandboxStopped):
+        run(pool, BURNS, inputs, 0.2)
+    assert len(runs) == pool.lanes(limits)
     pool.close()
 
 

@@ -41,7 +41,14 @@ from sfumato.sandbox.ports import (
 from sfumato.sandbox.program_environment import IMAGE, OwnEnvironment, bound
 from sfumato.sandbox.program_outputs import read_output
 from sfumato.sandbox.program_traces import read_traces
-from sfumato.sandbox.sandbox_process import DONE, STALLED, Ran, SandboxProcess, SandboxProcessEnded
+from sfumato.sandbox.sandbox_process import (
+    DONE,
+    STALLED,
+    BlockNotEnded,
+    Ran,
+    SandboxProcess,
+    SandboxProcessEnded,
+)
 from sfumato.vault.sealed import Sealed
 
 _RETRIES: Final = 3  # how often a whole job is run again after a failure of the host
@@ -65,7 +72,7 @@ def _drop(job: BlockJob) -> None:
 
 
 class _LateEnd(Exception):
-    """A block that had to be stopped ended after the start of the next one."""
+    """A block that had to be stopped ended after the start of the next one, or not at all."""
 
 
 @contextmanager
@@ -434,6 +441,8 @@ class SandboxPool:
             self._sleep(max(0.0, wait))
             try:
                 said[block] = self._run_block(blocks.start, program, job.inputs[block], job.limits)
+            except BlockNotEnded:
+                raise _LateEnd from None
             except (SandboxProcessEnded, OSError):
                 return None
         return said

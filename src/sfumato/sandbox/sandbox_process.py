@@ -46,7 +46,7 @@ _START_S: Final = 180.0  # start timeout for a busy machine; a failed start ends
 _LOOK_S: Final = 0.1
 _TIDY_S: Final = 10.0  # time for a container runtime to clean up after we close the socket
 _BUBBLEWRAP: Final = Runtime()
-_GRACE_S: Final = 20.0  # how late a keeper's message may be; a later one counts as a host failure
+_GRACE_S: Final = 20.0  # how late a message of a keeper may be
 # if memory runs out, the OOM killer must choose a sandbox, and its largest process: a block
 _FIRST_TO_GO: Final = 'echo "$0" >/proc/self/oom_score_adj; exec "$@"'
 _ENTER: Final = "echo 0 >&0 && exec </dev/null || exit 1; "  # a control group (control_group.py)
@@ -57,6 +57,10 @@ _FIRST_UID, _UIDS = 61_184, 4_000  # range of uids that systemd uses for tempora
 
 class SandboxProcessEnded(Exception):
     """Raised when a sandbox does not start, or has ended; the exception carries no details."""
+
+
+class BlockNotEnded(SandboxProcessEnded):
+    """A block was still ending when its time, and much more, was over; a program can cause this."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +256,7 @@ def _exactly(hear: int, count: int, until: float) -> bytes:
     poll.register(hear, select.POLLIN)
     while count > 0:
         if not poll.poll(max(0, int((until - time.monotonic()) * 1000))):
-            raise SandboxProcessEnded
+            raise BlockNotEnded
         part = os.read(hear, count)
         if not part:
             raise SandboxProcessEnded
