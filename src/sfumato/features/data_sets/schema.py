@@ -71,60 +71,47 @@ class TableOfConnection(OneTable, frozen=True, kw_only=True):
     ] = None
 
 
-class AddDataSet(Request, frozen=True, kw_only=True):
+class RowsToPrepare(Request, frozen=True, kw_only=True):
+    """Where the rows of a data set's tables are, and what the owner confirms about them."""
+
+    connection: Name | None = None
+    table: Annotated[
+        Name | None,
+        Meta(description="The table of the connection, or the table or sheet of the upload."),
+    ] = None
+    inner_table: Annotated[
+        Name | None,
+        Meta(description="The table or sheet, if a connection's file in a bucket has several."),
+    ] = None
+    tables: Annotated[
+        dict[str, Name], Meta(description="The upload, or the table, of each further table.")
+    ] = field(default_factory=dict)
+    different_people: Annotated[
+        Label | None, Meta(description="The user who confirms that these are other people.")
+    ] = None
+    op: Label | None = None
+    accept_unreadable: Annotated[
+        list[Name], Meta(description="Columns whose unreadable cells count as empty.")
+    ] = field(default_factory=list)
+
+
+class AddDataSet(RowsToPrepare, frozen=True, kw_only=True):
     """A data set to add: its data card, and an upload or a table of a connection."""
 
     name: Name
     card: CardShape = None
     upload: Name | None = None
-    connection: Name | None = None
-    table: Annotated[
-        Name | None,
-        Meta(description="The table of the connection, or the table or sheet of the upload."),
-    ] = None
-    inner_table: Annotated[
-        Name | None,
-        Meta(description="The table or sheet, if a connection's file in a bucket has several."),
-    ] = None
-    tables: Annotated[
-        dict[str, Name], Meta(description="The upload, or the table, of each further table.")
-    ] = field(default_factory=dict)
-    different_people: Annotated[
-        Label | None, Meta(description="The user who confirms that these are other people.")
-    ] = None
-    op: Label | None = None
-    accept_unreadable: Annotated[
-        list[Name], Meta(description="Columns whose unreadable cells count as empty.")
-    ] = field(default_factory=list)
 
 
-class AppendRows(OfDataSet, frozen=True, kw_only=True):
+class AppendRows(RowsToPrepare, frozen=True, kw_only=True):
     """Rows that arrive later: uploads, or tables of a connection, for a new version."""
 
+    data_set: Name
     version: Annotated[Name, Meta(description="The name of the new version.")]
     upload: Annotated[
         Name | None,
         Meta(description="The upload with the rows of the card's own table; none if left out."),
     ] = None
-    connection: Name | None = None
-    table: Annotated[
-        Name | None,
-        Meta(description="The table of the connection, or the table or sheet of the upload."),
-    ] = None
-    inner_table: Annotated[
-        Name | None,
-        Meta(description="The table or sheet, if a connection's file in a bucket has several."),
-    ] = None
-    tables: Annotated[
-        dict[str, Name], Meta(description="The upload, or the table, of each further table.")
-    ] = field(default_factory=dict)
-    different_people: Annotated[
-        Label | None, Meta(description="The user who confirms that these are other people.")
-    ] = None
-    op: Label | None = None
-    accept_unreadable: Annotated[
-        list[Name], Meta(description="Columns whose unreadable cells count as empty.")
-    ] = field(default_factory=list)
 
 
 class ForgetPerson(OfDataSet, frozen=True, kw_only=True):
